@@ -1,0 +1,344 @@
+//! What a checked configuration means, defaults included.
+//!
+//! The text of `weir.toml` says little; this says everything. Every value is resolved: a route carries the
+//! whole [`Settings`] in force for it (the site's, overlaid by its own), names have become indices, and every
+//! limit has a number. Regular expressions and globs are kept as checked source text, so that this crate
+//! needs no matcher at run time and the gateway compiles them once.
+//!
+//! Durations are [`Duration`], sizes are bytes.
+
+use alloc::{collections::BTreeMap, string::String, vec::Vec};
+use core::{net::SocketAddr, time::Duration};
+use std::path::PathBuf;
+
+use crate::template::Template;
+
+/// A whole configuration, as the manager performs it and the gateway serves it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `[server]`
+    pub server: Server,
+    /// `[listen.NAME]`, in the order of the file.
+    pub listeners: Vec<Listener>,
+    /// `[site.NAME]`, in the order of the file.
+    pub sites: Vec<Site>,
+    /// `[pool.NAME]`, in the order of the file. [`PoolId`] is an index into it.
+    pub pools: Vec<Pool>,
+    /// `[log]`
+    pub log: Log,
+}
+
+/// `[server]`: the process, its identity, and the limits that hold for all sites.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// Identity of the gateway when weir is started by root; none: stay who we are (root is refused then).
+    pub user: Option<String>,
+    /// Group of the gateway; none: the user's primary group.
+    pub group: Option<String>,
+    /// Folder that the gateway locks itself into.
+    pub chroot: Option<PathBuf>,
+    /// Reactors; 0: chosen from the cores.
+    pub threads: usize,
+    /// Where the manager's process id is written.
+    pub pid_file: Option<PathBuf>,
+    /// How long a graceful stop waits for what runs.
+    pub shutdown_timeout: Duration,
+    /// Client connections in all; more wait in the kernel's queue.
+    pub max_connections: usize,
+    /// Client connections of one address; more are closed at once. 0: no limit.
+    pub max_connections_per_address: usize,
+    /// Where bodies that do not fit memory are spooled (unnamed files).
+    pub spool_dir: PathBuf,
+    /// All temporary files together may take so many bytes.
+    pub max_spool: u64,
+}
+
+/// Where a listener or a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// `host:port`, `[::]:port`
+    Tcp(SocketAddr),
+    /// `unix:PATH`
+    Unix(PathBuf),
+}
+
+/// `[listen.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listener {
+    /// The NAME.
+    pub name: String,
+    /// Where it listens.
+    pub address: Address,
+    /// Length of the kernel's accept queue (cut by net.core.somaxconn).
+    pub backlog: u32,
+    /// Owner of a unix socket.
+    pub owner: Option<String>,
+    /// Group of a unix socket.
+    pub group: Option<String>,
+    /// Mode of a unix socket (default 0660).
+    pub mode: u32,
+    /// Largest request head (request line and headers), bytes; more: 431.
+    pub max_head: usize,
+    /// Most header fields in a request; more: 431.
+    pub max_headers: usize,
+    /// From the head's first byte to its last; longer: 408.
+    pub header_timeout: Duration,
+    /// Between two reads of a body; longer: 408.
+    pub body_timeout: Duration,
+    /// Between two requests of a kept connection.
+    pub idle_timeout: Duration,
+    /// Between two writes to a client that does not read.
+    pub send_timeout: Duration,
+    /// Requests served by one connection; 0: no limit.
+    pub max_requests_per_connection: u64,
+}
+
+/// One pattern of `hosts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// `shop.example` (lower case, no port).
+    Exact(String),
+    /// `*.shop.example`: any name that ends so (kept with its leading dot: `.shop.example`).
+    Suffix(String),
+    /// `shop.*`: any name that begins so (kept with its last dot: `shop.`).
+    Prefix(String),
+}
+
+/// `[site.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    /// The NAME.
+    pub name: String,
+    /// Hosts it answers to; none: the default site of its listeners.
+    pub hosts: Vec<HostPattern>,
+    /// Indices of its listeners; never empty (all HTTP listeners where the file names none).
+    pub listen: Vec<usize>,
+    /// What holds where no route says otherwise.
+    pub settings: Settings,
+    /// `[[site.NAME.route]]`, first match wins.
+    pub routes: Vec<Route>,
+}
+
+/// `[[site.NAME.route]]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// Which paths.
+    pub path: PathPattern,
+    /// Which methods; empty: any.
+    pub methods: Vec<String>,
+    /// An answer without file or script; none: go on to files and scripts with `settings`.
+    pub action: Option<Action>,
+    /// The site's settings overlaid by the route's.
+    pub settings: Settings,
+}
+
+/// How a route's `path` is written. Matched against the decoded, normalised path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPattern {
+    /// A glob over the whole path; `*` matches any run of characters, slashes included; `?` one.
+    Glob(String),
+    /// `~REGEX`
+    Regex(String),
+}
+
+/// What a route answers by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// `redirect = "…"` with `status` (301, 302, 303, 307, 308; default 308).
+    Redirect {
+        /// The Location.
+        to: Template,
+        /// Its status.
+        status: u16,
+    },
+    /// `deny = true`: 403.
+    Deny,
+    /// `reply = { status, body, content_type }`
+    Reply {
+        /// 200 to 599.
+        status: u16,
+        /// The body as written.
+        body: Template,
+        /// Default `text/plain; charset=utf-8`.
+        content_type: String,
+    },
+}
+
+/// Index into [`Config::pools`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub usize);
+
+/// What a site says and a route may say otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The document root; none: no files and no scripts (only replies).
+    pub root: Option<PathBuf>,
+    /// What the worker calls `root`; none: the same.
+    pub script_root: Option<PathBuf>,
+    /// Files tried, in order, for a URL that ends in a slash.
+    pub index: Vec<String>,
+    /// Regular expression: which URLs are scripts; 1st group script name, 2nd path-info.
+    pub script: String,
+    /// Where a URL goes that is no file; none: 404.
+    pub fallback: Option<String>,
+    /// Who runs scripts; none: scripts are refused with 403, never sent as text.
+    pub pool: Option<PoolId>,
+    /// Parameters added to the request, in order.
+    pub params: Vec<(String, Template)>,
+    /// Names of the headers passed; none: all but Proxy, hop-by-hop and names with underscores.
+    pub pass_headers: Option<Vec<String>>,
+    /// Regular expressions over the path: never served, never run.
+    pub hide_files: Vec<String>,
+    /// Path prefixes whose scripts are served as files with a plain type and never run.
+    pub deny_scripts: Vec<String>,
+    /// Status → file (absolute, or relative to `root`).
+    pub error_pages: BTreeMap<u16, PathBuf>,
+    /// Cache-Control of static files.
+    pub cache_control: Option<String>,
+    /// Response headers set.
+    pub set_headers: Vec<(String, Template)>,
+    /// Response headers removed.
+    pub remove_headers: Vec<String>,
+    /// Request headers set before the worker sees them.
+    pub set_request_headers: Vec<(String, Template)>,
+    /// charset added to text types; empty: none.
+    pub charset: String,
+    /// Types by extension, before the built-in list.
+    pub types: BTreeMap<String, String>,
+    /// Serve `file.br`, `file.zst`, `file.gz` beside the file.
+    pub precompressed: bool,
+    /// Symlinks that lead out of the root are followed (default false).
+    pub follow_symlinks: bool,
+    /// Largest request body, bytes; more: 413.
+    pub max_body: u64,
+    /// Request body kept in memory, bytes; more goes to a temporary file.
+    pub body_memory: usize,
+    /// Response kept in memory for a slow client, bytes; more goes to a temporary file.
+    pub response_memory: usize,
+    /// Response kept in a temporary file for a slow client, bytes; more waits (the worker too).
+    pub max_response_file: u64,
+    /// Pass responses through as they come; no reading ahead.
+    pub buffering: bool,
+    /// X-Accel-Redirect: URL prefix → folder.
+    pub accel_redirect: Vec<(String, PathBuf)>,
+    /// X-Sendfile: folders that files may come from.
+    pub sendfile_dirs: Vec<PathBuf>,
+    /// Requests are written to the access log.
+    pub access_log: bool,
+}
+
+/// `[pool.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// The NAME.
+    pub name: String,
+    /// Who the workers are.
+    pub runtime: Runtime,
+    /// One connection serves many requests.
+    pub keep_conn: bool,
+    /// Requests per connection; 0: no limit.
+    pub max_reqs: u64,
+    /// Waiting for a connection to be made.
+    pub connect_timeout: Duration,
+    /// A worker may be silent for so long (between two reads or writes); then 504 and the worker is given up.
+    pub read_timeout: Duration,
+    /// A script may run for so long in all; zero: no limit. 504, and the worker is given up.
+    pub request_terminate_timeout: Duration,
+    /// Largest response head, bytes; more: 502.
+    pub max_response_head: usize,
+    /// Extensions (with the dot) of scripts that may run; empty: any.
+    pub limit_extensions: Vec<String>,
+    /// `[pool.NAME.queue]`
+    pub queue: Queue,
+}
+
+/// Who the workers of a pool are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Runtime {
+    /// Any FastCGI program: one process per worker, a private listening socket as its fd 0.
+    Command(Command),
+    /// Workers that somebody else runs.
+    Servers(Vec<Address>),
+}
+
+/// `runtime = "command"`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Program and arguments; the program is an absolute path or found in PATH at start.
+    pub argv: Vec<String>,
+    /// Number of worker processes (`max_children`).
+    pub max_children: usize,
+    /// Identity, as root only.
+    pub user: Option<String>,
+    /// Group, as root only.
+    pub group: Option<String>,
+    /// Working folder.
+    pub chdir: Option<PathBuf>,
+    /// The environment is only `env` (default true) or weir's with `env` added.
+    pub clear_env: bool,
+    /// Environment of the workers.
+    pub env: Vec<(String, String)>,
+    /// RLIMIT_NOFILE of the workers; none: weir's.
+    pub rlimit_files: Option<u64>,
+}
+
+/// `[pool.NAME.queue]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Queue {
+    /// Requests at work at once.
+    pub maxconn: usize,
+    /// Requests waiting at most; more are shed at once.
+    pub max_queue: usize,
+    /// Waiting at most; then 503.
+    pub timeout: Duration,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Log {
+    /// Where requests are written.
+    pub access: LogTarget,
+    /// How.
+    pub format: LogFormat,
+    /// Where errors are written.
+    pub error: LogTarget,
+    /// The least severe level that is written.
+    pub level: Level,
+}
+
+/// Where a log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Nowhere.
+    Off,
+    /// `"stdout"`
+    Stdout,
+    /// `"stderr"`
+    Stderr,
+    /// A file, appended to, reopened at SIGUSR1.
+    File(PathBuf),
+}
+
+/// How a line of the access log is written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LogFormat {
+    /// Apache's and nginx's combined format.
+    Combined,
+    /// One JSON object a line with all fields.
+    Json,
+    /// Text with `${...}`.
+    Template(Template),
+}
+
+/// Severity, most severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something is lost.
+    Error,
+    /// Something will bite.
+    Warning,
+    /// What an operator wants to know.
+    Notice,
+    /// Everything.
+    Debug,
+}

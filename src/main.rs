@@ -1,0 +1,4 @@
+//! weir: the front door of FastCGI applications.
+#![forbid(unsafe_code)]
+
+fn main() {}
