@@ -3,3 +3,13 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod client;
+pub mod nv;
+pub mod record;
+
+mod error;
+mod gather;
+
+pub use error::ProtocolError;
+pub use record::{HEADER_LEN, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, VERSION};

@@ -1,0 +1,322 @@
+//! Name-value pairs (FastCGI 1.0 §3.4): the contents of `FCGI_PARAMS`, `FCGI_GET_VALUES` and `FCGI_GET_VALUES_RESULT`.
+//!
+//! A pair is the length of its name, the length of its value, the name, the value. A length of at most 127 takes one
+//! byte; a longer one takes four, the first bit set.
+//!
+//! ```
+//! use weir_fcgi::nv::{self, Limits};
+//!
+//! let mut bytes = Vec::new();
+//! nv::encode(&mut bytes, b"SERVER_PORT", b"80");
+//! nv::encode(&mut bytes, b"SERVER_ADDR", b"199.170.183.42");
+//!
+//! let mut decoder = nv::Decoder::new(Limits::default());
+//! for piece in bytes.chunks(3) {
+//!     decoder.feed(piece)?;
+//! }
+//! let pairs = decoder.finish()?;
+//! assert_eq!(pairs.get(b"SERVER_PORT"), Some(&b"80"[..]));
+//! assert_eq!(pairs.iter().count(), 2);
+//! # Ok::<(), nv::NvError>(())
+//! ```
+
+use alloc::vec::Vec;
+use core::{fmt, mem};
+
+/// The longest name or value that the encoding can tell of, in bytes: lengths have 31 bits.
+pub const MAX_LEN: usize = 0x7fff_ffff;
+
+/// How many bytes a pair takes.
+#[inline]
+#[must_use]
+pub const fn encoded_len(name_len: usize, value_len: usize) -> usize {
+    length_len(name_len) + length_len(value_len) + name_len + value_len
+}
+
+/// Appends a pair.
+///
+/// # Panics
+///
+/// If the name or the value is longer than [`MAX_LEN`].
+#[inline]
+pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(encoded_len(name.len(), value.len()));
+    encode_lengths(out, name.len(), value.len());
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+}
+
+/// Appends the two lengths that stand before a pair's name and value.
+///
+/// # Panics
+///
+/// If one of them is more than [`MAX_LEN`].
+#[inline]
+pub fn encode_lengths(out: &mut Vec<u8>, name_len: usize, value_len: usize) {
+    if name_len <= SHORT && value_len <= SHORT {
+        out.extend_from_slice(&[name_len as u8, value_len as u8]);
+    } else {
+        encode_length(out, name_len);
+        encode_length(out, value_len);
+    }
+}
+
+/// How much of a peer's pairs may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all pairs together, as encoded.
+    pub bytes: usize,
+    /// Number of pairs.
+    pub pairs: usize,
+}
+
+impl Default for Limits {
+    /// 256 KiB and 4096 pairs: several times what servers let a request's head be.
+    fn default() -> Self {
+        Self {
+            bytes: 256 * 1024,
+            pairs: 4096,
+        }
+    }
+}
+
+/// What can be wrong with pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvError {
+    /// Together longer than [`Limits::bytes`]. Found as soon as a length says so, before the bytes are there.
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// More pairs than [`Limits::pairs`].
+    TooManyPairs {
+        /// The limit, in pairs.
+        limit: usize,
+    },
+    /// The bytes end within a pair.
+    Truncated,
+}
+
+impl fmt::Display for NvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TooLarge { limit } => write!(f, "more than {limit} bytes of name-value pairs"),
+            Self::TooManyPairs { limit } => write!(f, "more than {limit} name-value pairs"),
+            Self::Truncated => f.write_str("name-value pairs end within a pair"),
+        }
+    }
+}
+
+impl core::error::Error for NvError {}
+
+/// Collects pairs from pieces that are cut anywhere, even within a length.
+///
+/// Holds the bytes as they came, never more than [`Limits::bytes`].
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    limits: Limits,
+    bytes: Vec<u8>,
+    pairs: usize,
+    /// Where the pair begins whose lengths have not been read yet; past the end of `bytes` while the name and value
+    /// before it are still to come.
+    next: usize,
+}
+
+impl Decoder {
+    /// A decoder that holds nothing yet.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            bytes: Vec::new(),
+            pairs: 0,
+            next: 0,
+        }
+    }
+
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    ///
+    /// [`NvError::TooLarge`] and [`NvError::TooManyPairs`]; the decoder is then of no more use until [`clear`ed](Self::clear).
+    pub fn feed(&mut self, piece: &[u8]) -> Result<(), NvError> {
+        let limit = self.limits.bytes;
+        let length = self.bytes.len() + piece.len();
+        if length > limit {
+            return Err(NvError::TooLarge { limit });
+        }
+        if length > self.bytes.capacity() {
+            // Grow by doubling as usual, but never past the limit.
+            let capacity = length.max(self.bytes.capacity() * 2).min(limit);
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(piece);
+        while let Some(pair) = self.bytes.get(self.next..).and_then(Lengths::read) {
+            if self.pairs == self.limits.pairs {
+                return Err(NvError::TooManyPairs { limit: self.pairs });
+            }
+            // A pair can be at most 8 + 2 × 2^31 bytes, so that even a 32-bit sum has to be checked.
+            self.next = pair
+                .total()
+                .and_then(|total| total.checked_add(self.next))
+                .filter(|&end| end <= limit)
+                .ok_or(NvError::TooLarge { limit })?;
+            self.pairs += 1;
+        }
+        Ok(())
+    }
+
+    /// The pairs, all of them; the decoder is as new afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`NvError::Truncated`] if the last pair is not whole.
+    pub fn finish(&mut self) -> Result<Pairs, NvError> {
+        let whole = self.next == self.bytes.len();
+        let (bytes, count) = (mem::take(&mut self.bytes), self.pairs);
+        self.clear();
+        if whole {
+            Ok(Pairs { bytes, count })
+        } else {
+            Err(NvError::Truncated)
+        }
+    }
+
+    /// Forgets what is held and gives its memory back.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.limits);
+    }
+
+    /// Memory held, in bytes; never more than [`Limits::bytes`].
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// Whole pairs, in the order they came, in the one buffer they came in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pairs {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Pairs {
+    /// Number of pairs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The value of the last pair of that name: where a name comes twice, PHP and others keep the later one.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter()
+            .filter(|pair| pair.0 == name)
+            .last()
+            .map(|pair| pair.1)
+    }
+
+    /// Each pair as (name, value).
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { rest: &self.bytes }
+    }
+
+    /// The pairs as they are encoded, ready for another peer's records.
+    #[must_use]
+    pub fn as_encoded(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<'p> IntoIterator for &'p Pairs {
+    type Item = (&'p [u8], &'p [u8]);
+    type IntoIter = Iter<'p>;
+
+    fn into_iter(self) -> Iter<'p> {
+        self.iter()
+    }
+}
+
+/// Iterates over [`Pairs`] as (name, value).
+#[derive(Clone, Debug)]
+pub struct Iter<'p> {
+    rest: &'p [u8],
+}
+
+impl<'p> Iterator for Iter<'p> {
+    type Item = (&'p [u8], &'p [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        // `Pairs` holds whole pairs only, so that None means the end.
+        let lengths = Lengths::read(self.rest)?;
+        let body = self.rest.get(lengths.size..)?;
+        let (name, body) = body.split_at_checked(lengths.name)?;
+        let (value, rest) = body.split_at_checked(lengths.value)?;
+        self.rest = rest;
+        Some((name, value))
+    }
+}
+
+/// The lengths before a pair.
+struct Lengths {
+    /// Bytes that the lengths themselves take: 2, 5 or 8.
+    size: usize,
+    name: usize,
+    value: usize,
+}
+
+impl Lengths {
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (name, rest) = read_length(bytes)?;
+        let (value, rest) = read_length(rest)?;
+        Some(Self {
+            size: bytes.len() - rest.len(),
+            name,
+            value,
+        })
+    }
+
+    #[inline]
+    fn total(&self) -> Option<usize> {
+        self.size.checked_add(self.name)?.checked_add(self.value)
+    }
+}
+
+#[inline]
+fn read_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    if usize::from(first) <= SHORT {
+        return Some((usize::from(first), rest));
+    }
+    let (four, rest) = bytes.split_first_chunk::<4>()?;
+    Some(((u32::from_be_bytes(*four) & 0x7fff_ffff) as usize, rest))
+}
+
+const fn length_len(length: usize) -> usize {
+    if length <= SHORT { 1 } else { 4 }
+}
+
+fn encode_length(out: &mut Vec<u8>, length: usize) {
+    if length <= SHORT {
+        out.push(length as u8);
+    } else {
+        assert!(
+            length <= MAX_LEN,
+            "a name or value of {length} bytes cannot be encoded"
+        );
+        out.extend_from_slice(&(length as u32 | 0x8000_0000).to_be_bytes());
+    }
+}
+
+/// The longest length that takes one byte.
+const SHORT: usize = 127;
