@@ -1,0 +1,290 @@
+//! Sockets → connections: accepts, counts, refuses what is over a limit, and looks after those that wait.
+//!
+//! Each reactor has its own listening socket of each listener and keeps its own list of connections. Once in
+//! [`SWEEP`] it compares every connection's deadline with the clock: ten thousand comparisons cost less than one
+//! request, and no request pays for a timer of its own.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::Notify,
+};
+use weir_config::{Address, Listener};
+
+use super::{
+    Gateway, clock,
+    client_io::{Conn, Socket, Timeouts},
+    connection::{self, Limits},
+};
+
+/// The connections of all reactors, counted against the server's limits.
+#[derive(Debug)]
+pub(crate) struct Census {
+    max: usize,
+    max_per_address: usize,
+    count: AtomicUsize,
+    room: Notify,
+    per_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A place in the [`Census`], given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    census: Arc<Census>,
+    address: Option<IpAddr>,
+}
+
+/// A listening socket of one reactor.
+#[derive(Debug)]
+enum Listening {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+thread_local! {
+    /// This reactor's connections. A place is reused when its connection has ended.
+    static CONNECTIONS: RefCell<Vec<Option<Arc<Conn>>>> = const { RefCell::new(Vec::new()) };
+    static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Accepts on `fd` until the gateway drains. Runs on the reactor `home`.
+///
+/// # Errors
+///
+/// Where `fd` is no listening socket that the reactor can watch.
+pub(crate) async fn listen(
+    gateway: Arc<Gateway>,
+    listener: u16,
+    home: u16,
+    fd: OwnedFd,
+) -> io::Result<()> {
+    let settings = &gateway.config.listeners[usize::from(listener)];
+    let listening = Listening::new(settings, fd)?;
+    let limits = Limits::new(settings);
+    let timeouts = Timeouts {
+        header: settings.header_timeout,
+        body: settings.body_timeout,
+        idle: settings.idle_timeout,
+        send: settings.send_timeout,
+    };
+    let local = match settings.address {
+        Address::Tcp(address) => Some(address),
+        Address::Unix(_) => None,
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = gateway.drain.started() => return Ok(()),
+            accepted = next(&gateway, &listening) => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => {
+                // Out of descriptors or memory: what waits in the kernel's queue keeps waiting there.
+                log::error!("cannot accept on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}", settings.name);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Some(place) = gateway.census.enter(peer) else {
+            log::warn!(
+                "closed a connection of {}: max_connections_per_address ({}) reached",
+                peer.map_or_else(String::new, |peer| peer.ip().to_string()),
+                gateway.config.server.max_connections_per_address
+            );
+            continue;
+        };
+        let conn = Arc::new(Conn::new(listener, home, peer, local_address(&socket, local), timeouts));
+        let entry = register(conn.clone());
+        let gateway = gateway.clone();
+        let limits = limits.clone();
+        tokio::spawn(async move {
+            connection::serve(gateway, socket, conn, limits).await;
+            unregister(entry);
+            drop(place);
+        });
+    }
+}
+
+/// Wakes the connections whose deadline has passed, and asks idle ones to put down what they do not need. Runs on
+/// each reactor for ever.
+pub(crate) async fn sweep(gateway: Arc<Gateway>) {
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP) => {}
+            () = gateway.drain.started(), if !draining => {
+                draining = true;
+            }
+        }
+        let now = clock::now();
+        CONNECTIONS.with_borrow(|connections| {
+            for conn in connections.iter().flatten() {
+                let parks = conn
+                    .idle_since()
+                    .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
+                if draining || parks || conn.overdue(now) {
+                    conn.wake();
+                }
+            }
+        });
+    }
+}
+
+impl Census {
+    /// Counts connections against `max` in all and `max_per_address` (0: no limit).
+    pub(crate) fn new(max: usize, max_per_address: usize) -> Census {
+        Census {
+            max,
+            max_per_address,
+            count: AtomicUsize::new(0),
+            room: Notify::new(),
+            per_address: Mutex::default(),
+        }
+    }
+
+    /// Open connections.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
+        let address = peer.map(|peer| peer.ip()).filter(|_| self.max_per_address > 0);
+        if let Some(address) = address {
+            let mut counts = self.per_address.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry(address).or_insert(0);
+            if *count >= self.max_per_address {
+                return None;
+            }
+            *count += 1;
+        }
+        self.count.fetch_add(1, Relaxed);
+        Some(Place { census: self.clone(), address })
+    }
+
+    async fn wait_for_room(&self) {
+        while self.count() >= self.max {
+            let room = self.room.notified();
+            if self.count() < self.max {
+                return;
+            }
+            room.await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.census.count.fetch_sub(1, Relaxed) == self.census.max {
+            self.census.room.notify_waiters();
+        }
+        if let Some(address) = self.address {
+            let mut counts = self.census.per_address.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(count) = counts.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&address);
+                }
+            }
+        }
+    }
+}
+
+impl Listening {
+    fn new(settings: &Listener, fd: OwnedFd) -> io::Result<Listening> {
+        match settings.address {
+            Address::Tcp(_) => {
+                let listener = std::net::TcpListener::from(fd);
+                listener.set_nonblocking(true)?;
+                // Inherited by what is accepted: an answer is written whole, waiting for more only delays it.
+                socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
+                Ok(Listening::Tcp(TcpListener::from_std(listener)?))
+            }
+            Address::Unix(_) => {
+                let listener = std::os::unix::net::UnixListener::from(fd);
+                listener.set_nonblocking(true)?;
+                Ok(Listening::Unix(UnixListener::from_std(listener)?))
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+        match self {
+            Listening::Tcp(tcp) => {
+                let (stream, peer) = tcp.accept().await?;
+                Ok((Socket::Tcp(stream), Some(peer)))
+            }
+            Listening::Unix(unix) => {
+                let (stream, _) = unix.accept().await?;
+                Ok((Socket::Unix(stream), None))
+            }
+        }
+    }
+}
+
+async fn next(gateway: &Gateway, listening: &Listening) -> io::Result<(Socket, Option<SocketAddr>)> {
+    gateway.census.wait_for_room().await;
+    listening.accept().await
+}
+
+/// The address that the client connected to: the listener's own, asked of the socket only where that is a wildcard.
+fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<SocketAddr> {
+    match (socket, listener) {
+        (Socket::Tcp(tcp), Some(address)) if address.ip().is_unspecified() => tcp.local_addr().ok(),
+        (_, address) => address,
+    }
+}
+
+/// Errors that accept(2) reports for the connection it took, not for the listener (accept(2), "Error handling").
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+    )
+}
+
+fn register(conn: Arc<Conn>) -> usize {
+    CONNECTIONS.with_borrow_mut(|connections| {
+        match FREE_PLACES.with_borrow_mut(Vec::pop) {
+            Some(place) => {
+                connections[place] = Some(conn);
+                place
+            }
+            None => {
+                connections.push(Some(conn));
+                connections.len() - 1
+            }
+        }
+    })
+}
+
+fn unregister(place: usize) {
+    CONNECTIONS.with_borrow_mut(|connections| connections[place] = None);
+    FREE_PLACES.with_borrow_mut(|free| free.push(place));
+}
+
+/// How exact deadlines of clients are.
+const SWEEP: Duration = Duration::from_millis(200);
+
+/// How long to wait where accept(2) has no descriptor to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

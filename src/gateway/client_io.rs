@@ -1,0 +1,532 @@
+//! One client connection as hyper sees it: a stream that can also send files, knows what it is waiting for, and can
+//! be told to stop.
+//!
+//! [`ClientIo`] is owned by hyper. [`Conn`] is what the rest of the gateway holds of the same connection: its phase
+//! and deadlines (two atomics that the reactor's sweeper compares, so that no request pays for a timer), the queue
+//! of file pieces that hyper's placeholders stand for, interim responses, and the record that becomes a log line
+//! when the last byte has gone.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::{TcpStream, UnixStream},
+    task::JoinHandle,
+};
+
+use super::{
+    body::PLACEHOLDER,
+    clock::{self, NEVER},
+    exchange::Record,
+};
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Between two requests, or before the first byte of the first.
+    Idle = 0,
+    /// A part of a head has come.
+    Head = 1,
+    /// A request is being worked on or answered.
+    Busy = 2,
+    /// Idle for so long that only the socket is left.
+    Parked = 3,
+}
+
+/// The limits of a connection, from its listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    pub(crate) header: Duration,
+    pub(crate) body: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) send: Duration,
+}
+
+/// A connection as the gateway's steps share it.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    /// Index into the configuration's listeners.
+    pub(crate) listener: u16,
+    /// The reactor it lives on.
+    pub(crate) home: u16,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) timeouts: Timeouts,
+    phase: AtomicU8,
+    /// When the first byte of the request at hand came.
+    head_started: AtomicU64,
+    /// When the wait of this phase ends; the sweeper wakes the connection then.
+    deadline: AtomicU64,
+    /// When a write that makes no progress is given up.
+    send_deadline: AtomicU64,
+    /// Requests answered so far.
+    requests: AtomicU64,
+    /// The rest of a request body was refused: the socket is closed with care (see `connection::linger`).
+    body_unread: AtomicBool,
+    waker: OnceLock<Waker>,
+    /// Something is in `outbox`.
+    posted: AtomicBool,
+    outbox: Mutex<Outbox>,
+}
+
+/// What waits to be sent, or to be said once it is sent.
+#[derive(Debug, Default)]
+struct Outbox {
+    files: VecDeque<FilePiece>,
+    interim: Vec<u8>,
+    record: Option<Box<Record>>,
+}
+
+#[derive(Debug, Clone)]
+struct FilePiece {
+    file: Arc<OwnedFd>,
+    offset: u64,
+    len: usize,
+}
+
+/// The stream that hyper reads and writes.
+#[derive(Debug)]
+pub(crate) struct ClientIo {
+    socket: Socket,
+    conn: Arc<Conn>,
+    /// Bytes read before this stream was made.
+    prefix: Bytes,
+    /// Reading the next piece of a file from the disk, away from the reactor.
+    populating: Option<JoinHandle<()>>,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        listener: u16,
+        home: u16,
+        peer: Option<SocketAddr>,
+        local: Option<SocketAddr>,
+        timeouts: Timeouts,
+    ) -> Conn {
+        Conn {
+            listener,
+            home,
+            peer,
+            local,
+            timeouts,
+            phase: AtomicU8::new(Phase::Idle as u8),
+            head_started: AtomicU64::new(clock::now()),
+            deadline: AtomicU64::new(clock::deadline(timeouts.header)),
+            send_deadline: AtomicU64::new(NEVER),
+            requests: AtomicU64::new(0),
+            body_unread: AtomicBool::new(false),
+            waker: OnceLock::new(),
+            posted: AtomicBool::new(false),
+            outbox: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Idle,
+            1 => Phase::Head,
+            2 => Phase::Busy,
+            _ => Phase::Parked,
+        }
+    }
+
+    /// Everything but the socket is put down until the next byte.
+    pub(crate) fn park(&self) {
+        self.phase.store(Phase::Parked as u8, Relaxed);
+    }
+
+    /// A whole head is there: the request begins. Answers when its first byte came.
+    pub(crate) fn begin_request(&self) -> u64 {
+        let started = self.head_started.load(Relaxed);
+        self.requests.fetch_add(1, Relaxed);
+        self.phase.store(Phase::Busy as u8, Relaxed);
+        self.deadline.store(NEVER, Relaxed);
+        started
+    }
+
+    /// Requests begun on this connection.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Wake the connection's task at `deadline` ([`clock::now`]'s time); whoever waits then looks at its own clock.
+    pub(crate) fn wake_at(&self, deadline: u64) {
+        self.deadline.store(deadline, Relaxed);
+    }
+
+    /// The waker of the connection's task, which is the same for its whole life.
+    pub(crate) fn remember_waker(&self, waker: &Waker) {
+        self.waker.get_or_init(|| waker.clone());
+    }
+
+    /// Wakes the connection's task.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether a deadline has passed.
+    pub(crate) fn overdue(&self, now: u64) -> bool {
+        now >= self.deadline.load(Relaxed) || self.send_overdue(now)
+    }
+
+    /// Whether the client has not taken a byte for too long.
+    pub(crate) fn send_overdue(&self, now: u64) -> bool {
+        now >= self.send_deadline.load(Relaxed)
+    }
+
+    /// Since when the connection is idle; none while it is not, or before its first request.
+    pub(crate) fn idle_since(&self) -> Option<u64> {
+        (self.phase() == Phase::Idle && self.requests() > 0)
+            .then(|| self.head_started.load(Relaxed))
+    }
+
+    /// The client still sends a body that nobody reads.
+    pub(crate) fn leave_body_unread(&self) {
+        self.body_unread.store(true, Relaxed);
+    }
+
+    pub(crate) fn body_is_unread(&self) -> bool {
+        self.body_unread.load(Relaxed)
+    }
+
+    /// Puts a piece of a file behind what is queued; a placeholder of the same length goes through hyper.
+    pub(crate) fn queue_file(&self, file: Arc<OwnedFd>, offset: u64, len: usize) {
+        self.outbox().files.push_back(FilePiece { file, offset, len });
+    }
+
+    /// Takes `cut` bytes off the piece queued last.
+    pub(crate) fn shorten_last_file(&self, cut: usize) {
+        if let Some(piece) = self.outbox().files.back_mut() {
+            piece.len -= cut;
+        }
+    }
+
+    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one.
+    pub(crate) fn send_interim(&self, head: &[u8]) {
+        self.outbox().interim.extend_from_slice(head);
+        self.posted.store(true, Relaxed);
+        self.wake();
+    }
+
+    /// The answer has been handed to hyper as far as it will be. `complete`: all of it.
+    pub(crate) fn answered(&self, mut record: Box<Record>, complete: bool) {
+        if complete {
+            self.outbox().record = Some(record);
+            self.posted.store(true, Relaxed);
+        } else {
+            record.cut_short();
+        }
+    }
+
+    /// The connection ends: an answer that was not flushed has not arrived.
+    pub(crate) fn ended(&self) {
+        if let Some(mut record) = self.outbox().record.take() {
+            record.cut_short();
+        }
+    }
+
+    fn flushed(&self) {
+        if !self.posted.load(Relaxed) {
+            return;
+        }
+        self.posted.store(false, Relaxed);
+        if let Some(record) = self.outbox().record.take() {
+            self.phase.store(Phase::Idle as u8, Relaxed);
+            self.head_started.store(clock::now(), Relaxed);
+            self.deadline
+                .store(clock::deadline(self.timeouts.idle), Relaxed);
+            record.sent();
+        }
+    }
+
+    fn received(&self) {
+        if matches!(self.phase(), Phase::Idle | Phase::Parked) {
+            self.phase.store(Phase::Head as u8, Relaxed);
+            self.head_started.store(clock::now(), Relaxed);
+            self.deadline
+                .store(clock::deadline(self.timeouts.header), Relaxed);
+        }
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientIo {
+    pub(crate) fn new(socket: Socket, conn: Arc<Conn>, prefix: Bytes) -> ClientIo {
+        ClientIo {
+            socket,
+            conn,
+            prefix,
+            populating: None,
+        }
+    }
+
+    pub(crate) fn into_socket(self) -> Socket {
+        self.socket
+    }
+
+    /// Writes interim responses; they go out before anything that hyper still holds, which at that time is nothing.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.conn.posted.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let interim = std::mem::take(&mut self.conn.outbox().interim);
+            if interim.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let written = Pin::new(&mut self.socket).poll_write(cx, &interim);
+            let done = match &written {
+                Poll::Ready(Ok(count)) => *count,
+                _ => 0,
+            };
+            if done < interim.len() {
+                let mut outbox = self.conn.outbox();
+                outbox.interim.splice(..0, interim[done..].iter().copied());
+            }
+            ready!(written)?;
+        }
+    }
+
+    /// Sends from the file at the head of the queue.
+    fn poll_send_file(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let piece = self.conn.outbox().files.front().cloned();
+        let Some(piece) = piece else {
+            return Poll::Ready(Err(io::Error::other("no file is queued")));
+        };
+        loop {
+            if let Some(populating) = &mut self.populating {
+                let _ = ready!(Pin::new(populating).poll(cx));
+                self.populating = None;
+            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len) {
+                // sendfile(2) would wait for the disk, and with it every connection of this reactor.
+                let piece = piece.clone();
+                self.populating = Some(tokio::task::spawn_blocking(move || {
+                    weir_sys::file::populate(piece.file.as_fd(), piece.offset, piece.len);
+                }));
+                continue;
+            }
+            ready!(self.socket.poll_write_ready(cx))?;
+            let mut offset = piece.offset;
+            let sent = self.socket.try_write_io(|socket| {
+                weir_sys::file::send_file(socket, piece.file.as_fd(), &mut offset, piece.len)
+            });
+            match sent {
+                Ok(0) => {
+                    // The file has become shorter than when its length was promised.
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(sent) => {
+                    let mut outbox = self.conn.outbox();
+                    if let Some(front) = outbox.files.front_mut() {
+                        front.offset += sent as u64;
+                        front.len -= sent;
+                        if front.len == 0 {
+                            outbox.files.pop_front();
+                        }
+                    }
+                    return Poll::Ready(Ok(sent));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn note_progress<T>(&self, progress: &Poll<io::Result<T>>) {
+        let blocked = self.conn.send_deadline.load(Relaxed) != NEVER;
+        match progress {
+            Poll::Pending if !blocked => self
+                .conn
+                .send_deadline
+                .store(clock::deadline(self.conn.timeouts.send), Relaxed),
+            Poll::Ready(_) if blocked => self.conn.send_deadline.store(NEVER, Relaxed),
+            _ => {}
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.prefix.is_empty() {
+            let count = self.prefix.len().min(buf.remaining());
+            buf.put_slice(&self.prefix.split_to(count));
+            self.conn.received();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.conn.received();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_interim(cx))?;
+        let memory = slices
+            .iter()
+            .position(|slice| is_placeholder(slice))
+            .unwrap_or(slices.len());
+        let written = match memory {
+            0 if !slices.is_empty() => this.poll_send_file(cx),
+            1 => Pin::new(&mut this.socket).poll_write(cx, &slices[0]),
+            _ => Pin::new(&mut this.socket).poll_write_vectored(cx, &slices[..memory]),
+        };
+        this.note_progress(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_interim(cx))?;
+        self.conn.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl Socket {
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(tcp) => tcp.poll_write_ready(cx),
+            Socket::Unix(unix) => unix.poll_write_ready(cx),
+        }
+    }
+
+    fn try_write_io<T>(
+        &self,
+        write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Socket::Tcp(tcp) => tcp.try_io(Interest::WRITABLE, || write(tcp.as_fd())),
+            Socket::Unix(unix) => unix.try_io(Interest::WRITABLE, || write(unix.as_fd())),
+        }
+    }
+
+    /// Waits until there is something to read, or the client has closed.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(tcp) => tcp.readable().await,
+            Socket::Unix(unix) => unix.readable().await,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(tcp) => tcp.as_fd(),
+            Socket::Unix(unix) => unix.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Socket::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+        }
+    }
+}
+
+/// hyper may have consumed a part of a placeholder's length, never of its address: `Chunk::chunk` always begins at
+/// the array's first byte.
+fn is_placeholder(slice: &IoSlice<'_>) -> bool {
+    std::ptr::eq(slice.as_ptr(), PLACEHOLDER.as_ptr()) && !slice.is_empty()
+}

@@ -1,0 +1,206 @@
+//! The life of one client connection: hyper while there is something to do, next to nothing while there is not.
+//!
+//! A connection that stays idle longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped and only
+//! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory.
+
+use std::{convert::Infallible, future::poll_fn, os::fd::AsFd, pin::Pin, sync::Arc, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use http::StatusCode;
+use hyper::server::conn::http1::{Builder, Parts};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_config::Listener;
+
+use super::{
+    Gateway,
+    client_io::{ClientIo, Conn, Phase, Socket},
+    clock, exchange,
+};
+
+/// What a listener allows its connections, as hyper is told it.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    builder: Builder,
+}
+
+/// How a turn of hyper on a connection ended.
+enum Turn {
+    /// The connection is over; the socket may still have to be closed with care.
+    Over(Ending),
+    /// Nothing to do for a while.
+    Park,
+}
+
+/// How a connection ends.
+enum Ending {
+    /// All answers are with the kernel.
+    Clean,
+    /// An answer is with the kernel while the client may still be sending what nobody wants.
+    Linger,
+    /// Part of a head came, and then nothing more in time.
+    HeadTimeout,
+    /// What was promised cannot be sent: the client must not take it for whole.
+    Abort,
+}
+
+/// Serves `socket` until it ends.
+pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, limits: Limits) {
+    let mut socket = socket;
+    let mut unread = Bytes::new();
+    let ending = loop {
+        let turn;
+        (turn, socket, unread) = drive(&gateway, socket, unread, &conn, &limits).await;
+        match turn {
+            Turn::Over(ending) => break ending,
+            Turn::Park if unread.is_empty() => {
+                if !parked(&gateway, &conn, &socket).await {
+                    break Ending::Clean;
+                }
+            }
+            Turn::Park => {}
+        }
+    };
+    conn.ended();
+    close(ending, socket, &gateway, &conn).await;
+}
+
+impl Limits {
+    pub(crate) fn new(listener: &Listener) -> Limits {
+        let mut builder = Builder::new();
+        builder.max_header_size(listener.max_head).max_buf_size(listener.max_head.max(WRITE_BUFFER));
+        if listener.max_headers != HYPERS_MAX_HEADERS {
+            // Any other number costs hyper an allocation per request.
+            builder.max_headers(listener.max_headers);
+        }
+        Limits { builder }
+    }
+}
+
+/// Lets hyper work on the socket; hands it back with the bytes that were read and not used.
+async fn drive(
+    gateway: &Arc<Gateway>,
+    socket: Socket,
+    unread: Bytes,
+    conn: &Arc<Conn>,
+    limits: &Limits,
+) -> (Turn, Socket, Bytes) {
+    let io = TokioIo::new(ClientIo::new(socket, conn.clone(), unread));
+    let service = hyper::service::service_fn(|request| {
+        let answer = exchange::exchange(gateway.clone(), conn.clone(), request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut hyper = Box::new(limits.builder.serve_connection(io, service));
+    let mut draining = false;
+    let turn = poll_fn(|cx| {
+        conn.remember_waker(cx.waker());
+        let now = clock::now();
+        if conn.overdue(now) {
+            match conn.phase() {
+                Phase::Idle | Phase::Parked => return Poll::Ready(Turn::Over(Ending::Clean)),
+                Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout)),
+                // Whoever waits for something else than the client looks at its own deadline when it is polled.
+                Phase::Busy if conn.send_overdue(now) => return Poll::Ready(Turn::Over(Ending::Abort)),
+                Phase::Busy => {}
+            }
+        }
+        if !draining && gateway.drain.has_started() {
+            draining = true;
+            Pin::new(&mut *hyper).graceful_shutdown();
+        }
+        if let Some(since) = conn.idle_since()
+            && now.saturating_sub(since) > PARK_AFTER
+        {
+            return Poll::Ready(Turn::Park);
+        }
+        hyper.poll_without_shutdown(cx).map(|result| Turn::Over(ending(result, gateway, conn)))
+    })
+    .await;
+    let Parts { io, read_buf, .. } = hyper.into_parts();
+    (turn, io.into_inner().into_socket(), read_buf)
+}
+
+/// What a finished turn of hyper means for the socket.
+fn ending(result: hyper::Result<()>, gateway: &Gateway, conn: &Conn) -> Ending {
+    match result {
+        Ok(()) if conn.body_is_unread() => Ending::Linger,
+        Ok(()) => Ending::Clean,
+        Err(error) if error.is_parse() => {
+            let status = if error.is_parse_too_large() {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            } else {
+                StatusCode::BAD_REQUEST
+            };
+            exchange::refused_head(gateway, conn, status, &error.to_string());
+            Ending::Linger
+        }
+        Err(error) if error.is_user() => Ending::Abort,
+        // The client has left; whoever worked for it has noticed by being dropped.
+        Err(_) => Ending::Clean,
+    }
+}
+
+/// Waits for the next byte of a connection that has put everything down. Answers whether it came.
+async fn parked(gateway: &Gateway, conn: &Conn, socket: &Socket) -> bool {
+    conn.park();
+    let mut readable = std::pin::pin!(socket.readable());
+    poll_fn(|cx| {
+        if gateway.drain.has_started() || conn.overdue(clock::now()) {
+            return Poll::Ready(false);
+        }
+        readable.as_mut().poll(cx).map(|ready| ready.is_ok())
+    })
+    .await
+}
+
+async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Conn) {
+    match ending {
+        Ending::Clean => {
+            let _ = socket.shutdown().await;
+        }
+        Ending::Linger => linger(socket).await,
+        Ending::HeadTimeout => {
+            exchange::refused_head(gateway, conn, StatusCode::REQUEST_TIMEOUT, "the head took longer than header_timeout");
+            let _ = tokio::time::timeout(LINGER, socket.write_all(REQUEST_TIMEOUT)).await;
+            linger(socket).await;
+        }
+        Ending::Abort => weir_sys::socket::reset_on_close(socket.as_fd()),
+    }
+}
+
+/// Closes so that the client reads the answer: a socket closed with unread bytes in it is reset, and the reset
+/// overtakes the answer (RFC 9112 §9.6).
+async fn linger(mut socket: Socket) {
+    if socket.shutdown().await.is_err() {
+        return;
+    }
+    let drain = async {
+        let mut sink = [0; 4096];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match socket.read(&mut sink).await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => left = left.saturating_sub(count),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}
+
+/// Idle for so long (µs), a connection puts down hyper and its buffers.
+pub(crate) const PARK_AFTER: u64 = 1_000_000;
+
+/// hyper's own limit on header fields, for which it needs no allocation.
+const HYPERS_MAX_HEADERS: usize = 100;
+
+/// hyper's default for what it buffers of an answer before it flushes.
+const WRITE_BUFFER: usize = 408 * 1024;
+
+/// How long a closed connection is still read, so that its last answer arrives.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How much of it is read at most.
+const LINGER_BYTES: usize = 16 << 20;
+
+const REQUEST_TIMEOUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -1,0 +1,495 @@
+//! Requests → workers: asks `weir_pool` who runs now, lends worker connections, and takes them back.
+//!
+//! A [`Lease`] is the right to one worker. Whoever holds it may use the worker's connection for one request;
+//! dropping it gives the worker back, or gives it up where its connection is not fit for another request. The pool's
+//! state is behind one lock that is held for a few comparisons and never across a wait.
+//!
+//! ```text
+//! acquire ──admit──► Run(worker) ───────────────► Lease ──release──► the next in the queue, or free
+//!               └──► Wait ──oneshot──► Lease            └─dropped──► connection gone: down until the manager
+//!               └──► Shed                                            gives a new one (command), or free (servers)
+//! ```
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use weir_config::{Address, Pool as Settings, Runtime};
+use weir_pool::{Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, WorkerId};
+
+use super::{
+    clock,
+    worker_conn::WorkerConn,
+};
+use crate::control::{ExitStatus, ToManager};
+
+/// A pool as the gateway uses it.
+#[derive(Debug)]
+pub(crate) struct PoolHandle {
+    /// Index into the configuration's pools.
+    pub(crate) id: u16,
+    pub(crate) settings: Settings,
+    state: Mutex<State>,
+    /// Told when a worker's process has ended.
+    exits: Notify,
+    manager: Manager,
+}
+
+/// How the manager is told of workers.
+pub(crate) type Manager = Arc<dyn Fn(ToManager) + Send + Sync>;
+
+/// The right to one worker.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pool: Arc<PoolHandle>,
+    worker: WorkerId,
+    /// Which of the worker's connections this is about.
+    generation: u64,
+    /// The worker's process id; 0 where others run it.
+    pub(crate) pid: u32,
+    conn: Option<WorkerConn>,
+    server: Option<usize>,
+    kill: bool,
+}
+
+/// How a request came to its worker, for the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wait {
+    /// When it was admitted ([`clock::now`]).
+    pub(crate) admitted: u64,
+    /// How long it waited, µs.
+    pub(crate) waited: u64,
+    /// Requests that waited when it came.
+    pub(crate) queue: usize,
+}
+
+/// Why there is no connection to a worker.
+#[derive(Debug)]
+pub(crate) struct ConnectError {
+    pub(crate) address: String,
+    pub(crate) error: io::Error,
+}
+
+#[derive(Debug)]
+struct State {
+    pool: Pool,
+    slots: Vec<Slot>,
+    servers: Vec<Server>,
+    waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
+    expired: Vec<RequestId>,
+}
+
+/// A place for one worker: a process of a command, or one connection to servers.
+#[derive(Debug, Default)]
+struct Slot {
+    conn: Option<WorkerConn>,
+    /// Counts the connections that this place has had.
+    generation: u64,
+    leased: bool,
+    pid: u32,
+    server: Option<usize>,
+    exit: Option<(u32, ExitStatus)>,
+}
+
+/// One of `servers`.
+#[derive(Debug, Default)]
+struct Server {
+    busy: usize,
+    /// Not tried before ([`clock::now`]): it has refused a connection.
+    down_until: u64,
+}
+
+impl PoolHandle {
+    pub(crate) fn new(id: u16, settings: Settings, manager: Manager) -> PoolHandle {
+        let maxconn = settings.queue.maxconn;
+        let mut pool = Pool::new(Limits {
+            maxconn,
+            max_queue: settings.queue.max_queue,
+            timeout: Micros(settings.queue.timeout.as_micros() as u64),
+        });
+        let (slots, servers) = match &settings.runtime {
+            Runtime::Command(command) => (command.max_children, 0),
+            Runtime::Servers(servers) => {
+                for worker in 0..maxconn as u32 {
+                    pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
+                }
+                (maxconn, servers.len())
+            }
+        };
+        let state = State {
+            pool,
+            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            servers: std::iter::repeat_with(Server::default).take(servers).collect(),
+            waiting: HashMap::new(),
+            expired: Vec::new(),
+        };
+        PoolHandle { id, settings, state: Mutex::new(state), exits: Notify::new(), manager }
+    }
+
+    /// A worker for `request`, at once or after waiting in the queue.
+    ///
+    /// `first` is when the request was admitted to this pool before, where it is run again; it then waits at the
+    /// queue's head under its first deadline.
+    ///
+    /// # Errors
+    ///
+    /// Why the request is refused.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: RequestId,
+        home: u16,
+        first: Option<u64>,
+    ) -> Result<(Lease, Wait), ShedReason> {
+        let now = clock::now();
+        let admitted = first.unwrap_or(now);
+        let (queue, receiver) = {
+            let mut state = self.state();
+            let queue = state.pool.stats().waiting;
+            let admission = match first {
+                None => state.pool.admit(Micros(now), request, home),
+                Some(first) => state.pool.readmit(Micros(now), request, home, Micros(first)),
+            };
+            match admission {
+                Admission::Run(worker) => {
+                    let lease = state.lend(self, worker);
+                    return Ok((lease, Wait { admitted, waited: 0, queue }));
+                }
+                Admission::Shed(reason) => return Err(reason),
+                Admission::Wait { .. } => {
+                    let (sender, receiver) = oneshot::channel();
+                    state.waiting.insert(request, sender);
+                    (queue, receiver)
+                }
+            }
+        };
+        let mut place = QueuePlace { pool: self, request, waiting: true };
+        let lease = self.wait(receiver, admitted).await;
+        place.waiting = false;
+        lease.map(|lease| (lease, Wait { admitted, waited: clock::now() - now, queue }))
+    }
+
+    async fn wait(
+        self: &Arc<Self>,
+        mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
+        admitted: u64,
+    ) -> Result<Lease, ShedReason> {
+        let limit = self.settings.queue.timeout.as_micros() as u64;
+        let deadline = admitted.saturating_add(limit);
+        loop {
+            let left = Duration::from_micros(deadline.saturating_sub(clock::now()).max(1_000));
+            match tokio::time::timeout(left, &mut receiver).await {
+                Ok(result) => return result.unwrap_or(Err(ShedReason::NoWorker)),
+                Err(_) => self.expire(),
+            }
+        }
+    }
+
+    /// Refuses those who have waited too long.
+    fn expire(self: &Arc<Self>) {
+        let mut state = self.state();
+        let mut expired = std::mem::take(&mut state.expired);
+        state.pool.expire(Micros(clock::now()), &mut expired);
+        let senders: Vec<_> =
+            expired.drain(..).filter_map(|request| state.waiting.remove(&request)).collect();
+        state.expired = expired;
+        drop(state);
+        for sender in senders {
+            let _ = sender.send(Err(ShedReason::QueueTimeout));
+        }
+    }
+
+    /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
+    pub(crate) fn worker_ready(self: &Arc<Self>, worker: u32, pid: u32, conn: WorkerConn) {
+        let mut state = self.state();
+        state.pool.worker_expected(true);
+        let Some(slot) = state.slots.get_mut(worker as usize) else {
+            return;
+        };
+        slot.generation += 1;
+        slot.pid = pid;
+        slot.conn = Some(conn);
+        if slot.leased {
+            return;
+        }
+        let next = state.pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
+        self.give(state, next);
+    }
+
+    /// A worker's process has ended.
+    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, pid: u32, status: ExitStatus) {
+        let mut state = self.state();
+        if let Some(slot) = state.slots.get_mut(worker as usize) {
+            slot.exit = Some((pid, status));
+            if slot.pid == pid && !slot.leased {
+                slot.conn = None;
+                slot.generation += 1;
+                state.pool.worker_down(Micros(clock::now()), WorkerId(worker));
+            }
+        }
+        drop(state);
+        self.exits.notify_waiters();
+    }
+
+    /// No worker can be started: nobody shall wait for one.
+    pub(crate) fn down(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.pool.worker_expected(false);
+        let mut waiting = Vec::new();
+        state.pool.drain_waiting(Micros(clock::now()), &mut waiting);
+        let senders: Vec<_> =
+            waiting.into_iter().filter_map(|request| state.waiting.remove(&request)).collect();
+        drop(state);
+        for sender in senders {
+            let _ = sender.send(Err(ShedReason::NoWorker));
+        }
+    }
+
+    /// How the process `pid` of a worker ended, once the manager has told; none where it does not in time.
+    pub(crate) async fn exit_status(&self, worker: u32, pid: u32) -> Option<ExitStatus> {
+        let told = async {
+            loop {
+                let exits = self.exits.notified();
+                let known = self.state().slots.get(worker as usize).and_then(|slot| slot.exit);
+                match known {
+                    Some((of, status)) if of == pid => return status,
+                    _ => exits.await,
+                }
+            }
+        };
+        match self.settings.runtime {
+            Runtime::Command(_) => tokio::time::timeout(EXIT_NOTICE, told).await.ok(),
+            Runtime::Servers(_) => None,
+        }
+    }
+
+    /// Seconds after which a refused client may come again: what the queue needs to drain at its limit, at least 1.
+    pub(crate) fn retry_after(&self) -> u64 {
+        self.settings.queue.timeout.as_secs().clamp(1, 60)
+    }
+
+    /// Requests waiting now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().pool.stats().waiting
+    }
+
+    /// Hands a worker that has become free to the request that is next.
+    fn give(self: &Arc<Self>, mut state: MutexGuard<'_, State>, next: Option<Assignment>) {
+        let Some(Assignment { request, worker }) = next else {
+            return;
+        };
+        let sender = state.waiting.remove(&request);
+        let lease = state.lend(self, worker);
+        drop(state);
+        match sender {
+            // Dropped where the client has just left: the lease goes on to the one behind it.
+            Some(sender) => drop(sender.send(Ok(lease))),
+            None => drop(lease),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
+        let slot = &mut self.slots[worker.0 as usize];
+        slot.leased = true;
+        let conn = slot.conn.take();
+        Lease {
+            pool: pool.clone(),
+            worker,
+            generation: slot.generation,
+            pid: slot.pid,
+            server: slot.server.filter(|_| conn.is_some()),
+            conn,
+            kill: false,
+        }
+    }
+
+    /// The server that is least busy, of those that have not just refused; all of them where all have.
+    fn choose_server(&self, now: u64) -> usize {
+        let order = |index: &usize| {
+            let server = &self.servers[*index];
+            (server.down_until > now, server.busy)
+        };
+        (0..self.servers.len()).min_by_key(order).unwrap_or(0)
+    }
+}
+
+impl Lease {
+    /// The worker's connection, watched by the reactor `home`; connects where there is none.
+    ///
+    /// `certain`: a connection that was kept is asked whether it is still there, since what is sent into a closed
+    /// one may be lost and must not be sent twice.
+    ///
+    /// # Errors
+    ///
+    /// Where no server takes a connection within `connect_timeout`, or a worker has just gone.
+    pub(crate) async fn connect(&mut self, home: u16, certain: bool) -> Result<WorkerConn, ConnectError> {
+        if let Some(conn) = self.conn.take()
+            && let Ok(conn) = conn.at_home(home)
+            && !(certain && conn.requests > 0 && conn.is_stale())
+        {
+            return Ok(conn);
+        }
+        let pool = self.pool.clone();
+        match &pool.settings.runtime {
+            Runtime::Servers(servers) => self.connect_to(servers, home).await,
+            Runtime::Command(_) => Err(ConnectError {
+                address: format!("worker {}", self.pid),
+                error: io::ErrorKind::NotConnected.into(),
+            }),
+        }
+    }
+
+    async fn connect_to(&mut self, servers: &[Address], home: u16) -> Result<WorkerConn, ConnectError> {
+        let limit = clock::deadline(self.pool.settings.connect_timeout);
+        let mut pause = CONNECT_PAUSE;
+        loop {
+            let index = {
+                let mut state = self.pool.state();
+                if let Some(before) = self.server.take() {
+                    state.servers[before].busy = state.servers[before].busy.saturating_sub(1);
+                }
+                let index = state.choose_server(clock::now());
+                state.servers[index].busy += 1;
+                index
+            };
+            self.server = Some(index);
+            let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
+            let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index], home)).await;
+            let error = match result {
+                Ok(Ok(conn)) => return Ok(conn),
+                Ok(Err(error)) => error,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            // A full accept queue says nothing against the server.
+            let full = error.kind() == io::ErrorKind::WouldBlock;
+            if !full {
+                self.pool.state().servers[index].down_until = clock::now() + SERVER_DOWN;
+            }
+            let last = clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
+            if last {
+                return Err(ConnectError { address: address_text(&servers[index]), error });
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// The worker has ended its request and is free; `conn` is fit for another one.
+    pub(crate) fn release(mut self, conn: Option<WorkerConn>) {
+        self.conn = conn;
+    }
+
+    /// The worker is stuck or talks nonsense: its process is replaced where weir runs it.
+    pub(crate) fn kill(mut self) {
+        self.conn = None;
+        self.kill = true;
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
+        &self.pool
+    }
+
+    pub(crate) fn worker(&self) -> u32 {
+        self.worker.0
+    }
+
+    /// Who works, for the log: a process id, or a server's address.
+    pub(crate) fn worker_name(&self) -> String {
+        match (&self.pool.settings.runtime, self.server) {
+            (Runtime::Servers(servers), Some(index)) => address_text(&servers[index]),
+            _ => self.pid.to_string(),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let pool = self.pool.clone();
+        let mut state = pool.state();
+        let now = Micros(clock::now());
+        let slot = &mut state.slots[self.worker.0 as usize];
+        slot.leased = false;
+        let replaced = slot.generation != self.generation;
+        let exited = slot.exit.is_some_and(|(pid, _)| pid == self.pid);
+        if !replaced {
+            slot.conn = self.conn.take();
+        }
+        slot.server = self.server;
+        let usable = match pool.settings.runtime {
+            Runtime::Servers(_) => {
+                if slot.conn.is_none()
+                    && let Some(server) = slot.server.take()
+                {
+                    state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
+                }
+                true
+            }
+            Runtime::Command(_) => {
+                if exited && !replaced {
+                    slot.conn = None;
+                }
+                slot.conn.is_some()
+            }
+        };
+        if usable {
+            let next = state.pool.release(now, self.worker);
+            return pool.give(state, next);
+        }
+        state.pool.worker_down(now, self.worker);
+        drop(state);
+        if !exited {
+            let (pool_id, worker) = (pool.id, self.worker.0);
+            (pool.manager)(if self.kill {
+                ToManager::Kill { pool: pool_id, worker }
+            } else {
+                ToManager::Connect { pool: pool_id, worker }
+            });
+        }
+    }
+}
+
+/// A request's place in the queue, given up when its client leaves.
+struct QueuePlace<'p> {
+    pool: &'p Arc<PoolHandle>,
+    request: RequestId,
+    waiting: bool,
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        if self.waiting {
+            let mut state = self.pool.state();
+            state.pool.leave(Micros(clock::now()), self.request);
+            state.waiting.remove(&self.request);
+        }
+    }
+}
+
+/// An address as weir.toml writes it.
+pub(crate) fn address_text(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
+const EXIT_NOTICE: Duration = Duration::from_millis(250);
+
+/// First pause before a server is tried again; doubled each time.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A server that refuses is given up after the pause that is longer than this; about 300 ms in all.
+const LAST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that has refused is not preferred for so long, µs.
+const SERVER_DOWN: u64 = 1_000_000;
