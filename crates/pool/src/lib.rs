@@ -1,5 +1,38 @@
 //! The decisions of a worker pool without clock, socket or thread: who runs now, who waits, who is refused.
+//!
+//! [`Pool`] is told what happens (a request arrives, a worker is free, a worker died, a client left) together with
+//! the time, and answers what is to be done. It performs nothing itself, so that a simulator can lead it through
+//! minutes of overload in milliseconds. What it may not do: read a clock, a socket or an environment variable, and
+//! panic because its caller's threads raced.
+//!
+//! ```
+//! use weir_pool::{Admission, Limits, Micros, Pool, RequestId, WorkerId};
+//!
+//! let limits = Limits { maxconn: 1, max_queue: 100, timeout: Micros::from_secs(5) };
+//! let mut pool = Pool::new(limits);
+//! pool.worker_up(Micros(0), WorkerId(0), 0);
+//! assert_eq!(pool.admit(Micros(10), RequestId(1), 0), Admission::Run(WorkerId(0)));
+//! assert_eq!(pool.admit(Micros(20), RequestId(2), 0), Admission::Wait { position: 0 });
+//! let next = pool.release(Micros(30), WorkerId(0)).unwrap();
+//! assert_eq!((next.request, next.worker), (RequestId(2), WorkerId(0)));
+//! ```
+//!
+//! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
+//! `retry.rs` (may a failed request run again?), and `tests/sim/` (the simulator and the invariants it checks).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+mod pool;
+mod queue;
+mod retry;
+mod stats;
+mod time;
+mod workers;
+
+pub use pool::{Action, Admission, Assignment, Limits, Pool, RequestId, ShedReason, WorkerId};
+pub use retry::{Failure, Retry, Sent, may_retry};
+pub use stats::Stats;
+pub use time::Micros;
+pub use workers::MAX_WORKERS;
