@@ -5,4 +5,12 @@
 //! function says what it does without it.
 
 pub mod file;
+pub mod identity;
+pub mod limits;
+pub mod listener;
+pub mod memory;
+pub mod message;
+pub mod poll;
+pub mod process;
+pub mod signal;
 pub mod socket;
