@@ -1,0 +1,274 @@
+//! Who a process is: users and groups, and giving up being root.
+
+use std::{
+    ffi::{CStr, CString, OsStr},
+    io,
+    mem::MaybeUninit,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    ptr,
+};
+
+/// A user as the system knows it (passwd(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Login name.
+    pub name: String,
+    /// Number.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+/// What a process becomes: user, group, and the other groups it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Whether we may do as root does (effective user 0).
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Our effective user and group.
+pub fn current() -> (u32, u32) {
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
+}
+
+/// Looks a user up by name, or by number where no user has such a name.
+///
+/// # Errors
+/// Where the user database cannot be read. A user that is not there is `None`.
+pub fn user(name: &str) -> io::Result<Option<User>> {
+    let Ok(c_name) = CString::new(name) else {
+        return Ok(None);
+    };
+    let found = lookup_user(|entry, buffer, len, result| {
+        // SAFETY: the name is a C string, the other pointers are those of `lookup_user`.
+        unsafe { libc::getpwnam_r(c_name.as_ptr(), entry, buffer, len, result) }
+    })?;
+    match (found, name.parse()) {
+        (Some(user), _) => Ok(Some(user)),
+        (None, Ok(uid)) => user_by_id(uid),
+        (None, Err(_)) => Ok(None),
+    }
+}
+
+/// Looks a user up by number.
+///
+/// # Errors
+/// As [`user`].
+pub fn user_by_id(uid: u32) -> io::Result<Option<User>> {
+    lookup_user(|entry, buffer, len, result| {
+        // SAFETY: the pointers are those of `lookup_user`.
+        unsafe { libc::getpwuid_r(uid, entry, buffer, len, result) }
+    })
+}
+
+/// Looks a group's number up by name (group(5)); a number that is no group's name stands for itself.
+///
+/// # Errors
+/// Where the group database cannot be read. A group that is not there is `None`.
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    let Ok(c_name) = CString::new(name) else {
+        return Ok(None);
+    };
+    let mut buffer = vec![0_u8; 1024];
+    loop {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut result = ptr::null_mut();
+        // SAFETY: all pointers are to live memory of the lengths given.
+        let error = unsafe {
+            libc::getgrnam_r(
+                c_name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        match error {
+            libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
+            0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(name.parse().ok()),
+            // SAFETY: a result that is not null points to the entry, which is then filled in.
+            0 => return Ok(Some(unsafe { entry.assume_init() }.gr_gid)),
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// What a process that becomes `user` is: with `group` instead of the user's primary one, where given.
+///
+/// # Errors
+/// Where the group database cannot be read.
+pub fn identity(user: &User, group: Option<u32>) -> io::Result<Identity> {
+    let gid = group.unwrap_or(user.gid);
+    let name = CString::new(user.name.as_str()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut groups = vec![0; 64];
+    loop {
+        let mut count = i32::try_from(groups.len()).unwrap_or(i32::MAX);
+        // SAFETY: the name is a C string; at most `count` groups are written to as many places.
+        let result =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+        let count = usize::try_from(count).unwrap_or(0);
+        if result >= 0 {
+            groups.truncate(count);
+            return Ok(Identity {
+                uid: user.uid,
+                gid,
+                groups,
+            });
+        }
+        // Too many: the call says how many there are. Linux knows 65,536 groups of a process at most.
+        if groups.len() > 65_536 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        groups.resize(count.max(groups.len() * 2), 0);
+    }
+}
+
+/// Becomes `identity` for good: groups, group, user, in this order, for all three kinds of ids; then makes sure
+/// that it cannot be undone.
+///
+/// # Errors
+/// `EPERM` where we may not; as setgroups(2), setresgid(2), setresuid(2).
+pub fn become_identity(identity: &Identity) -> io::Result<()> {
+    set_ids(identity)?;
+    let same = rustix::process::getuid().as_raw() == identity.uid
+        && rustix::process::geteuid().as_raw() == identity.uid
+        && rustix::process::getgid().as_raw() == identity.gid
+        && rustix::process::getegid().as_raw() == identity.gid;
+    // SAFETY: changes no memory; must fail for a process that gave root up.
+    let back = identity.uid != 0 && unsafe { libc::setuid(0) } == 0;
+    if !same || back {
+        return Err(io::Error::other(
+            "the kernel did not take root's rights away",
+        ));
+    }
+    Ok(())
+}
+
+/// Locks the process into `folder` and goes to its root.
+///
+/// # Errors
+/// As chroot(2): `EPERM`, `ENOENT`, `ENOTDIR`.
+pub fn chroot(folder: &Path) -> io::Result<()> {
+    rustix::process::chroot(folder)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Neither this process nor its children gain rights by executing a set-user-id program.
+///
+/// # Errors
+/// As prctl(2).
+pub fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: changes no memory.
+    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
+}
+
+/// Neither core dumps nor ptrace by the same user: the process holds descriptors that its user may not open.
+///
+/// # Errors
+/// As prctl(2).
+pub fn not_dumpable() -> io::Result<()> {
+    // SAFETY: changes no memory.
+    checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
+}
+
+/// [`become_identity`] without its check. Async-signal-safe: allocates nothing.
+pub(crate) fn set_ids(identity: &Identity) -> io::Result<()> {
+    // Only root may set groups. An ordinary user "becomes" nobody but itself and keeps its groups.
+    if is_root() {
+        // SAFETY: as many groups are read as there are.
+        checked(unsafe { libc::setgroups(identity.groups.len(), identity.groups.as_ptr()) })?;
+    }
+    let Identity { uid, gid, .. } = *identity;
+    // SAFETY: changes no memory; the C library does it for all threads.
+    checked(unsafe { libc::setresgid(gid, gid, gid) })?;
+    // SAFETY: as above.
+    checked(unsafe { libc::setresuid(uid, uid, uid) })
+}
+
+pub(crate) fn checked(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn lookup_user(
+    ask: impl Fn(
+        *mut libc::passwd,
+        *mut libc::c_char,
+        libc::size_t,
+        *mut *mut libc::passwd,
+    ) -> libc::c_int,
+) -> io::Result<Option<User>> {
+    let mut buffer = vec![0_u8; 1024];
+    loop {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut result = ptr::null_mut();
+        let error = ask(
+            entry.as_mut_ptr(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            &raw mut result,
+        );
+        match error {
+            libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
+            // Databases differ in how they say that there is no such user (getpwnam(3)).
+            0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(None),
+            0 => {
+                // SAFETY: a result that is not null points to the entry, which is then filled in.
+                let entry = unsafe { entry.assume_init() };
+                // SAFETY: the name is a C string in `buffer`, which is still there.
+                let name = unsafe { CStr::from_ptr(entry.pw_name) };
+                return Ok(Some(User {
+                    name: OsStr::from_bytes(name.to_bytes())
+                        .to_string_lossy()
+                        .into_owned(),
+                    uid: entry.pw_uid,
+                    gid: entry.pw_gid,
+                }));
+            }
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Largest entry of the user or group database that is read, bytes.
+const MAX_ENTRY: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_found_by_name_and_number() {
+        let root = user("root").unwrap().unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!(user("0").unwrap(), Some(root));
+        assert_eq!(user("no-such-user").unwrap(), None);
+        assert_eq!(user("a\0b").unwrap(), None);
+        assert_eq!(group("root").unwrap(), Some(0));
+        assert_eq!(group("no-such-group").unwrap(), None);
+        assert_eq!(group("4711").unwrap(), Some(4711));
+    }
+
+    #[test]
+    fn an_identity_has_the_group_given_and_the_users_groups() {
+        let root = user("root").unwrap().unwrap();
+        let identity = identity(&root, Some(7)).unwrap();
+        assert_eq!((identity.uid, identity.gid), (0, 7));
+        assert!(identity.groups.contains(&7));
+    }
+}

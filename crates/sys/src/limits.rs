@@ -1,0 +1,67 @@
+//! Limits that the kernel sets: open files, the accept queue.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Open files of a process: what is in force, and how far the process may raise it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFiles {
+    /// In force; `u64::MAX`: no limit.
+    pub soft: u64,
+    /// The most that `soft` may be; `u64::MAX`: no limit.
+    pub hard: u64,
+}
+
+/// Our limit of open files (`RLIMIT_NOFILE`).
+pub fn open_files() -> OpenFiles {
+    let limit = getrlimit(Resource::Nofile);
+    OpenFiles {
+        soft: limit.current.unwrap_or(u64::MAX),
+        hard: limit.maximum.unwrap_or(u64::MAX),
+    }
+}
+
+/// Raises our limit of open files as far as we may, and says what it was before.
+///
+/// # Errors
+/// As setrlimit(2).
+pub fn raise_open_files() -> io::Result<OpenFiles> {
+    let before = open_files();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    )?;
+    Ok(before)
+}
+
+/// The longest accept queue that the kernel grants (`net.core.somaxconn`); none where it does not say.
+pub fn somaxconn() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/net/core/somaxconn")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_rises_to_the_hard_one() {
+        let before = raise_open_files().unwrap();
+        let now = open_files();
+        assert_eq!(now.soft, now.hard);
+        assert!(now.soft >= before.soft && now.hard == before.hard);
+    }
+
+    #[test]
+    fn the_kernel_says_its_longest_accept_queue() {
+        assert!(somaxconn().unwrap() > 0);
+    }
+}

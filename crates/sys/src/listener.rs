@@ -1,0 +1,318 @@
+//! Listening sockets, as they have to be before anybody can connect.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use rustix::{
+    fs::{self, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid},
+    io::Errno,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt},
+};
+
+/// Owner and rights of a unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// Owner; none: we.
+    pub uid: Option<u32>,
+    /// Group; none: ours.
+    pub gid: Option<u32>,
+    /// Permission bits; write is what connecting needs.
+    pub mode: u32,
+}
+
+/// Why a unix socket cannot be had.
+#[derive(Debug)]
+pub enum UnixError {
+    /// Somebody listens there.
+    InUse,
+    /// The path is taken by something that is no socket, which is left alone.
+    NotASocket,
+    /// The path is longer than the 107 bytes that an address can have.
+    TooLong,
+    /// Owner and group could not be set.
+    Owner(io::Error),
+    /// Anything else, as bind(2) and listen(2).
+    Io(io::Error),
+}
+
+/// Listening TCP sockets for `address`, `count` of them that share the connections (`SO_REUSEPORT`),
+/// non-blocking, close-on-exec. IPv6 sockets take IPv6 only.
+///
+/// `alone`: nobody listens there yet, and somebody who does is an error, although he may share his port too.
+/// Otherwise the sockets join those that we have already.
+///
+/// # Errors
+/// As bind(2): `AddrInUse`, `PermissionDenied` (a port below 1024), `AddrNotAvailable`.
+pub fn tcp(
+    address: SocketAddr,
+    backlog: u32,
+    count: usize,
+    alone: bool,
+) -> io::Result<Vec<OwnedFd>> {
+    let mut address = address;
+    let mut sockets = Vec::with_capacity(count);
+    for index in 0..count {
+        let socket = tcp_socket(address)?;
+        // The kernel lets two programs of one user share a port if both say so before bind. The first socket says it
+        // afterwards: with that it cannot join strangers, and the others can join it.
+        let first_alone = alone && index == 0;
+        if !first_alone {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        net::bind(&socket, &address)?;
+        if first_alone {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
+        // Port 0 asks for any port: the others need the same one.
+        if address.port() == 0 {
+            address = SocketAddr::try_from(net::getsockname(&socket)?)?;
+        }
+        sockets.push(socket);
+    }
+    for socket in &sockets {
+        net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    }
+    Ok(sockets)
+}
+
+/// The address that a TCP socket has.
+///
+/// # Errors
+/// As getsockname(2); `EAFNOSUPPORT` for a unix socket.
+pub fn tcp_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(SocketAddr::try_from(net::getsockname(socket)?)?)
+}
+
+/// Sets the length of the accept queue of a socket that listens already.
+///
+/// # Errors
+/// As listen(2).
+pub fn set_backlog(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
+    Ok(net::listen(
+        socket,
+        i32::try_from(backlog).unwrap_or(i32::MAX),
+    )?)
+}
+
+/// A listening unix socket at `path`, non-blocking, close-on-exec. Nobody can connect before owner, group and
+/// mode are set: the socket is made without any rights, listens, and gets them last.
+///
+/// A socket that nobody listens on (left behind by a crash) is replaced; one that is in use, or anything else at
+/// that path, is an error and is left alone.
+///
+/// # Errors
+/// See [`UnixError`].
+pub fn unix(path: &Path, backlog: u32, rights: Rights) -> Result<OwnedFd, UnixError> {
+    let address = match SocketAddrUnix::new(path) {
+        Err(Errno::NAMETOOLONG) => return Err(UnixError::TooLong),
+        result => result?,
+    };
+    let socket = unix_socket(true)?;
+    // The new name gets the mode that the socket has, so it is taken away before bind.
+    fs::fchmod(&socket, Mode::empty())?;
+    match net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            remove_stale(path, &address)?;
+            match net::bind(&socket, &address) {
+                Err(Errno::ADDRINUSE) => return Err(UnixError::InUse),
+                result => result?,
+            }
+        }
+        result => result?,
+    }
+    set_rights(path, rights)
+        .and_then(|()| {
+            net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+            set_mode(path, rights.mode)
+        })
+        .inspect_err(|_| {
+            let _ = fs::unlink(path);
+        })?;
+    Ok(socket)
+}
+
+/// Gives a socket that exists already another owner, group or mode.
+///
+/// # Errors
+/// See [`UnixError`].
+pub fn change_rights(path: &Path, rights: Rights) -> Result<(), UnixError> {
+    set_rights(path, rights)?;
+    set_mode(path, rights.mode)
+}
+
+/// Connects to a unix socket without waiting; the stream is non-blocking, close-on-exec.
+///
+/// # Errors
+/// As connect(2): `WouldBlock` where the accept queue is full, `ConnectionRefused` where nobody listens.
+pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let socket = unix_socket(true)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Makes reads and writes of this open file wait (or not), for all who share it.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn set_waiting(fd: &OwnedFd, wait: bool) -> io::Result<()> {
+    let mut flags = fs::fcntl_getfl(fd)?;
+    flags.set(OFlags::NONBLOCK, !wait);
+    Ok(fs::fcntl_setfl(fd, flags)?)
+}
+
+impl From<Errno> for UnixError {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    // Connections of an earlier run that linger in TIME_WAIT are no reason not to start.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+fn unix_socket(non_blocking: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, non_blocking);
+    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> {
+    let before = fs::lstat(path)?;
+    if FileType::from_raw_mode(before.st_mode) != FileType::Socket {
+        return Err(UnixError::NotASocket);
+    }
+    match net::connect(unix_socket(true)?, address) {
+        Err(Errno::CONNREFUSED) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        // EAGAIN: its queue is full; EPROTOTYPE: another kind of socket; EACCES: not ours to judge.
+        Ok(()) | Err(_) => return Err(UnixError::InUse),
+    }
+    // What was asked must be what is removed, should somebody else have started in between.
+    let now = fs::lstat(path)?;
+    if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino) {
+        return Err(UnixError::InUse);
+    }
+    Ok(fs::unlink(path)?)
+}
+
+/// Owner and group of the socket at `path`, never of what a symbolic link there leads to.
+fn set_rights(path: &Path, rights: Rights) -> Result<(), UnixError> {
+    if rights.uid.is_none() && rights.gid.is_none() {
+        return Ok(());
+    }
+    fs::chownat(
+        CWD,
+        path,
+        rights.uid.map(Uid::from_raw),
+        rights.gid.map(Gid::from_raw),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )
+    .map_err(|error| UnixError::Owner(error.into()))
+}
+
+/// Mode of the socket at `path`. chmod(2) follows links, so it is asked of what was opened without following one.
+fn set_mode(path: &Path, mode: u32) -> Result<(), UnixError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = fs::open(path, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fs::fstat(&entry)?.st_mode) != FileType::Socket {
+        return Err(UnixError::NotASocket);
+    }
+    let mode = Mode::from_raw_mode(mode & 0o777);
+    let by_number = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    match fs::chmod(&by_number, mode) {
+        // No /proc: the name itself, which we have just made.
+        Err(Errno::NOENT) => Ok(fs::chmod(path.as_os_str().as_bytes(), mode)?),
+        result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        net::TcpStream,
+        os::unix::{
+            fs::{FileTypeExt, MetadataExt, symlink},
+            net::{UnixListener, UnixStream},
+        },
+    };
+
+    const OURS: Rights = Rights {
+        uid: None,
+        gid: None,
+        mode: 0o620,
+    };
+
+    #[test]
+    fn sockets_of_one_address_share_its_port_and_strangers_cannot_join() {
+        let sockets = tcp("127.0.0.1:0".parse().unwrap(), 16, 3, true).unwrap();
+        let address = tcp_address(&sockets[0]).unwrap();
+        for socket in &sockets {
+            assert_eq!(tcp_address(socket).unwrap(), address);
+        }
+        TcpStream::connect(address).unwrap();
+        let error = tcp(address, 16, 1, true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        tcp(address, 16, 2, false).unwrap();
+    }
+
+    #[test]
+    fn connections_reach_every_socket_that_shares_the_port() {
+        let sockets = tcp("127.0.0.1:0".parse().unwrap(), 64, 2, true).unwrap();
+        let address = tcp_address(&sockets[0]).unwrap();
+        let _clients: Vec<_> = (0..40)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        for socket in &sockets {
+            rustix::net::accept(socket).expect("each socket gets its share");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_has_its_mode_and_a_stale_one_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        let socket = unix(&path, 8, OURS).unwrap();
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.file_type().is_socket());
+        assert_eq!(metadata.mode() & 0o7777, 0o620);
+        UnixStream::connect(&path).unwrap();
+        assert!(matches!(unix(&path, 8, OURS), Err(UnixError::InUse)));
+        drop(socket);
+        unix(&path, 8, OURS).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        assert!(matches!(unix(&path, 8, OURS), Err(UnixError::NotASocket)));
+        let link = dir.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(matches!(unix(&link, 8, OURS), Err(UnixError::NotASocket)));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "x");
+        let long = dir.path().join("x".repeat(120));
+        assert!(matches!(unix(&long, 8, OURS), Err(UnixError::TooLong)));
+    }
+}

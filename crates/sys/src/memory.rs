@@ -1,0 +1,56 @@
+//! Files that are only memory, to hand text to another process.
+
+use std::{
+    ffi::CStr,
+    io::{self, Read, Seek, Write},
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use rustix::fs::{self, MemfdFlags, SealFlags};
+
+/// A file of memory with these contents, which nobody can change any more. `name` is seen in /proc only.
+///
+/// # Errors
+/// As memfd_create(2): `EMFILE`, `ENOMEM`.
+pub fn file(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
+    let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(contents)?;
+    file.rewind()?;
+    let fd = OwnedFd::from(file);
+    fs::fcntl_add_seals(
+        &fd,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    Ok(fd)
+}
+
+/// Reads a file from its beginning, `limit` bytes at most.
+///
+/// # Errors
+/// As read(2); `InvalidData` for a longer file.
+pub fn read(fd: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<u8>> {
+    let mut file = std::fs::File::from(fd.try_clone_to_owned()?);
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn contents_are_read_from_the_start_and_cannot_change() {
+        let fd = file(c"weir-test", b"text").unwrap();
+        assert_eq!(read(fd.as_fd(), 4).unwrap(), b"text");
+        assert_eq!(read(fd.as_fd(), 4).unwrap(), b"text");
+        assert!(read(fd.as_fd(), 3).is_err());
+        assert!(std::fs::File::from(fd).write_all(b"x").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages with descriptors attached, between two processes that trust one another's kernel: `SOCK_SEQPACKET`
+//! keeps their bounds and their order, and its end of file tells each of the other's death.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    },
+};
+
+/// Most descriptors in one message.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+/// Two connected ends, close-on-exec.
+///
+/// # Errors
+/// As socketpair(2): `EMFILE`, `ENFILE`.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Sends one message whole.
+///
+/// # Errors
+/// `BrokenPipe` where the other end is gone; `WouldBlock` with `wait` false where its queue is full;
+/// `InvalidInput` for more than [`MAX_DESCRIPTORS`].
+pub fn send(
+    end: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    wait: bool,
+) -> io::Result<()> {
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut flags = SendFlags::NOSIGNAL;
+    if !wait {
+        flags |= SendFlags::DONTWAIT;
+    }
+    loop {
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        match net::sendmsg(end, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop).map_err(io::Error::from),
+        }
+    }
+}
+
+/// Takes one message: its length in `buffer` (0: the other end is gone) and its descriptors, close-on-exec.
+///
+/// # Errors
+/// `WouldBlock` with `wait` false where there is none; `InvalidData` where it is longer than `buffer` or lost
+/// descriptors because no more can be opened.
+pub fn receive(
+    end: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    wait: bool,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    if !wait {
+        flags |= RecvFlags::DONTWAIT;
+    }
+    loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(buffer)];
+        let message = match net::recvmsg(end, slices, &mut control, flags) {
+            Err(Errno::INTR) => continue,
+            Err(Errno::CONNRESET) => return Ok((0, Vec::new())),
+            result => result?,
+        };
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                descriptors.extend(rights);
+            }
+        }
+        if message
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a message between our own processes was cut short",
+            ));
+        }
+        return Ok((message.bytes, descriptors));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn messages_keep_their_bounds_and_carry_descriptors() {
+        let (here, there) = pair().unwrap();
+        let file = crate::memory::file(c"test", b"attached").unwrap();
+        send(here.as_fd(), b"one", &[file.as_fd(), file.as_fd()], true).unwrap();
+        send(here.as_fd(), b"two", &[], false).unwrap();
+        let mut buffer = [0; 16];
+        let (n, descriptors) = receive(there.as_fd(), &mut buffer, true).unwrap();
+        assert_eq!((&buffer[..n], descriptors.len()), (&b"one"[..], 2));
+        assert_eq!(
+            crate::memory::read(descriptors[1].as_fd(), 100).unwrap(),
+            b"attached"
+        );
+        let flags = rustix::io::fcntl_getfd(&descriptors[0]).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        let (n, descriptors) = receive(there.as_fd(), &mut buffer, false).unwrap();
+        assert_eq!((&buffer[..n], descriptors.len()), (&b"two"[..], 0));
+        let error = receive(there.as_fd(), &mut buffer, false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(here);
+        assert_eq!(receive(there.as_fd(), &mut buffer, true).unwrap().0, 0);
+        let error = send(there.as_fd(), b"x", &[], true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_message_too_long_for_the_buffer_is_an_error_not_a_part() {
+        let (here, there) = pair().unwrap();
+        send(here.as_fd(), &[7; 100], &[], true).unwrap();
+        let error = receive(there.as_fd(), &mut [0; 10], true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

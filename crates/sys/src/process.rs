@@ -1,0 +1,496 @@
+//! Child processes: started with exactly what is said, ended, and waited for.
+
+use std::{
+    ffi::{CString, OsString},
+    fmt,
+    io::{self, Read},
+    os::{
+        fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::process::CommandExt,
+    },
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    io::Errno,
+    process::{self, Pid, WaitOptions},
+};
+
+use crate::{
+    identity::{Identity, checked, set_ids},
+    limits::OpenFiles,
+    signal,
+};
+
+/// A process to be started. It inherits the three descriptors given and no other, leads a session of its own, has
+/// every signal at its default, and is killed when the thread that starts it ends.
+#[derive(Debug)]
+pub struct Spawn {
+    /// The program, as a path; it is not looked for.
+    pub program: PathBuf,
+    /// `argv[0]`; none: the path.
+    pub name: Option<OsString>,
+    /// Arguments after the program's name.
+    pub arguments: Vec<OsString>,
+    /// The whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Who it becomes; none: stays who we are.
+    pub identity: Option<Identity>,
+    /// Working folder, as the new identity may enter it; none: ours.
+    pub folder: Option<PathBuf>,
+    /// Limit of open files; none: ours.
+    pub open_files: Option<OpenFiles>,
+    /// Its descriptor 0.
+    pub stdin: OwnedFd,
+    /// Its descriptor 1.
+    pub stdout: OwnedFd,
+    /// Its descriptor 2.
+    pub stderr: OwnedFd,
+}
+
+/// Why a process could not be started.
+#[derive(Debug)]
+pub struct SpawnError {
+    /// What was being done.
+    pub step: Step,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+/// What a new process does before it becomes the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Making the process.
+    Fork = 0,
+    /// Signals and session.
+    Session,
+    /// The limit of open files.
+    OpenFiles,
+    /// User and groups.
+    Identity,
+    /// The working folder.
+    Folder,
+    /// Being ended with its parent.
+    ParentDeath,
+    /// Leaving other descriptors behind.
+    Descriptors,
+    /// Executing the program.
+    Execute,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Spawn {
+    /// Starts it and returns its process id.
+    ///
+    /// # Errors
+    /// With the step that failed; nothing is left running then.
+    pub fn start(self) -> Result<u32, SpawnError> {
+        let fork_error = |error| SpawnError {
+            step: Step::Fork,
+            error,
+        };
+        let (failed_step, tell_step) = std::io::pipe().map_err(fork_error)?;
+        let mut command = Command::new(&self.program);
+        if let Some(name) = &self.name {
+            command.arg0(name);
+        }
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.environment)
+            .stdin(Stdio::from(self.stdin))
+            .stdout(Stdio::from(self.stdout))
+            .stderr(Stdio::from(self.stderr));
+        let child = Child {
+            identity: self.identity,
+            folder: match self.folder {
+                None => None,
+                Some(folder) => Some(
+                    CString::new(folder.into_os_string().into_encoded_bytes())
+                        .map_err(|_| fork_error(io::ErrorKind::InvalidInput.into()))?,
+                ),
+            },
+            open_files: self.open_files,
+            parent: process::getpid(),
+            tell_step: tell_step.as_raw_fd(),
+        };
+        // SAFETY: `prepare` runs between fork and exec of a process that may have several threads: it only makes
+        // system calls on values made before the fork, allocates nothing and takes no lock.
+        unsafe { command.pre_exec(move || child.prepare()) };
+        let spawned = command.spawn();
+        drop(command);
+        drop(tell_step);
+        match spawned {
+            // The handle is not needed: children are waited for with `reap`.
+            Ok(child) => Ok(child.id()),
+            Err(error) => {
+                let mut step = [Step::Fork as u8];
+                let step = match (&failed_step).read(&mut step) {
+                    Ok(1) => Step::from_number(step[0]),
+                    // The child came as far as exec, or was never made.
+                    _ if error.raw_os_error() == Some(libc::EAGAIN) => Step::Fork,
+                    _ => Step::Execute,
+                };
+                Err(SpawnError { step, error })
+            }
+        }
+    }
+}
+
+/// The next child that ended, if one has: its id and how. Does not wait. Takes the place of `Child::wait`.
+///
+/// # Errors
+/// As waitpid(2), but having no child is `Ok(None)`.
+pub fn reap() -> io::Result<Option<(u32, Exit)>> {
+    loop {
+        return match process::wait(WaitOptions::NOHANG) {
+            Ok(None) | Err(Errno::CHILD) => Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
+            Ok(Some((pid, status))) => {
+                let exit = match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Exit::Code(code),
+                    (None, Some(signal)) => Exit::Signal(signal),
+                    // Stopped or continued: not asked for, and no end.
+                    (None, None) => continue,
+                };
+                Ok(Some((pid.as_raw_nonzero().get().unsigned_abs(), exit)))
+            }
+        };
+    }
+}
+
+/// Asks the process group that `pid` leads to end (`SIGTERM`). A process that is gone is no error.
+///
+/// # Errors
+/// As kill(2).
+pub fn terminate(pid: u32) -> io::Result<()> {
+    signal_group(pid, process::Signal::TERM)
+}
+
+/// Ends the process group that `pid` leads at once (`SIGKILL`). A process that is gone is no error.
+///
+/// # Errors
+/// As kill(2).
+pub fn kill(pid: u32) -> io::Result<()> {
+    signal_group(pid, process::Signal::KILL)
+}
+
+/// Asks the kernel to kill us when the thread that started us ends. A change of user takes this back, so it is
+/// to be asked for after one. `false`: `parent` has ended already.
+///
+/// # Errors
+/// As prctl(2).
+pub fn end_with_parent(parent: u32) -> io::Result<bool> {
+    process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
+    Ok(self::parent() == parent)
+}
+
+/// Our parent's process id; 0 where it is in another namespace.
+pub fn parent() -> u32 {
+    process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// Takes over a descriptor that we were started with, by number, and leaves /dev/null at that number (0 to 2). The
+/// descriptor returned is close-on-exec.
+///
+/// # Errors
+/// `EBADF` where it is not open.
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if !(0..=2).contains(&number) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: 0 to 2 are never closed by safe code, only replaced, as here; dup fails where it is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    let taken = rustix::io::fcntl_dupfd_cloexec(borrowed, 3)?;
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    loop {
+        // SAFETY: replaces one of the standard descriptors, which nobody owns; leaves `null` itself alone.
+        match checked(unsafe { libc::dup2(null.as_raw_fd(), number) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(|()| taken),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => f.write_str(&signal::name(number)),
+        }
+    }
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self.step {
+            Step::Fork => "making a process",
+            Step::Session => "starting a session of its own",
+            Step::OpenFiles => "setting the limit of open files",
+            Step::Identity => "becoming its user and group",
+            Step::Folder => "going to its working folder",
+            Step::ParentDeath => "tying its life to ours",
+            Step::Descriptors => "leaving our files behind",
+            Step::Execute => "executing it",
+        };
+        write!(f, "{step}: {}", self.error)
+    }
+}
+
+impl core::error::Error for SpawnError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// What the child needs between fork and exec.
+struct Child {
+    identity: Option<Identity>,
+    folder: Option<CString>,
+    open_files: Option<OpenFiles>,
+    parent: Pid,
+    tell_step: RawFd,
+}
+
+impl Child {
+    fn prepare(&self) -> io::Result<()> {
+        let mut step = Step::Session;
+        self.steps(&mut step).inspect_err(|_| {
+            // SAFETY: writes one byte of a live array; the descriptor is the pipe's, open in the child.
+            unsafe { libc::write(self.tell_step, [step as u8].as_ptr().cast(), 1) };
+        })
+    }
+
+    fn steps(&self, step: &mut Step) -> io::Result<()> {
+        signal::reset_all()?;
+        process::setsid()?;
+        if let Some(limit) = self.open_files {
+            *step = Step::OpenFiles;
+            let limit = libc::rlimit {
+                rlim_cur: limit.soft,
+                rlim_max: limit.hard,
+            };
+            // SAFETY: reads a live structure.
+            checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
+        }
+        if let Some(identity) = &self.identity {
+            *step = Step::Identity;
+            set_ids(identity)?;
+        }
+        // After the change of user: what root may enter, the program's user perhaps may not.
+        if let Some(folder) = &self.folder {
+            *step = Step::Folder;
+            process::chdir(folder.as_c_str())?;
+        }
+        // A change of user resets this, so it comes after it.
+        *step = Step::ParentDeath;
+        process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
+        if process::getppid() != Some(self.parent) {
+            return Err(Errno::SRCH.into());
+        }
+        *step = Step::Descriptors;
+        close_from_on_exec(3)
+    }
+}
+
+impl Step {
+    fn from_number(number: u8) -> Self {
+        [
+            Self::Fork,
+            Self::Session,
+            Self::OpenFiles,
+            Self::Identity,
+            Self::Folder,
+            Self::ParentDeath,
+            Self::Descriptors,
+        ]
+        .into_iter()
+        .find(|step| *step as u8 == number)
+        .unwrap_or(Self::Execute)
+    }
+}
+
+/// Makes every descriptor from `first` on close at exec. Async-signal-safe.
+fn close_from_on_exec(first: u32) -> io::Result<()> {
+    // SAFETY: sets flags of descriptors only. Not every C library has the function, every kernel since 5.11 the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    // An older kernel or a sandbox. All of our own descriptors are close-on-exec anyway: this is for what we were
+    // started with ourselves, which has low numbers.
+    if !matches!(
+        error.raw_os_error(),
+        Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)
+    ) {
+        return Err(error);
+    }
+    for number in first..1024 {
+        // SAFETY: sets a flag of a descriptor; one that is not open is refused.
+        unsafe { libc::fcntl(number as RawFd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+fn signal_group(pid: u32, signal: process::Signal) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    match process::kill_process_group(pid, signal) {
+        Ok(()) => Ok(()),
+        // It may not lead a group yet, or no longer.
+        Err(Errno::SRCH) => match process::kill_process(pid, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::Write,
+        sync::Mutex,
+        time::{Duration, Instant},
+    };
+
+    /// `reap` takes any child that ended, so only one test may have children at a time.
+    static CHILDREN: Mutex<()> = Mutex::new(());
+
+    fn shell(script: &str) -> (Spawn, io::PipeReader) {
+        let (out, stdout) = io::pipe().unwrap();
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let spawn = Spawn {
+            program: "/bin/sh".into(),
+            name: None,
+            arguments: vec!["-c".into(), script.into()],
+            environment: vec![("ONLY".into(), "this".into())],
+            identity: None,
+            folder: None,
+            open_files: None,
+            stdin: null(),
+            stdout: stdout.into(),
+            stderr: null(),
+        };
+        (spawn, out)
+    }
+
+    fn output(mut out: io::PipeReader) -> String {
+        let mut text = String::new();
+        out.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn wait_for(pid: u32) -> Exit {
+        let start = Instant::now();
+        loop {
+            match reap().unwrap() {
+                Some((ended, exit)) if ended == pid => return exit,
+                _ => assert!(start.elapsed() < Duration::from_secs(10), "it never ended"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_child_has_its_folder_environment_limit_and_exit_code() {
+        let _one = CHILDREN.lock();
+        let (mut spawn, out) = shell("pwd; echo $ONLY $HOME; ulimit -n; exit 3");
+        spawn.folder = Some("/usr".into());
+        spawn.open_files = Some(OpenFiles { soft: 77, hard: 99 });
+        let pid = spawn.start().unwrap();
+        assert_eq!(output(out), "/usr\nthis\n77\n");
+        assert_eq!(wait_for(pid), Exit::Code(3));
+    }
+
+    #[test]
+    fn a_child_inherits_no_other_descriptor_and_leads_its_session() {
+        let _one = CHILDREN.lock();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: clears a flag of a descriptor that is ours, so that it would be inherited.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
+        let (spawn, out) = shell("ls /proc/$$/fd | tr '\\n' ' '; cut -d' ' -f1,5,6 /proc/$$/stat");
+        let pid = spawn.start().unwrap();
+        let text = output(out);
+        assert_eq!(text.trim_end(), format!("0 1 2 {pid} {pid} {pid}"));
+        assert_eq!(wait_for(pid), Exit::Code(0));
+    }
+
+    #[test]
+    fn a_killed_child_is_told_with_its_signal_and_its_group_dies_too() {
+        let _one = CHILDREN.lock();
+        let (spawn, mut out) = shell("sleep 100 & echo ready; wait");
+        let pid = spawn.start().unwrap();
+        let mut line = [0; 6];
+        out.read_exact(&mut line).unwrap();
+        kill(pid).unwrap();
+        assert_eq!(wait_for(pid), Exit::Signal(libc::SIGKILL));
+        // The pipe ends only when the grandchild, which has it too, is gone.
+        assert_eq!(output(out), "");
+        kill(pid).unwrap();
+    }
+
+    #[test]
+    fn a_failed_start_names_its_step() {
+        let _one = CHILDREN.lock();
+        let (mut spawn, _out) = shell("");
+        spawn.program = "/no/such/program".into();
+        let error = spawn.start().unwrap_err();
+        assert_eq!(error.step, Step::Execute);
+        assert_eq!(error.error.kind(), io::ErrorKind::NotFound);
+        let (mut spawn, _out) = shell("");
+        spawn.folder = Some("/no/such/folder".into());
+        assert_eq!(spawn.start().unwrap_err().step, Step::Folder);
+        assert_eq!(reap().unwrap(), None, "nothing is left to wait for");
+    }
+
+    #[test]
+    fn root_can_start_a_child_as_another_user() {
+        if !crate::identity::is_root() {
+            // Only root may change the user: an ordinary user is refused, which is what is tested then.
+            let _one = CHILDREN.lock();
+            let (mut spawn, _out) = shell("");
+            spawn.identity = Some(Identity {
+                uid: 0,
+                gid: 0,
+                groups: vec![],
+            });
+            assert_eq!(spawn.start().unwrap_err().step, Step::Identity);
+            return;
+        }
+        let _one = CHILDREN.lock();
+        let (mut spawn, out) = shell("id -u; id -g; id -G");
+        spawn.identity = Some(Identity {
+            uid: 4711,
+            gid: 4712,
+            groups: vec![4712, 4713],
+        });
+        let pid = spawn.start().unwrap();
+        assert_eq!(output(out), "4711\n4712\n4712 4713\n");
+        assert_eq!(wait_for(pid), Exit::Code(0));
+        io::stdout().flush().unwrap();
+    }
+}

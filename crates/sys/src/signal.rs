@@ -1,0 +1,196 @@
+//! Signals, read from a descriptor like everything else that a loop waits for.
+
+use std::{
+    io, mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr,
+};
+
+/// The signals that a manager of processes listens to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// `SIGTERM`
+    Term,
+    /// `SIGQUIT`
+    Quit,
+    /// `SIGINT`
+    Int,
+    /// `SIGHUP`
+    Hup,
+    /// `SIGUSR1`
+    Usr1,
+    /// `SIGUSR2`
+    Usr2,
+    /// `SIGCHLD`
+    Child,
+}
+
+/// The signals asked for, blocked from acting and kept to be read.
+#[derive(Debug)]
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+impl Signals {
+    /// Takes over `signals` for this process. To be called while it has one thread: threads made later inherit it.
+    ///
+    /// # Errors
+    /// As sigprocmask(2) and signalfd(2).
+    pub fn take(signals: &[Signal]) -> io::Result<Self> {
+        let mut set = empty_set();
+        for signal in signals {
+            // SAFETY: the set was initialised, the number is a signal's.
+            unsafe { libc::sigaddset(&raw mut set, signal.number()) };
+        }
+        // SAFETY: the set was initialised; no old set is asked for.
+        let error =
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: the set was initialised; -1 asks for a new descriptor.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made, and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// The next signal that arrived, if any. Several of a kind that arrive before the first is read are one.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn next(&self) -> io::Result<Option<Signal>> {
+        let mut bytes = [0_u8; mem::size_of::<libc::signalfd_siginfo>()];
+        loop {
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            // ssi_signo is the first field, an unsigned 32 bit number (signalfd(2)).
+            let number = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            if let Some(signal) = Signal::from_number(number as i32) {
+                return Ok(Some(signal));
+            }
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A signal's name (`SIGSEGV`), or its number.
+pub fn name(number: i32) -> String {
+    let known = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    match known.iter().find(|(n, _)| *n == number) {
+        Some((_, name)) => (*name).to_owned(),
+        None => format!("signal {number}"),
+    }
+}
+
+/// In a child between fork and exec: no signal blocked, each acting as the kernel's default. Async-signal-safe.
+pub(crate) fn reset_all() -> io::Result<()> {
+    for number in 1..=64 {
+        // SAFETY: sets no handler. SIGKILL, SIGSTOP and the C library's own two are refused, which does no harm.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    let set = empty_set();
+    // SAFETY: the set was initialised; no old set is asked for.
+    let error =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    Ok(())
+}
+
+impl Signal {
+    const ALL: [Self; 7] = [
+        Self::Term,
+        Self::Quit,
+        Self::Int,
+        Self::Hup,
+        Self::Usr1,
+        Self::Usr2,
+        Self::Child,
+    ];
+
+    fn number(self) -> i32 {
+        match self {
+            Self::Term => libc::SIGTERM,
+            Self::Quit => libc::SIGQUIT,
+            Self::Int => libc::SIGINT,
+            Self::Hup => libc::SIGHUP,
+            Self::Usr1 => libc::SIGUSR1,
+            Self::Usr2 => libc::SIGUSR2,
+            Self::Child => libc::SIGCHLD,
+        }
+    }
+
+    fn from_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.number() == number)
+    }
+}
+
+fn empty_set() -> libc::sigset_t {
+    let mut set = mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set that it is given.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_sent_to_us_is_read_and_does_not_act() {
+        let signals = Signals::take(&[Signal::Usr2]).unwrap();
+        assert_eq!(signals.next().unwrap(), None);
+        // SAFETY: sends a signal to this thread, which has it blocked.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+        assert_eq!(signals.next().unwrap(), Some(Signal::Usr2));
+        assert_eq!(signals.next().unwrap(), None);
+    }
+
+    #[test]
+    fn names_are_the_manuals() {
+        assert_eq!(name(11), "SIGSEGV");
+        assert_eq!(name(40), "signal 40");
+    }
+}
