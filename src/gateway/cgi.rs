@@ -1,0 +1,254 @@
+//! What a script says before its body: the header block of a CGI response (RFC 3875 §6).
+//!
+//! Nothing a script says is trusted: names and values that HTTP does not allow make the response a bad one, headers
+//! that belong to the connection are left out, and the headers meant for the gateway are taken out and acted on.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{self, Entry},
+};
+
+/// A script's response head.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    /// Whether the script said a status, or its `Location` implied one.
+    pub(crate) status_said: bool,
+    pub(crate) headers: HeaderMap,
+    /// The body's length, where the script said it.
+    pub(crate) content_length: Option<u64>,
+    /// `X-Accel-Redirect`: a URL to answer with instead (nginx's name).
+    pub(crate) accel_redirect: Option<HeaderValue>,
+    /// `X-Sendfile`: a file to answer with instead (Apache's and lighttpd's name).
+    pub(crate) sendfile: Option<HeaderValue>,
+    /// `X-Accel-Buffering`: whether the response may be read ahead.
+    pub(crate) buffering: Option<bool>,
+}
+
+/// Why a header block is none. Said in the error log; the client gets 502.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum BadHead {
+    /// No header at all before the blank line.
+    Empty,
+    /// A line without a colon, or with a name or value that HTTP does not allow.
+    Line(String),
+    /// `Status` is no status from 200 to 599, or 1xx where that is not allowed.
+    Status(String),
+    /// `Content-Length` is no number, or two that differ.
+    ContentLength,
+}
+
+/// Where the header block ends: the offset of the body's first byte. Lines end in LF or CR LF.
+///
+/// `scanned` is how much was looked at before, so that a block that comes in pieces is searched once.
+pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
+    while let Some(found) = memchr::memchr(b'\n', &bytes[*scanned..]) {
+        let newline = *scanned + found;
+        match bytes.get(newline + 1..) {
+            Some([b'\n', ..]) => return Some(newline + 2),
+            Some([b'\r', b'\n', ..]) => return Some(newline + 3),
+            Some([] | [b'\r']) | None => {
+                *scanned = newline;
+                return None;
+            }
+            Some(_) if bytes[..newline] == *b"" || bytes[..newline] == *b"\r" => return Some(newline + 1),
+            Some(_) => *scanned = newline + 1,
+        }
+    }
+    *scanned = bytes.len();
+    None
+}
+
+/// Reads a header block, `bytes`, which ends in its blank line.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
+    let mut head = Head {
+        status: StatusCode::OK,
+        status_said: false,
+        headers: HeaderMap::with_capacity(16),
+        content_length: None,
+        accel_redirect: None,
+        sendfile: None,
+        buffering: None,
+    };
+    let mut lines = 0;
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() {
+            lines += 1;
+            head.take_line(line)?;
+        }
+    }
+    if lines == 0 {
+        return Err(BadHead::Empty);
+    }
+    if !head.status_said && head.headers.contains_key(header::LOCATION) {
+        head.status = StatusCode::FOUND;
+    }
+    Ok(head)
+}
+
+impl Head {
+    /// A redirect within the site: only `Location`, a path, and no status (RFC 3875 §6.2.2).
+    pub(crate) fn local_redirect(&self) -> Option<&[u8]> {
+        let location = self.headers.get(header::LOCATION)?.as_bytes();
+        let is_local = location.first() == Some(&b'/') && location.get(1) != Some(&b'/');
+        (is_local && !self.status_said).then_some(location)
+    }
+
+    /// Whether the response is one of those that live from arriving at once.
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+            let value = value.as_bytes();
+            value.len() >= EVENT_STREAM.len()
+                && value[..EVENT_STREAM.len()].eq_ignore_ascii_case(EVENT_STREAM)
+        })
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), BadHead> {
+        let bad = || BadHead::Line(excerpt(line));
+        let colon = memchr::memchr(b':', line).ok_or_else(bad)?;
+        let name = HeaderName::from_bytes(line[..colon].trim_ascii_end()).map_err(|_| bad())?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| bad())?;
+        match name.as_str() {
+            "status" => self.take_status(value.as_bytes())?,
+            "content-length" => self.take_length(value)?,
+            "x-accel-redirect" => self.accel_redirect = Some(value),
+            "x-sendfile" | "x-lighttpd-send-file" => self.sendfile = Some(value),
+            "x-accel-buffering" => self.buffering = Some(!value.as_bytes().eq_ignore_ascii_case(b"no")),
+            name if OF_THE_CONNECTION.contains(&name) => {}
+            _ => {
+                self.headers.append(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_status(&mut self, value: &[u8]) -> Result<(), BadHead> {
+        let bad = || BadHead::Status(excerpt(value));
+        let digits = value.get(..3).ok_or_else(bad)?;
+        if value.get(3).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            return Err(bad());
+        }
+        let status = StatusCode::from_bytes(digits).map_err(|_| bad())?;
+        let is_interim = status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS;
+        if !is_interim && !(200..600).contains(&status.as_u16()) {
+            return Err(bad());
+        }
+        self.status = status;
+        self.status_said = true;
+        Ok(())
+    }
+
+    fn take_length(&mut self, value: HeaderValue) -> Result<(), BadHead> {
+        let text = value.to_str().map_err(|_| BadHead::ContentLength)?;
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(BadHead::ContentLength);
+        }
+        let length: u64 = text.parse().map_err(|_| BadHead::ContentLength)?;
+        if self.content_length.is_some_and(|before| before != length) {
+            return Err(BadHead::ContentLength);
+        }
+        self.content_length = Some(length);
+        if let Entry::Vacant(entry) = self.headers.entry(header::CONTENT_LENGTH) {
+            entry.insert(value);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for BadHead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadHead::Empty => f.write_str("it begins with a blank line instead of headers"),
+            BadHead::Line(line) => write!(f, "{line:?} is no header line"),
+            BadHead::Status(status) => write!(f, "Status {status:?} is none from 200 to 599"),
+            BadHead::ContentLength => f.write_str("its Content-Length is no number, or several"),
+        }
+    }
+}
+
+/// The beginning of a line, for a message.
+fn excerpt(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned()
+}
+
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// Headers about the connection (RFC 9110 §7.6.1), which is the gateway's and not the script's.
+const OF_THE_CONNECTION: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(bytes: &[u8]) -> Option<usize> {
+        end_of_head(bytes, &mut 0)
+    }
+
+    #[test]
+    fn a_head_ends_at_its_blank_line() {
+        assert_eq!(end(b"A: b\r\n\r\nbody"), Some(8));
+        assert_eq!(end(b"A: b\n\nbody"), Some(6));
+        assert_eq!(end(b"A: b\r\n\nbody"), Some(7));
+        assert_eq!(end(b"A: b\r\nC: d\r\n"), None);
+        assert_eq!(end(b"A: b\r\n\r"), None);
+        assert_eq!(end(b""), None);
+    }
+
+    #[test]
+    fn a_head_in_pieces_ends_where_the_whole_does() {
+        let whole = b"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\nbody\n\nmore";
+        let mut scanned = 0;
+        let first = (0..=whole.len()).find_map(|len| end_of_head(&whole[..len], &mut scanned));
+        assert_eq!(first, end(whole));
+    }
+
+    #[test]
+    fn headers_are_read_and_those_of_the_connection_left_out() {
+        let head = parse(b"Content-type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2\nConnection: close\nX-Accel-Buffering: no\n\n").unwrap();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.headers.len(), 3);
+        assert_eq!(head.headers.get_all("set-cookie").iter().count(), 2);
+        assert_eq!(head.buffering, Some(false));
+    }
+
+    #[test]
+    fn a_location_without_status_is_a_redirect() {
+        let absolute = parse(b"Location: https://example.org/\n\n").unwrap();
+        assert_eq!((absolute.status.as_u16(), absolute.local_redirect()), (302, None));
+        let local = parse(b"Location: /other?x=1\n\n").unwrap();
+        assert_eq!(local.local_redirect(), Some(&b"/other?x=1"[..]));
+        let said = parse(b"Status: 302 Found\nLocation: /other\n\n").unwrap();
+        assert_eq!(said.local_redirect(), None);
+        let elsewhere = parse(b"Location: //example.org/\n\n").unwrap();
+        assert_eq!(elsewhere.local_redirect(), None);
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused_with_its_reason() {
+        let refused = |text: &[u8]| parse(text).err();
+        assert_eq!(refused(b"\n"), Some(BadHead::Empty));
+        assert_eq!(refused(b"<html>\n\n"), Some(BadHead::Line("<html>".into())));
+        assert_eq!(refused(b"A b: c\n\n"), Some(BadHead::Line("A b: c".into())));
+        assert_eq!(refused(b"Status: 99 x\n\n"), Some(BadHead::Status("99 x".into())));
+        assert_eq!(refused(b"Status: 600\n\n"), Some(BadHead::Status("600".into())));
+        assert_eq!(refused(b"Status: 101\n\n"), Some(BadHead::Status("101".into())));
+        assert_eq!(refused(b"Status: 2000\n\n"), Some(BadHead::Status("2000".into())));
+        assert_eq!(refused(b"Content-Length: -1\n\n"), Some(BadHead::ContentLength));
+        assert_eq!(refused(b"Content-Length: 1\nContent-Length: 2\n\n"), Some(BadHead::ContentLength));
+        assert!(refused(b"A: b\x00c\n\n").is_some());
+    }
+}

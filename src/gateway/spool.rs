@@ -1,0 +1,263 @@
+//! Request bodies: all of it is here before a worker is asked for.
+//!
+//! A body goes to memory and, past `body_memory`, to a temporary file without a name. So a slow or stalled upload
+//! holds no worker, PHP always gets a Content-Length, and a request can be handed to a second worker if the first one
+//! dies before it began.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::{client_io::Conn, clock};
+
+/// A whole request body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spooled {
+    /// Its first bytes.
+    memory: Bytes,
+    /// The rest of them.
+    file: Option<Arc<SpoolFile>>,
+}
+
+/// A temporary file and the share of the spool that it takes.
+#[derive(Debug)]
+pub(crate) struct SpoolFile {
+    fd: Arc<OwnedFd>,
+    len: AtomicU64,
+    space: Arc<SpoolSpace>,
+}
+
+/// Where temporary files are made, and how much all of them take.
+#[derive(Debug)]
+pub(crate) struct SpoolSpace {
+    dir: OwnedFd,
+    max: u64,
+    used: AtomicU64,
+}
+
+/// Why a body is not there.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// More than `max_body`: 413.
+    TooLarge,
+    /// The client sent nothing for `body_timeout`: 408.
+    TimedOut,
+    /// What the client sent is no body (a bad chunk): 400.
+    Malformed,
+    /// The client left.
+    Left,
+    /// The temporary file cannot be written: 503.
+    Spool(io::Error),
+}
+
+/// Reads `body` to its end.
+///
+/// # Errors
+///
+/// See [`BodyError`]; nothing of the body is kept then.
+pub(crate) async fn spool(
+    mut body: Incoming,
+    conn: &Conn,
+    max_body: u64,
+    memory_limit: usize,
+    space: &Arc<SpoolSpace>,
+) -> Result<Spooled, BodyError> {
+    let announced = body.size_hint().exact();
+    if announced.is_some_and(|length| length > max_body) {
+        return Err(BodyError::TooLarge);
+    }
+    let mut memory = Vec::with_capacity(announced.unwrap_or(0).min(memory_limit as u64) as usize);
+    let mut file: Option<Arc<SpoolFile>> = None;
+    let mut pending = Vec::new();
+    let mut received = 0;
+    while let Some(data) = next_data(&mut body, conn).await? {
+        received += data.len() as u64;
+        if received > max_body {
+            return Err(BodyError::TooLarge);
+        }
+        let room = if file.is_none() { memory_limit - memory.len() } else { 0 };
+        let (near, far) = data.split_at(data.len().min(room));
+        memory.extend_from_slice(near);
+        if far.is_empty() {
+            continue;
+        }
+        pending.extend_from_slice(far);
+        let file = match &file {
+            Some(file) => file,
+            None => file.insert(Arc::new(SpoolFile::create(space).await.map_err(BodyError::Spool)?)),
+        };
+        if pending.len() >= FILE_BLOCK {
+            file.append(std::mem::take(&mut pending)).await.map_err(BodyError::Spool)?;
+        }
+    }
+    if let Some(file) = &file {
+        file.append(pending).await.map_err(BodyError::Spool)?;
+    }
+    Ok(Spooled { memory: memory.into(), file })
+}
+
+impl Spooled {
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.memory.len() as u64 + self.file.as_ref().map_or(0, |file| file.len())
+    }
+
+    pub(crate) fn memory(&self) -> &Bytes {
+        &self.memory
+    }
+
+    pub(crate) fn file(&self) -> Option<&Arc<SpoolFile>> {
+        self.file.as_ref()
+    }
+}
+
+impl SpoolFile {
+    /// A new, empty file.
+    ///
+    /// # Errors
+    ///
+    /// What open(2) says: the folder is missing, not writable, or descriptors are used up.
+    pub(crate) async fn create(space: &Arc<SpoolSpace>) -> io::Result<SpoolFile> {
+        let space = space.clone();
+        off_the_reactor(move || {
+            let fd = weir_sys::file::temp_file(space.dir.as_fd())?;
+            Ok(SpoolFile { fd: Arc::new(fd), len: AtomicU64::new(0), space })
+        })
+        .await
+    }
+
+    /// Writes behind what is there.
+    ///
+    /// # Errors
+    ///
+    /// `StorageFull` where the disk or the spool's share of it is full; what write(2) says otherwise.
+    pub(crate) async fn append(self: &Arc<Self>, bytes: Vec<u8>) -> io::Result<()> {
+        let file = self.clone();
+        off_the_reactor(move || file.append_now(&bytes)).await
+    }
+
+    /// As [`Self::append`], on a thread that may wait.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub(crate) fn append_now(&self, bytes: &[u8]) -> io::Result<()> {
+        self.space.take(bytes.len() as u64)?;
+        let mut written = 0;
+        while written < bytes.len() {
+            let offset = self.len.load(Relaxed) + written as u64;
+            match weir_sys::file::write_at(self.fd.as_fd(), &bytes[written..], offset) {
+                Ok(0) => {
+                    self.space.give_back(bytes.len() as u64);
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.space.give_back(bytes.len() as u64);
+                    return Err(error);
+                }
+            }
+        }
+        self.len.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Relaxed)
+    }
+}
+
+impl Drop for SpoolFile {
+    fn drop(&mut self) {
+        self.space.give_back(self.len());
+    }
+}
+
+impl SpoolSpace {
+    /// Temporary files in the folder `dir`, together at most `max` bytes.
+    pub(crate) fn new(dir: OwnedFd, max: u64) -> SpoolSpace {
+        SpoolSpace { dir, max, used: AtomicU64::new(0) }
+    }
+
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let before = self.used.fetch_add(bytes, Relaxed);
+        if before.saturating_add(bytes) > self.max {
+            self.give_back(bytes);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "max_spool is reached"));
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Runs what may wait for the disk on a thread of its own.
+///
+/// # Errors
+///
+/// What `work` says.
+pub(crate) async fn off_the_reactor<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// The next piece of the body; none at its end. Trailers are read and left out: CGI has no place for them.
+async fn next_data(body: &mut Incoming, conn: &Conn) -> Result<Option<Bytes>, BodyError> {
+    let deadline = clock::deadline(conn.timeouts.body);
+    let mut body = std::pin::Pin::new(body);
+    std::future::poll_fn(|cx| {
+        loop {
+            if clock::now() >= deadline {
+                return Poll::Ready(Err(BodyError::TimedOut));
+            }
+            conn.wake_at(deadline);
+            match ready!(body.as_mut().poll_frame(cx)) {
+                None => {
+                    conn.wake_at(clock::NEVER);
+                    return Poll::Ready(Ok(None));
+                }
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Ok(Some(data)));
+                    }
+                }
+                Some(Err(error)) if is_malformed(&error) => return Poll::Ready(Err(BodyError::Malformed)),
+                Some(Err(_)) => return Poll::Ready(Err(BodyError::Left)),
+            }
+        }
+    })
+    .await
+}
+
+/// Whether hyper's decoder refused what came, rather than that nothing more came.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
+            return matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData);
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// How much goes to the file at once.
+const FILE_BLOCK: usize = 256 * 1024;

@@ -1,0 +1,51 @@
+//! A response that is passed on as it comes: event streams, and what asks for it with `X-Accel-Buffering: no`.
+//!
+//! The worker is read when the client has room, and is held for as long as the response lasts. A client that leaves
+//! ends the script, since nobody else ever would.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use super::{
+    body::Truncated,
+    fastcgi::{OnDrop, Progress, Run},
+};
+
+/// The rest of a worker's response.
+#[derive(Debug)]
+pub(crate) struct WorkerStream {
+    run: Run,
+    /// What has come and was not passed on yet.
+    pending: Vec<u8>,
+    ended: bool,
+}
+
+impl WorkerStream {
+    /// The response of `run` from `first` on.
+    pub(crate) fn new(mut run: Run, first: Vec<u8>) -> WorkerStream {
+        run.on_drop(OnDrop::Abort);
+        WorkerStream { run, pending: first, ended: false }
+    }
+
+    /// The next bytes; none at the end of the response.
+    pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Truncated>>> {
+        loop {
+            if !self.pending.is_empty() {
+                return Poll::Ready(Some(Ok(std::mem::take(&mut self.pending).into())));
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            match std::task::ready!(self.run.poll(cx, &mut self.pending)) {
+                Ok(Progress::More) => {}
+                Ok(Progress::End) => self.ended = true,
+                Err(failure) => {
+                    log::error!("a stream was cut: {failure}");
+                    self.ended = true;
+                    return Poll::Ready(Some(Err(Truncated)));
+                }
+            }
+        }
+    }
+}
