@@ -1,4 +1,10 @@
 //! weir: the front door of FastCGI applications.
 #![forbid(unsafe_code)]
+#![allow(dead_code)]
+
+mod error_log;
+mod gateway;
+mod log_sink;
+mod log_text;
 
 fn main() {}

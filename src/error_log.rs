@@ -1,0 +1,428 @@
+//! The error log, behind the `log` facade: what went wrong, whose fault it is, and what to look at.
+//!
+//! ```text
+//! 2026-11-20T12:14:00.123Z error [gateway] worker died: signal 11 site=shop pool=shop request=42 worker=1234
+//! ```
+//!
+//! One event is one line, whatever is in it. Nothing is suppressed because it was said before. Levels are the
+//! configuration's: error, warning, notice (the facade's `info`), debug (`debug` and `trace`).
+//!
+//! The gateway writes through a [`Sink`] and so never waits for a disk. The manager has one thread and few words: it
+//! writes them at once.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use log::kv::{self, Key, Source, Value, VisitSource};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::log_sink::{Options, Sink, Target, Trouble};
+use crate::log_text::{self as text, Worker};
+
+/// Makes the process's error log, on standard error and written at once, so that it can speak of whatever happens
+/// from here on. `role` is what the lines call the process: `manager`, `gateway`. A second call changes nothing.
+pub fn init(role: &'static str) {
+    let _ = LOG.set(ErrorLog::new(role, Way::direct(Target::Stderr)));
+    let Some(log) = LOG.get() else { return };
+    if log::set_logger(log).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+}
+
+/// Says what is the least severe level that is written; it is notice until then.
+pub fn set_level(level: weir_config::Level) {
+    log::set_max_level(match level {
+        weir_config::Level::Error => LevelFilter::Error,
+        weir_config::Level::Warning => LevelFilter::Warn,
+        weir_config::Level::Notice => LevelFilter::Info,
+        weir_config::Level::Debug => LevelFilter::Trace,
+    });
+}
+
+/// From here on writes to `target`, each event at once: the manager's way.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn write_directly(target: Target) -> io::Result<()> {
+    if let Some(log) = LOG.get() {
+        log.replace(Way::direct(target));
+    }
+    Ok(())
+}
+
+/// From here on writes to `target` by a thread of its own: the gateway's way.
+///
+/// # Errors
+/// No thread or no descriptor is left.
+pub fn write_behind(target: Target) -> io::Result<()> {
+    if let Some(log) = LOG.get() {
+        log.replace(Way::behind(target)?);
+    }
+    Ok(())
+}
+
+/// Goes on in another file, as after the old one was moved away.
+pub fn reopen(fd: OwnedFd) {
+    if let Some(log) = LOG.get() {
+        log.reopen(fd);
+    }
+}
+
+/// Waits, at most for `limit`, until all that was said is written. Whether it is. To be called before the process
+/// ends.
+pub fn flush(limit: Duration) -> bool {
+    LOG.get().is_none_or(|log| log.wait(limit))
+}
+
+/// Makes a panic an event of the error log.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        match panic.location() {
+            Some(place) => {
+                log::error!(thread = thread; "panic at {place}: {}", panic_message(panic.payload()))
+            }
+            None => log::error!(thread = thread; "panic: {}", panic_message(panic.payload())),
+        }
+        flush(PANIC_FLUSH);
+    }));
+}
+
+/// What an event is about: said after its message, always under the same names.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct About<'a> {
+    /// Name of the site.
+    pub site: Option<&'a str>,
+    /// Name of the pool.
+    pub pool: Option<&'a str>,
+    /// Number of the request in this process, as the access log and the trace name it.
+    pub request: Option<u64>,
+    /// The worker.
+    pub worker: Option<Worker<'a>>,
+}
+
+impl Source for About<'_> {
+    fn visit<'kvs>(&'kvs self, visitor: &mut dyn VisitSource<'kvs>) -> Result<(), kv::Error> {
+        if let Some(site) = self.site {
+            visitor.visit_pair(Key::from_str("site"), Value::from(site))?;
+        }
+        if let Some(pool) = self.pool {
+            visitor.visit_pair(Key::from_str("pool"), Value::from(pool))?;
+        }
+        if let Some(request) = self.request {
+            visitor.visit_pair(Key::from_str("request"), Value::from(request))?;
+        }
+        if let Some(worker) = &self.worker {
+            visitor.visit_pair(Key::from_str("worker"), Value::from_display(worker))?;
+        }
+        Ok(())
+    }
+}
+
+/// Says something about a site, a pool, a request, a worker: `tell!(error, about, "worker died: {status}")`, with
+/// an [`About`]. Levels: error, warning, notice, debug. Where the event is about nothing of these, the `log` crate's
+/// own macros do.
+macro_rules! tell {
+    (error, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Error, $($rest)+) };
+    (warning, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Warn, $($rest)+) };
+    (notice, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Info, $($rest)+) };
+    (debug, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Debug, $($rest)+) };
+    (@ $level:expr, $about:expr, $($message:tt)+) => {
+        if $level <= ::log::max_level() {
+            $crate::error_log::write($level, &$about, ::core::format_args!($($message)+));
+        }
+    };
+}
+pub(crate) use tell;
+
+/// What [`tell!`] calls.
+pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
+    log::logger().log(
+        &Record::builder()
+            .level(level)
+            .target("weir")
+            .args(message)
+            .key_values(about)
+            .build(),
+    );
+}
+
+/// What a worker writes to its standard error while it has a request: each line becomes an event of level error
+/// with the request, whole. A line longer than [`LONGEST_STDERR_LINE`] goes on in another event, marked on both.
+#[derive(Debug, Default)]
+pub struct WorkerStderr {
+    line: Vec<u8>,
+    continued: bool,
+}
+
+impl WorkerStderr {
+    /// Nothing written yet; allocates nothing.
+    pub const fn new() -> Self {
+        Self {
+            line: Vec::new(),
+            continued: false,
+        }
+    }
+
+    /// Takes what came, in whatever pieces.
+    pub fn push(&mut self, mut bytes: &[u8], about: &About<'_>) {
+        while !bytes.is_empty() {
+            let room = LONGEST_STDERR_LINE - self.line.len();
+            let end = memchr::memchr(b'\n', bytes);
+            let take = end.unwrap_or(bytes.len());
+            if take > room {
+                self.line.extend_from_slice(&bytes[..room]);
+                bytes = &bytes[room..];
+                self.say(about, true);
+                continue;
+            }
+            self.line.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take + usize::from(end.is_some())..];
+            if end.is_some() {
+                self.finish(about);
+            }
+        }
+    }
+
+    /// The request is over: what is left is a line, too.
+    pub fn finish(&mut self, about: &About<'_>) {
+        if self.line.last() == Some(&b'\r') {
+            self.line.pop();
+        }
+        if !self.line.is_empty() {
+            self.say(about, false);
+        }
+        self.continued = false;
+    }
+
+    fn say(&mut self, about: &About<'_>, goes_on: bool) {
+        let begin = if self.continued { "[continued] " } else { "" };
+        let end = if goes_on { " [goes on]" } else { "" };
+        tell!(
+            error,
+            about,
+            "worker stderr: {begin}{}{end}",
+            Lossless(&self.line)
+        );
+        self.continued = goes_on;
+        self.line.clear();
+    }
+}
+
+/// A line of a worker's standard error is kept whole up to so many bytes.
+pub const LONGEST_STDERR_LINE: usize = 64 << 10;
+
+/// Bytes as text; those that are no UTF-8 as `\xHH`.
+struct Lossless<'a>(&'a [u8]);
+
+impl fmt::Display for Lossless<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error log; one a process, but for tests.
+struct ErrorLog {
+    role: &'static str,
+    way: Mutex<Way>,
+}
+
+/// How lines get out.
+enum Way {
+    Direct { file: Option<File>, lost: u64 },
+    Behind(Arc<Sink>),
+}
+
+impl Way {
+    fn direct(target: Target) -> Self {
+        let fd = match target {
+            Target::Off => None,
+            Target::Stdout => io::stdout().as_fd().try_clone_to_owned().ok(),
+            Target::Stderr => io::stderr().as_fd().try_clone_to_owned().ok(),
+            Target::Fd(fd) => Some(fd),
+        };
+        Self::Direct {
+            file: fd.map(File::from),
+            lost: 0,
+        }
+    }
+
+    fn behind(target: Target) -> io::Result<Self> {
+        // An event is written as soon as the writer is awake: who looks at the log while something goes wrong sees
+        // it at once, and a process that is killed has said what it had to say.
+        let options = Options {
+            max_delay: Duration::ZERO,
+            report: report_own_trouble,
+            ..Options::default()
+        };
+        let sink = Sink::start("error log", target, options)?;
+        Ok(Self::Behind(Arc::new(sink)))
+    }
+}
+
+impl ErrorLog {
+    fn new(role: &'static str, way: Way) -> Self {
+        Self {
+            role,
+            way: Mutex::new(way),
+        }
+    }
+
+    fn with_way<T>(&self, then: impl FnOnce(&mut Way) -> T) -> T {
+        then(&mut self.way.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, way: Way) {
+        drop(self.with_way(|old| std::mem::replace(old, way)));
+    }
+
+    fn reopen(&self, fd: OwnedFd) {
+        self.with_way(|way| match way {
+            Way::Direct { file, .. } => *file = Some(fd.into()),
+            Way::Behind(sink) => sink.reopen(fd),
+        });
+    }
+
+    fn wait(&self, limit: Duration) -> bool {
+        // Not under the lock: others go on logging, and the writer itself may have something to say.
+        let sink = self.with_way(|way| match way {
+            Way::Direct { .. } => None,
+            Way::Behind(sink) => Some(Arc::clone(sink)),
+        });
+        sink.is_none_or(|sink| sink.flush(limit))
+    }
+
+    fn put_line(&self, record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>) {
+        text::put_time_utc(time, out);
+        let level = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "notice",
+            Level::Debug | Level::Trace => "debug",
+        };
+        for part in [" ", level, " [", self.role, "] "] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        text::put_formatted(*record.args(), out);
+        // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
+        let _ = record.key_values().visit(&mut Pairs {
+            out,
+            value: String::new(),
+        });
+        out.push(b'\n');
+    }
+}
+
+impl Log for ErrorLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let mut line = Vec::with_capacity(256);
+        self.put_line(record, SystemTime::now(), &mut line);
+        self.with_way(|way| match way {
+            Way::Behind(sink) => sink.push(&line),
+            Way::Direct { file: None, .. } => {}
+            Way::Direct {
+                file: Some(file),
+                lost,
+            } => {
+                if *lost > 0 {
+                    line.pop();
+                    line.extend_from_slice(format!(" lines_lost={lost}\n").as_bytes());
+                }
+                *lost = if write_line(file, &line) {
+                    0
+                } else {
+                    *lost + 1
+                };
+            }
+        });
+    }
+
+    fn flush(&self) {
+        self.wait(PANIC_FLUSH);
+    }
+}
+
+/// Appends `key=value` pairs.
+struct Pairs<'a> {
+    out: &'a mut Vec<u8>,
+    value: String,
+}
+
+impl<'kvs> VisitSource<'kvs> for Pairs<'_> {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
+        self.out.push(b' ');
+        text::put_message(key.as_str().as_bytes(), self.out);
+        self.out.push(b'=');
+        self.value.clear();
+        fmt::Write::write_fmt(&mut self.value, format_args!("{value}"))?;
+        text::put_value(self.value.as_bytes(), self.out);
+        Ok(())
+    }
+}
+
+/// Writes a line, in one piece where the file takes it so. Whether it is written; a pipe that is full gets a little
+/// time.
+fn write_line(mut file: &File, line: &[u8]) -> bool {
+    let mut at = 0;
+    let mut patience = 20;
+    while at < line.len() {
+        match file.write(&line[at..]) {
+            Ok(0) => return false,
+            Ok(written) => at += written,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock && patience > 0 => {
+                patience -= 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// An error log that cannot be written can say so on standard error only. Losing lines is noticed by whoever wants
+/// to log one and must not wait, not even for standard error: it is told when it is over.
+fn report_own_trouble(name: &str, trouble: &Trouble) {
+    match trouble {
+        Trouble::Failing(error, _) => {
+            let _ = writeln!(io::stderr(), "weir: {name} cannot be written: {error}");
+        }
+        Trouble::Losing(_) => {}
+        Trouble::Recovered(lost) => log::warn!(lines_lost = lost; "{name} is written again"),
+    }
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
+    match (
+        payload.downcast_ref::<&str>(),
+        payload.downcast_ref::<String>(),
+    ) {
+        (Some(message), _) => message,
+        (_, Some(message)) => message,
+        _ => "no message",
+    }
+}
+
+static LOG: OnceLock<ErrorLog> = OnceLock::new();
+
+/// How long a panic waits for its line to be written.
+const PANIC_FLUSH: Duration = Duration::from_millis(200);

@@ -1,0 +1,163 @@
+//! `--trace`: each step of each request on standard error, as it happens.
+//!
+//! ```text
+//! 12:14:00.123456 c7      +0.000000 accept      127.0.0.1:5555
+//! 12:14:00.123511 #42     +0.000012 head        GET /index.php
+//! 12:14:00.123543 #42     +0.000044 queue       pool=shop position=3
+//! ```
+//!
+//! Local time, the connection (`c`) or request (`#`, as in the logs), seconds since it began, the step, and what
+//! there is to say of it. Lines are in the order of events whichever reactor they come from. Where it is off, a step
+//! costs a load and a branch; its arguments are not evaluated.
+
+use std::env;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::log_sink::{Options, Sink, Target};
+use crate::log_text as text;
+
+/// What a step belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Id {
+    /// A request, by its number in this process.
+    Request(u64),
+    /// A connection, by its number in this process.
+    Connection(u64),
+}
+
+impl From<u64> for Id {
+    fn from(request: u64) -> Self {
+        Self::Request(request)
+    }
+}
+
+/// Traces a step: `step!(id, start, "queue", "pool={} position={n}", pool.name)`. `id` is an [`Id`] or the number of
+/// a request, `start` the [`Instant`] at which it began. The detail may be left out.
+#[allow(unused_macros)]
+macro_rules! step {
+    ($id:expr, $start:expr, $step:expr) => { $crate::gateway::trace::step!($id, $start, $step, "") };
+    ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
+        if $crate::gateway::trace::is_on() {
+            $crate::gateway::trace::write($id.into(), $start, $step, ::core::format_args!($($detail)+));
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use step;
+
+/// Turns tracing on, for good.
+///
+/// # Errors
+/// No thread or no descriptor is left.
+pub fn enable() -> io::Result<()> {
+    let options = Options {
+        max_delay: Duration::ZERO,
+        ..Options::default()
+    };
+    let colour =
+        io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let sink = Arc::new(Sink::start("trace", Target::Stderr, options)?);
+    let _ = TRACE.set(Trace { sink, colour });
+    ON.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether steps are traced.
+#[inline]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// What [`step!`] calls.
+#[cold]
+pub fn write(id: Id, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+    if let Some(trace) = TRACE.get() {
+        trace.write(id, start, step, detail);
+    }
+}
+
+/// Waits, at most for `limit`, until all steps are written.
+pub fn flush(limit: Duration) {
+    if let Some(trace) = TRACE.get() {
+        trace.sink.flush(limit);
+    }
+}
+
+struct Trace {
+    sink: Arc<Sink>,
+    colour: bool,
+}
+
+impl Trace {
+    fn write(&self, id: Id, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+        let mut said = Vec::new();
+        text::put_formatted(detail, &mut said);
+        // Both clocks are read under the sink's lock: lines and their times are in the same order.
+        self.sink.push_with(said.len() + 64, |out| {
+            put_line(
+                SystemTime::now(),
+                id,
+                start.elapsed(),
+                step,
+                &said,
+                self.colour,
+                out,
+            );
+        });
+    }
+}
+
+fn put_line(
+    time: SystemTime,
+    id: Id,
+    since: Duration,
+    step: &str,
+    said: &[u8],
+    colour: bool,
+    out: &mut Vec<u8>,
+) {
+    text::put_clock(time, out);
+    let (kind, number) = match id {
+        Id::Request(number) => ('#', number),
+        Id::Connection(number) => ('c', number),
+    };
+    let (on, off) = if colour {
+        (colour_of(step), "\x1b[0m")
+    } else {
+        ("", "")
+    };
+    let micros = since.as_micros();
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        " {kind}{number:<6} +{}.{:06} {on}{step:<11}{off}",
+        micros / 1_000_000,
+        micros % 1_000_000
+    );
+    if said.is_empty() {
+        out.truncate(out.trim_ascii_end().len());
+    } else {
+        out.push(b' ');
+        out.extend_from_slice(said);
+    }
+    out.push(b'\n');
+}
+
+/// Waiting is yellow, work is green, the end is cyan: what a glance looks for.
+fn colour_of(step: &str) -> &'static str {
+    match step {
+        "queue" | "retry" => "\x1b[33m",
+        "shed" | "expire" | "error" | "left" => "\x1b[31m",
+        "dispatch" | "first byte" => "\x1b[32m",
+        "response" | "sent" => "\x1b[36m",
+        _ => "",
+    }
+}
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+static TRACE: OnceLock<Trace> = OnceLock::new();

@@ -1,0 +1,414 @@
+//! The text that all logs are made of: time stamps, escaping, numbers.
+//!
+//! Everything is appended to a byte buffer that the caller keeps, so that a line is made without allocating.
+//! What comes from outside goes through one of the escapes here: no client and no worker can end a line, forge
+//! another one, or send a terminal its control sequences. What is done with the lines is told in
+//! [`crate::log_sink`].
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Who answered a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worker<'a> {
+    /// A process that weir runs.
+    Pid(u32),
+    /// A worker that somebody else runs, by its server's address as configured.
+    Server(&'a str),
+}
+
+impl fmt::Display for Worker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pid(pid) => pid.fmt(f),
+            Self::Server(address) => f.write_str(address),
+        }
+    }
+}
+
+/// Reads the local time zone (TZ, /etc/localtime) once for the whole process. To be called before a chroot, after
+/// which the zone's file cannot be found any more; the first local time stamp does it otherwise.
+pub fn load_time_zone() {
+    time_zone();
+}
+
+/// `20/Nov/2026:12:14:00 +0100`: local, as Apache and nginx write it in the combined format.
+pub fn put_time_combined(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, _| {
+        out.extend_from_slice(stamp.combined.as_bytes())
+    });
+}
+
+/// `2026-11-20T12:14:00.123+01:00`: local, RFC 3339 with milliseconds.
+pub fn put_time_iso(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, micros| {
+        out.extend_from_slice(stamp.iso.as_bytes());
+        put_fraction(micros / 1_000, 3, out);
+        out.extend_from_slice(stamp.offset.as_bytes());
+    });
+}
+
+/// `2026-11-20T11:14:00.123Z`: RFC 3339 with milliseconds, UTC.
+pub fn put_time_utc(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, micros| {
+        out.extend_from_slice(stamp.utc.as_bytes());
+        put_fraction(micros / 1_000, 3, out);
+        out.push(b'Z');
+    });
+}
+
+/// `12:14:00.123456`: local time of day with microseconds.
+pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, micros| {
+        out.extend_from_slice(stamp.clock.as_bytes());
+        put_fraction(micros, 6, out);
+    });
+}
+
+/// A decimal number.
+pub fn put_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Microseconds as seconds with three decimals, cut off rather than rounded: `0.012`.
+pub fn put_seconds_millis(micros: u64, out: &mut Vec<u8>) {
+    put_number(micros / 1_000_000, out);
+    put_fraction((micros % 1_000_000 / 1_000) as u32, 3, out);
+}
+
+/// Microseconds as seconds with six decimals: `0.012345`.
+pub fn put_seconds_micros(micros: u64, out: &mut Vec<u8>) {
+    put_number(micros / 1_000_000, out);
+    put_fraction((micros % 1_000_000) as u32, 6, out);
+}
+
+/// A value within a line of the combined format or of a template, escaped as nginx does it by default: quotes,
+/// backslashes and every byte outside of printable ASCII as `\xHH`.
+pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
+    if !needs_escape(value) {
+        out.extend_from_slice(value);
+        return;
+    }
+    for &byte in value {
+        if escaped_in_field(byte) {
+            put_hex(byte, out);
+        } else {
+            out.push(byte);
+        }
+    }
+}
+
+/// Whether [`put_escaped`] would change `value`.
+pub fn needs_escape(value: &[u8]) -> bool {
+    // No early exit: without one the compiler looks at many bytes at once.
+    value
+        .iter()
+        .fold(false, |found, &byte| found | escaped_in_field(byte))
+}
+
+/// A JSON string with its quotes (RFC 8259 §7). Bytes that are no UTF-8 are written as the text `\xHH`, so that the
+/// line is valid JSON whatever a client sends and still tells which bytes came. Control characters beyond ASCII are
+/// escaped too: logs are looked at on terminals.
+pub fn put_json_string(value: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    if !needs_escape(value) {
+        out.extend_from_slice(value);
+    } else {
+        for chunk in value.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                match character {
+                    '"' => out.extend_from_slice(b"\\\""),
+                    '\\' => out.extend_from_slice(b"\\\\"),
+                    '\n' => out.extend_from_slice(b"\\n"),
+                    '\r' => out.extend_from_slice(b"\\r"),
+                    '\t' => out.extend_from_slice(b"\\t"),
+                    control if control.is_control() => {
+                        let code = control as u32;
+                        out.extend_from_slice(b"\\u00");
+                        out.push(HEX[(code >> 4) as usize & 0xf]);
+                        out.push(HEX[code as usize & 0xf]);
+                    }
+                    other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+                }
+            }
+            for &byte in chunk.invalid() {
+                out.push(b'\\');
+                put_hex(byte, out);
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+/// Free text, for people: UTF-8 is kept; control characters, and bytes that are no UTF-8, become `\xHH`.
+pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
+    if text
+        .iter()
+        .fold(true, |plain, &byte| plain & (0x20..0x7f).contains(&byte))
+    {
+        out.extend_from_slice(text);
+        return;
+    }
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                // U+0080 to U+009F are controls as well; their code points fit into a byte.
+                put_hex(character as u32 as u8, out);
+            } else {
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+        for &byte in chunk.invalid() {
+            put_hex(byte, out);
+        }
+    }
+}
+
+/// The value of `key=value`: as it is where no reader could mistake its end, quoted otherwise.
+pub fn put_value(value: &[u8], out: &mut Vec<u8>) {
+    let plain = |&byte: &u8| byte > b' ' && byte < 0x7f && !matches!(byte, b'"' | b'\\' | b'=');
+    if !value.is_empty() && value.iter().all(plain) {
+        out.extend_from_slice(value);
+        return;
+    }
+    out.push(b'"');
+    for piece in value.split_inclusive(|&byte| matches!(byte, b'"' | b'\\')) {
+        let (text, special) = match piece.last() {
+            Some(&last @ (b'"' | b'\\')) => (&piece[..piece.len() - 1], Some(last)),
+            _ => (piece, None),
+        };
+        put_message(text, out);
+        if let Some(special) = special {
+            out.extend_from_slice(&[b'\\', special]);
+        }
+    }
+    out.push(b'"');
+}
+
+/// Something formatted, appended as [`put_message`] does.
+pub fn put_formatted(text: fmt::Arguments<'_>, out: &mut Vec<u8>) {
+    struct Messages<'a>(&'a mut Vec<u8>);
+    impl fmt::Write for Messages<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            put_message(text.as_bytes(), self.0);
+            Ok(())
+        }
+    }
+    // Only a broken Display of somebody else's can fail; what it wrote until then is worth keeping.
+    let _ = fmt::write(&mut Messages(out), text);
+}
+
+fn escaped_in_field(byte: u8) -> bool {
+    !(0x20..=0x7e).contains(&byte) | (byte == b'"') | (byte == b'\\')
+}
+
+fn put_hex(byte: u8, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[
+        b'\\',
+        b'x',
+        HEX[usize::from(byte >> 4)],
+        HEX[usize::from(byte & 0xf)],
+    ]);
+}
+
+/// A point and `value` with leading zeros.
+fn put_fraction(value: u32, digits: usize, out: &mut Vec<u8>) {
+    out.push(b'.');
+    let mut text = itoa::Buffer::new();
+    let text = text.format(value).as_bytes();
+    out.extend_from_slice(&b"000000"[..digits - text.len()]);
+    out.extend_from_slice(text);
+}
+
+/// All forms of one second. Made once a second and thread: the zone's rules are looked up then, so that a change to
+/// or from summer time is seen when it happens.
+struct Stamp {
+    second: i64,
+    combined: String,
+    iso: String,
+    offset: String,
+    utc: String,
+    clock: String,
+}
+
+impl Stamp {
+    fn of(second: i64) -> Self {
+        let time = Timestamp::from_second(second).unwrap_or_default();
+        let utc = time.to_zoned(TimeZone::UTC).datetime();
+        let local = time.to_zoned(time_zone().clone());
+        let east = local.offset().seconds() / 60;
+        let (sign, hours, minutes) = (
+            if east < 0 { '-' } else { '+' },
+            east.abs() / 60,
+            east.abs() % 60,
+        );
+        let local = local.datetime();
+        let month = MONTHS[usize::from(local.month().unsigned_abs()) - 1];
+        let clock = format!(
+            "{:02}:{:02}:{:02}",
+            local.hour(),
+            local.minute(),
+            local.second()
+        );
+        Self {
+            second,
+            combined: format!(
+                "{:02}/{month}/{:04}:{clock} {sign}{hours:02}{minutes:02}",
+                local.day(),
+                local.year()
+            ),
+            iso: format!(
+                "{:04}-{:02}-{:02}T{clock}",
+                local.year(),
+                local.month(),
+                local.day()
+            ),
+            offset: format!("{sign}{hours:02}:{minutes:02}"),
+            utc: format!(
+                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
+                utc.year(),
+                utc.month(),
+                utc.day(),
+                utc.hour(),
+                utc.minute(),
+                utc.second()
+            ),
+            clock,
+        }
+    }
+}
+
+/// Calls `then` with the stamp of `time`'s second and the microseconds within that second.
+fn with_stamp(time: SystemTime, then: impl FnOnce(&Stamp, u32)) {
+    thread_local! {
+        static LAST: RefCell<Option<Stamp>> = const { RefCell::new(None) };
+    }
+    // A clock before 1970 is a broken clock; 1970 says so plainly enough.
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let second = since.as_secs() as i64;
+    LAST.with_borrow_mut(|last| {
+        let stamp = match last {
+            Some(stamp) if stamp.second == second => stamp,
+            _ => last.insert(Stamp::of(second)),
+        };
+        then(stamp, since.subsec_micros());
+    });
+}
+
+fn time_zone() -> &'static TimeZone {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    ZONE.get_or_init(TimeZone::system)
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn text(put: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        put(&mut out);
+        String::from_utf8(out).expect("log text is UTF-8")
+    }
+
+    #[test]
+    fn utc_stamps() {
+        let time = UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456);
+        assert_eq!(
+            text(|out| put_time_utc(time, out)),
+            "2026-11-20T12:14:00.123Z"
+        );
+        let next = UNIX_EPOCH + Duration::from_micros(1_795_176_841_000_001);
+        assert_eq!(
+            text(|out| put_time_utc(next, out)),
+            "2026-11-20T12:14:01.000Z"
+        );
+        assert_eq!(
+            text(|out| put_time_utc(time, out)),
+            "2026-11-20T12:14:00.123Z"
+        );
+        let before = UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(
+            text(|out| put_time_utc(before, out)),
+            "1970-01-01T00:00:00.000Z"
+        );
+    }
+
+    #[test]
+    fn local_stamps_are_the_same_instant() {
+        let time = UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456);
+        let iso: Timestamp = text(|out| put_time_iso(time, out))
+            .parse()
+            .expect("RFC 3339");
+        assert_eq!(iso.as_millisecond(), 1_795_176_840_123);
+        let combined = text(|out| put_time_combined(time, out));
+        let read = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", &combined)
+            .expect("the combined format's time");
+        assert_eq!(
+            read.to_timestamp().expect("a time").as_second(),
+            1_795_176_840
+        );
+        let clock = text(|out| put_clock(time, out));
+        assert_eq!(clock.len(), "12:14:00.123456".len());
+        assert!(clock.ends_with(":00.123456"), "{clock}");
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(text(|out| put_seconds_millis(0, out)), "0.000");
+        assert_eq!(text(|out| put_seconds_millis(12_999, out)), "0.012");
+        assert_eq!(text(|out| put_seconds_millis(61_000_999, out)), "61.000");
+        assert_eq!(text(|out| put_seconds_micros(61_000_009, out)), "61.000009");
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(text(|out| put_escaped(b"/a?b=c d~", out)), "/a?b=c d~");
+        assert_eq!(
+            text(|out| put_escaped(b"a\"b\\c\nd\x7f\xc3\xa4", out)),
+            r"a\x22b\x5Cc\x0Ad\x7F\xC3\xA4"
+        );
+        assert_eq!(
+            text(|out| put_json_string(b"a\"b\\c\nd", out)),
+            r#""a\"b\\c\nd""#
+        );
+        assert_eq!(
+            text(|out| put_json_string("ä\u{85}\0\u{7f}".as_bytes(), out)),
+            r#""ä\u0085\u0000\u007F""#
+        );
+        assert_eq!(
+            text(|out| put_json_string(b"\xff\xc3", out)),
+            r#""\\xFF\\xC3""#
+        );
+        assert_eq!(
+            text(|out| put_message("Grüße\n\x1b[31m\u{9b}".as_bytes(), out)),
+            r"Grüße\x0A\x1B[31m\x9B"
+        );
+        assert_eq!(text(|out| put_message(b"\xff", out)), r"\xFF");
+        assert_eq!(
+            text(|out| put_formatted(format_args!("{}\r{}", 1, "x"), out)),
+            r"1\x0Dx"
+        );
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(text(|out| put_value(b"shop", out)), "shop");
+        assert_eq!(text(|out| put_value(b"", out)), "\"\"");
+        assert_eq!(text(|out| put_value(b"a b", out)), "\"a b\"");
+        assert_eq!(text(|out| put_value(b"a\"b=\\\n", out)), r#""a\"b=\\\x0A""#);
+        assert_eq!(text(|out| put_value(br#""""#, out)), r#""\"\"""#);
+    }
+}
