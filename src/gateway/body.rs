@@ -16,7 +16,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
 
-use super::{client_io::Conn, exchange::Record, read_ahead::ReadAhead, stream::WorkerStream};
+use super::{client_io::Conn, record::Record, read_ahead::ReadAhead, stream::WorkerStream};
 
 /// An answer before it is sent.
 #[derive(Debug)]

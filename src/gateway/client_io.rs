@@ -31,7 +31,7 @@ use tokio::{
 use super::{
     body::PLACEHOLDER,
     clock::{self, NEVER},
-    exchange::Record,
+    record::Record,
 };
 
 /// A client's socket.

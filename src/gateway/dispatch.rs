@@ -11,7 +11,7 @@
 //! ```
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -20,12 +20,13 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use weir_config::{Address, Pool as Settings, Runtime};
 use weir_pool::{Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, WorkerId};
+use weir_sys::process::Exit;
 
 use super::{
     clock,
     worker_conn::WorkerConn,
 };
-use crate::control::{ExitStatus, ToManager};
+use crate::control::ToManager;
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -39,18 +40,18 @@ pub(crate) struct PoolHandle {
     manager: Manager,
 }
 
-/// How the manager is told of workers.
-pub(crate) type Manager = Arc<dyn Fn(ToManager) + Send + Sync>;
+/// How the manager is told of workers. Never waits.
+#[derive(Clone)]
+pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
 
 /// The right to one worker.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pool: Arc<PoolHandle>,
     worker: WorkerId,
-    /// Which of the worker's connections this is about.
-    generation: u64,
-    /// The worker's process id; 0 where others run it.
-    pub(crate) pid: u32,
+    /// The manager's number of the process; none where others run it.
+    process: Option<u32>,
+    pid: u32,
     conn: Option<WorkerConn>,
     server: Option<usize>,
     kill: bool,
@@ -79,6 +80,8 @@ struct State {
     pool: Pool,
     slots: Vec<Slot>,
     servers: Vec<Server>,
+    /// How processes ended lately.
+    exits: VecDeque<(u32, Exit)>,
     waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
     expired: Vec<RequestId>,
 }
@@ -87,12 +90,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     conn: Option<WorkerConn>,
-    /// Counts the connections that this place has had.
-    generation: u64,
     leased: bool,
+    /// The manager's number of the process; none while there is none.
+    process: Option<u32>,
     pid: u32,
     server: Option<usize>,
-    exit: Option<(u32, ExitStatus)>,
 }
 
 /// One of `servers`.
@@ -112,7 +114,7 @@ impl PoolHandle {
             timeout: Micros(settings.queue.timeout.as_micros() as u64),
         });
         let (slots, servers) = match &settings.runtime {
-            Runtime::Command(command) => (command.max_children, 0),
+            Runtime::Command(_) => (0, 0),
             Runtime::Servers(servers) => {
                 for worker in 0..maxconn as u32 {
                     pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
@@ -124,6 +126,7 @@ impl PoolHandle {
             pool,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
             servers: std::iter::repeat_with(Server::default).take(servers).collect(),
+            exits: VecDeque::new(),
             waiting: HashMap::new(),
             expired: Vec::new(),
         };
@@ -206,28 +209,31 @@ impl PoolHandle {
     pub(crate) fn worker_ready(self: &Arc<Self>, worker: u32, pid: u32, conn: WorkerConn) {
         let mut state = self.state();
         state.pool.worker_expected(true);
-        let Some(slot) = state.slots.get_mut(worker as usize) else {
-            return;
-        };
-        slot.generation += 1;
+        let index = state.slot_of(worker);
+        let slot = &mut state.slots[index];
         slot.pid = pid;
         slot.conn = Some(conn);
         if slot.leased {
             return;
         }
-        let next = state.pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
+        let next = state.pool.worker_up(Micros(clock::now()), WorkerId(index as u32), 0);
         self.give(state, next);
     }
 
     /// A worker's process has ended.
-    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, pid: u32, status: ExitStatus) {
+    pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit) {
         let mut state = self.state();
-        if let Some(slot) = state.slots.get_mut(worker as usize) {
-            slot.exit = Some((pid, status));
-            if slot.pid == pid && !slot.leased {
-                slot.conn = None;
-                slot.generation += 1;
-                state.pool.worker_down(Micros(clock::now()), WorkerId(worker));
+        if state.exits.len() == REMEMBERED_EXITS {
+            state.exits.pop_front();
+        }
+        state.exits.push_back((worker, exit));
+        let known = state.slots.iter().position(|slot| slot.process == Some(worker));
+        if let Some(index) = known {
+            let slot = &mut state.slots[index];
+            slot.process = None;
+            slot.conn = None;
+            if !slot.leased {
+                state.pool.worker_down(Micros(clock::now()), WorkerId(index as u32));
             }
         }
         drop(state);
@@ -248,22 +254,21 @@ impl PoolHandle {
         }
     }
 
-    /// How the process `pid` of a worker ended, once the manager has told; none where it does not in time.
-    pub(crate) async fn exit_status(&self, worker: u32, pid: u32) -> Option<ExitStatus> {
+    /// How a worker's process ended, once the manager has told; none where it does not in time, or runs on.
+    pub(crate) async fn exit(&self, process: Option<u32>) -> Option<Exit> {
+        let process = process?;
         let told = async {
             loop {
-                let exits = self.exits.notified();
-                let known = self.state().slots.get(worker as usize).and_then(|slot| slot.exit);
+                let mut exits = std::pin::pin!(self.exits.notified());
+                exits.as_mut().enable();
+                let known = self.state().exits.iter().find(|(worker, _)| *worker == process).copied();
                 match known {
-                    Some((of, status)) if of == pid => return status,
-                    _ => exits.await,
+                    Some((_, exit)) => return exit,
+                    None => exits.await,
                 }
             }
         };
-        match self.settings.runtime {
-            Runtime::Command(_) => tokio::time::timeout(EXIT_NOTICE, told).await.ok(),
-            Runtime::Servers(_) => None,
-        }
+        tokio::time::timeout(EXIT_NOTICE, told).await.ok()
     }
 
     /// Seconds after which a refused client may come again: what the queue needs to drain at its limit, at least 1.
@@ -304,12 +309,24 @@ impl State {
         Lease {
             pool: pool.clone(),
             worker,
-            generation: slot.generation,
+            process: slot.process,
             pid: slot.pid,
             server: slot.server.filter(|_| conn.is_some()),
             conn,
             kill: false,
         }
+    }
+
+    /// The place of a process: the one it has, one that is empty, or a new one.
+    fn slot_of(&mut self, process: u32) -> usize {
+        let known = self.slots.iter().position(|slot| slot.process == Some(process));
+        let free = |slot: &Slot| slot.process.is_none() && !slot.leased;
+        let index = known.or_else(|| self.slots.iter().position(free)).unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        self.slots[index].process = Some(process);
+        index
     }
 
     /// The server that is least busy, of those that have not just refused; all of them where all have.
@@ -398,8 +415,9 @@ impl Lease {
         &self.pool
     }
 
-    pub(crate) fn worker(&self) -> u32 {
-        self.worker.0
+    /// The manager's number of the process; none where others run it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Who works, for the log: a process id, or a server's address.
@@ -418,40 +436,27 @@ impl Drop for Lease {
         let now = Micros(clock::now());
         let slot = &mut state.slots[self.worker.0 as usize];
         slot.leased = false;
-        let replaced = slot.generation != self.generation;
-        let exited = slot.exit.is_some_and(|(pid, _)| pid == self.pid);
-        if !replaced {
+        let ended = slot.process != self.process;
+        // A connection that came meanwhile takes the place of the one that was lent.
+        if slot.conn.is_none() && !ended {
             slot.conn = self.conn.take();
         }
-        slot.server = self.server;
-        let usable = match pool.settings.runtime {
-            Runtime::Servers(_) => {
-                if slot.conn.is_none()
-                    && let Some(server) = slot.server.take()
-                {
-                    state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
-                }
-                true
-            }
-            Runtime::Command(_) => {
-                if exited && !replaced {
-                    slot.conn = None;
-                }
-                slot.conn.is_some()
-            }
-        };
-        if usable {
+        let connected = slot.conn.is_some();
+        slot.server = self.server.filter(|_| connected);
+        if let Some(server) = self.server.filter(|_| !connected) {
+            state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
+        }
+        if connected || matches!(pool.settings.runtime, Runtime::Servers(_)) {
             let next = state.pool.release(now, self.worker);
             return pool.give(state, next);
         }
         state.pool.worker_down(now, self.worker);
         drop(state);
-        if !exited {
-            let (pool_id, worker) = (pool.id, self.worker.0);
-            (pool.manager)(if self.kill {
-                ToManager::Kill { pool: pool_id, worker }
+        if let Some(worker) = self.process.filter(|_| !ended) {
+            (pool.manager.0)(if self.kill {
+                ToManager::Kill { pool: pool.id, worker }
             } else {
-                ToManager::Connect { pool: pool_id, worker }
+                ToManager::Connect { pool: pool.id, worker }
             });
         }
     }
@@ -474,6 +479,12 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Manager")
+    }
+}
+
 /// An address as weir.toml writes it.
 pub(crate) fn address_text(address: &Address) -> String {
     match address {
@@ -484,6 +495,9 @@ pub(crate) fn address_text(address: &Address) -> String {
 
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);
+
+/// Processes whose end is remembered for whoever waits to be told of it.
+const REMEMBERED_EXITS: usize = 64;
 
 /// First pause before a server is tried again; doubled each time.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);

@@ -19,6 +19,8 @@ use std::{
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 
+use crate::error_log::{About, WorkerStderr, tell};
+
 use super::{
     client_io::Conn,
     clock::{self, NEVER},
@@ -60,7 +62,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The worker closed the connection, or the kernel did.
-    Closed { worker: u32, pid: u32, error: Option<io::Error>, sent: bool },
+    Closed { process: Option<u32>, error: Option<io::Error>, sent: bool },
     /// What came is not FastCGI, or the worker refused the request.
     Protocol(String),
     /// The worker was silent for `read_timeout`.
@@ -80,7 +82,7 @@ struct Live {
     watch: Watch,
     /// Lines of standard error go to the log with it.
     id: u64,
-    stderr: Vec<u8>,
+    stderr: WorkerStderr,
     /// Some byte of the request was accepted by the kernel.
     sent: bool,
     terminate_at: u64,
@@ -141,7 +143,7 @@ impl Run {
             request: Outbound { buffer: params, written: 0, file },
             watch: Watch::new(settings.read_timeout, client.clone()),
             id,
-            stderr: Vec::new(),
+            stderr: WorkerStderr::new(),
             sent: false,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
             lease,
@@ -304,16 +306,17 @@ impl Live {
         loop {
             match self.decoder.next(&mut input) {
                 Ok(Some(Event::Stdout(bytes))) => output.extend_from_slice(bytes),
-                Ok(Some(Event::Stderr(bytes))) => self.say(bytes),
+                Ok(Some(Event::Stderr(bytes))) => {
+                    let mut stderr = std::mem::take(&mut self.stderr);
+                    stderr.push(bytes, &self.about());
+                    self.stderr = stderr;
+                }
                 Ok(Some(Event::End { protocol_status, .. })) => {
                     if protocol_status != weir_fcgi::ProtocolStatus::RequestComplete {
                         return Err(Failure::Protocol(format!("the worker refused the request: {protocol_status:?}")));
                     }
                     if !input.is_empty() {
-                        log::warn!(
-                            "[pool {}] request {}: {} bytes after END_REQUEST were thrown away",
-                            self.lease.pool().settings.name, self.id, input.len()
-                        );
+                        tell!(warning, self.about(), "{} bytes after END_REQUEST were thrown away", input.len());
                         self.conn.requests = u64::MAX;
                     }
                     return Ok(Progress::End);
@@ -327,40 +330,26 @@ impl Live {
 
     fn closed(&self, error: Option<io::Error>) -> Failure {
         Failure::Closed {
-            worker: self.lease.worker(),
-            pid: self.lease.pid,
+            process: self.lease.process(),
             error,
             sent: self.sent,
         }
     }
 
-    /// Passes whole lines of standard error to the log.
-    fn say(&mut self, bytes: &[u8]) {
-        self.stderr.extend_from_slice(bytes);
-        while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
-            let line: Vec<u8> = self.stderr.drain(..=end).collect();
-            self.say_line(&line);
-        }
-        if self.stderr.len() > STDERR_LINE {
-            let line = std::mem::take(&mut self.stderr);
-            self.say_line(&line);
-        }
+    /// What the log's lines are about.
+    fn about(&self) -> About<'_> {
+        About { pool: Some(&self.lease.pool().settings.name), request: Some(self.id), worker: self.lease.worker_name(), ..About::default() }
     }
 
-    fn say_line(&self, line: &[u8]) {
-        let line = line.trim_ascii_end();
-        if !line.is_empty() {
-            log::error!(
-                "[pool {}] request {} stderr: {}",
-                self.lease.pool().settings.name, self.id, String::from_utf8_lossy(line)
-            );
-        }
+    /// Passes on what is left of standard error.
+    fn end_stderr(&mut self) {
+        let mut stderr = std::mem::take(&mut self.stderr);
+        stderr.finish(&self.about());
     }
 
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
-        let rest = std::mem::take(&mut self.stderr);
-        self.say_line(&rest);
+        self.end_stderr();
         let unwritten = self.request.buffer.len() - self.request.written;
         recycle(std::mem::take(&mut self.request.buffer));
         let settings = &self.lease.pool().settings;
@@ -372,8 +361,7 @@ impl Live {
     }
 
     fn give_up(mut self: Box<Self>, failure: &Failure) {
-        let rest = std::mem::take(&mut self.stderr);
-        self.say_line(&rest);
+        self.end_stderr();
         match failure {
             Failure::Closed { .. } => self.lease.release(None),
             Failure::Protocol(_) | Failure::Silent | Failure::Terminated | Failure::Spool(_) => self.lease.kill(),
@@ -496,8 +484,18 @@ fn recycle(mut buffer: Vec<u8>) {
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
 
-/// A line of standard error is passed on in pieces of this size at most, bytes.
-const STDERR_LINE: usize = 64 * 1024;
-
 /// How much of a body in a file is handed to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Closed { error: None, .. } => f.write_str("the worker closed its connection before the end of the response"),
+            Failure::Closed { error: Some(error), .. } => write!(f, "the connection to the worker failed: {error}"),
+            Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
+            Failure::Silent => f.write_str("the worker was silent for read_timeout"),
+            Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),
+            Failure::Spool(error) => write!(f, "the request's body cannot be read back: {error}"),
+        }
+    }
+}

@@ -1,5 +1,297 @@
-//! The data plane.
+//! The data plane: meets clients, serves files, hands requests to workers.
+//!
+//! # Life of a request
+//!
+//! ```text
+//! accept ─► connection (hyper) ─► exchange: the steps, one function each
+//!                                   │ check_head   a request that HTTP allows
+//!                                   │ route        host and path → file | script | reply
+//!                                   ├─ files       conditionals, ranges, sendfile
+//!                                   └─ script      spool ─► dispatch ─► fastcgi ─► cgi head
+//!                                                     body: whole | read_ahead | stream
+//!                                 body ─► client_io ─► record ─► access_log
+//! ```
+//!
+//! One reactor (a current-thread runtime) per thread, each with its own listening sockets. What all reactors share is
+//! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
+//! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.
 
 pub mod access_log;
+mod accept;
+mod body;
+mod cgi;
+mod client_io;
+mod clock;
+mod connection;
+mod dispatch;
+mod exchange;
+mod fastcgi;
+mod files;
+mod params;
+mod read_ahead;
+mod record;
+mod refusal;
+mod route;
+mod script;
+mod spool;
+mod stream;
 pub mod template;
 pub mod trace;
+mod worker_conn;
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use weir_config::{Config, Log, LogTarget};
+
+use self::{
+    accept::Census,
+    access_log::AccessLog,
+    dispatch::{Manager, PoolHandle},
+    route::Router,
+    spool::SpoolSpace,
+    worker_conn::WorkerConn,
+};
+use crate::{
+    control::{Heritage, ToGateway, ToManager},
+    error_log,
+    log_sink::{Options, Sink, Target},
+};
+
+/// What all reactors share.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) config: Config,
+    pub(crate) router: Router,
+    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) access_log: AccessLog,
+    pub(crate) spool_space: Arc<SpoolSpace>,
+    pub(crate) census: Arc<Census>,
+    pub(crate) drain: Drain,
+    requests: AtomicU64,
+}
+
+/// Whether the gateway finishes what runs and takes nothing new.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    started: AtomicBool,
+    notify: Notify,
+}
+
+/// Serves what `heritage` holds until the manager says stop, or is gone.
+///
+/// # Errors
+///
+/// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
+pub fn run(heritage: Heritage) -> Result<(), String> {
+    let Heritage { config, reactors, listeners, access_log, error_log, spool_dir, trace, control, .. } = heritage;
+    if let Some(fd) = error_log {
+        error_log::write_behind(Target::Fd(fd)).map_err(|error| format!("cannot write the error log: {error}"))?;
+    }
+    error_log::set_level(config.log.level);
+    if trace {
+        trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
+    }
+    let control = Arc::new(control);
+    let manager = {
+        let control = control.clone();
+        Manager(Arc::new(move |message| {
+            // A manager that is gone is noticed where its messages are read.
+            let _ = control.tell_manager(&message);
+        }))
+    };
+    let gateway = Arc::new(Gateway::new(config, access_log, spool_dir, &manager)?);
+    let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
+    per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
+    for (listener, reactor, socket) in listeners {
+        per_reactor
+            .get_mut(usize::from(reactor))
+            .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
+            .push((listener, socket));
+    }
+    for (home, sockets) in per_reactor.into_iter().enumerate() {
+        start_reactor(&gateway, home as u16, sockets)?;
+    }
+    control.tell_manager(&ToManager::Ready).map_err(|error| format!("the manager is gone: {error}"))?;
+    obey(&gateway, &control);
+    gateway.access_log.sink().shutdown(LAST_WORDS);
+    trace::flush(LAST_WORDS);
+    error_log::flush(LAST_WORDS);
+    Ok(())
+}
+
+impl Gateway {
+    fn new(
+        config: Config,
+        access_log: Option<OwnedFd>,
+        spool_dir: Option<OwnedFd>,
+        manager: &Manager,
+    ) -> Result<Gateway, String> {
+        let router = Router::new(&config)?;
+        let pools = config
+            .pools
+            .iter()
+            .enumerate()
+            .map(|(id, pool)| Arc::new(PoolHandle::new(id as u16, pool.clone(), manager.clone())))
+            .collect();
+        let spool_dir = match spool_dir {
+            Some(dir) => dir,
+            None => weir_sys::file::open_dir(&config.server.spool_dir)
+                .map_err(|error| format!("cannot open spool_dir {}: {error}", config.server.spool_dir.display()))?,
+        };
+        let server = &config.server;
+        Ok(Gateway {
+            access_log: open_access_log(&config.log, access_log).map_err(|error| format!("cannot write the access log: {error}"))?,
+            spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
+            census: Arc::new(Census::new(server.max_connections, server.max_connections_per_address)),
+            drain: Drain::default(),
+            requests: AtomicU64::new(0),
+            router,
+            pools,
+            config,
+        })
+    }
+
+    /// A number for the next request.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Relaxed) + 1
+    }
+}
+
+impl Drain {
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Relaxed)
+    }
+
+    /// Waits until it starts.
+    pub(crate) async fn started(&self) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        notified.as_mut().enable();
+        if !self.has_started() {
+            notified.await;
+        }
+    }
+
+    fn start(&self) {
+        self.started.store(true, Relaxed);
+        self.notify.notify_waiters();
+    }
+}
+
+fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
+    let target = match (&log.access, fd) {
+        (LogTarget::Off, _) => Target::Off,
+        (_, Some(fd)) => Target::Fd(fd),
+        (LogTarget::Stderr, None) => Target::Stderr,
+        (_, None) => Target::Stdout,
+    };
+    let sink = Sink::start("access log", target, Options::default())?;
+    Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
+}
+
+/// Starts a thread that runs one reactor with its listening sockets.
+fn start_reactor(gateway: &Arc<Gateway>, home: u16, sockets: Vec<(u16, OwnedFd)>) -> Result<(), String> {
+    let gateway = gateway.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build()
+        .map_err(|error| format!("cannot start reactor {home}: {error}"))?;
+    thread::Builder::new()
+        .name(format!("reactor {home}"))
+        .spawn(move || {
+            runtime.block_on(async {
+                for (listener, socket) in sockets {
+                    let gateway = gateway.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = accept::listen(gateway, listener, home, socket).await {
+                            log::error!("cannot listen: {error}");
+                        }
+                    });
+                }
+                accept::sweep(gateway).await;
+            });
+        })
+        .map(drop)
+        .map_err(|error| format!("cannot start reactor {home}: {error}"))
+}
+
+/// Does what the manager says until it says stop, or is gone.
+fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
+    loop {
+        let message = match control.next_for_gateway() {
+            Ok(Some(message)) => message,
+            Ok(None) => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                log::error!("cannot understand the manager: {error}");
+                return;
+            }
+        };
+        match message {
+            ToGateway::Worker { pool, worker, pid, connection } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.worker_ready(worker, pid, WorkerConn::from_fd(connection));
+                }
+            }
+            ToGateway::WorkerExited { pool, worker, exit, .. } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.worker_exited(worker, exit);
+                }
+            }
+            ToGateway::PoolDown { pool, message } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    log::error!("[pool {}] no worker can start: {message}", pool.settings.name);
+                    pool.down();
+                }
+            }
+            ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
+            ToGateway::ErrorLog(fd) => error_log::reopen(fd),
+            ToGateway::Drain => drain(gateway, control),
+            ToGateway::Stop => return,
+            // What a gateway is given before it starts does not come again.
+            ToGateway::Jail(_)
+            | ToGateway::Config { .. }
+            | ToGateway::Listener { .. }
+            | ToGateway::SpoolDir(_)
+            | ToGateway::Opened { .. }
+            | ToGateway::Start => {}
+        }
+    }
+}
+
+/// Takes nothing new; tells the manager when the last connection has ended.
+fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
+    if gateway.drain.has_started() {
+        return;
+    }
+    gateway.drain.start();
+    let (gateway, control) = (gateway.clone(), control.clone());
+    let watch = move || {
+        while gateway.census.count() > 0 {
+            thread::sleep(DRAIN_LOOK);
+        }
+        let _ = control.tell_manager(&ToManager::Drained);
+    };
+    if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
+        log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
+    }
+}
+
+/// Threads of a reactor that may wait for the disk at once.
+const BLOCKING_THREADS: usize = 16;
+
+/// How often a draining gateway looks whether it is done.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// How long a gateway that ends waits for its logs to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,0 +1,135 @@
+//! Request → CGI parameters (RFC 3875 §4.1), written straight into the records that the worker reads.
+
+use http::{HeaderMap, HeaderName, header};
+use weir_config::Settings;
+use weir_fcgi::client::Params;
+
+use super::{
+    record::{AddressText, Record, protocol, uri},
+    template,
+};
+
+/// A script as the worker is told of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    /// The URL's part that names the script.
+    pub(crate) name: Vec<u8>,
+    /// The URL's part behind it.
+    pub(crate) path_info: Vec<u8>,
+    /// The file, as the worker calls it.
+    pub(crate) filename: Vec<u8>,
+    /// The root, as the worker calls it.
+    pub(crate) document_root: Vec<u8>,
+}
+
+/// Appends the PARAMS records of a request for `script`. `body` is the length of its body; none where it has none.
+pub(crate) fn put(record: &Record, script: &Script, settings: &Settings, body: Option<u64>, out: &mut Vec<u8>) {
+    let mut params = Params::new(out, super::fastcgi::REQUEST);
+    let parts = &record.parts;
+    let mut digits = itoa::Buffer::new();
+
+    params.pair(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    params.pair(b"SERVER_SOFTWARE", SOFTWARE.as_bytes());
+    params.pair(b"REDIRECT_STATUS", b"200");
+    params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
+    params.pair(b"REQUEST_SCHEME", b"http");
+    params.pair(b"REQUEST_URI", uri(parts));
+    params.pair(b"QUERY_STRING", parts.uri.query().unwrap_or("").as_bytes());
+    params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
+    params.pair(b"DOCUMENT_ROOT", &script.document_root);
+    params.pair(b"SCRIPT_FILENAME", &script.filename);
+    params.pair(b"SCRIPT_NAME", &script.name);
+    if script.path_info.is_empty() {
+        params.pair(b"DOCUMENT_URI", &script.name);
+    } else {
+        params.pair(b"DOCUMENT_URI", &[&script.name[..], &script.path_info].concat());
+        params.pair(b"PATH_INFO", &script.path_info);
+        params.pair(b"PATH_TRANSLATED", &[&script.document_root[..], &script.path_info].concat());
+    }
+    if let Some(length) = body {
+        params.pair(b"CONTENT_LENGTH", digits.format(length).as_bytes());
+    }
+    if let Some(value) = parts.headers.get(header::CONTENT_TYPE) {
+        params.pair(b"CONTENT_TYPE", value.as_bytes());
+    }
+    let mut address = AddressText::default();
+    params.pair(b"REMOTE_ADDR", address.of(record.peer).as_bytes());
+    let port = record.peer.map_or(0, |peer| peer.port());
+    params.pair(b"REMOTE_PORT", digits.format(port).as_bytes());
+    params.pair(b"SERVER_ADDR", address.of(record.local).as_bytes());
+    let port = record.local.map_or(DEFAULT_PORT, |local| local.port());
+    params.pair(b"SERVER_PORT", digits.format(port).as_bytes());
+    params.pair(b"SERVER_NAME", record.host.as_bytes());
+
+    put_headers(&parts.headers, settings.pass_headers.as_deref(), &mut params);
+    let mut value = Vec::new();
+    for (name, template) in &settings.params {
+        value.clear();
+        template::render(template, record, &mut value);
+        params.pair(name.as_bytes(), &value);
+    }
+    params.finish();
+}
+
+fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params<'_>) {
+    let passes = |name: &HeaderName| {
+        may_pass(name) && only.is_none_or(|only| only.iter().any(|one| one.eq_ignore_ascii_case(name.as_str())))
+    };
+    if headers.len() == headers.keys_len() {
+        for (name, value) in headers {
+            if passes(name) {
+                params.header(name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+        return;
+    }
+    // Of a header that came several times, the worker would see the last one only.
+    for name in headers.keys().filter(|name| passes(name)) {
+        let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
+        let values: Vec<&[u8]> = headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
+        params.header(name.as_str().as_bytes(), &values.join(separator));
+    }
+}
+
+/// Whether a header may become an `HTTP_` parameter at all: `Proxy` would be taken for the proxy to use
+/// (CVE-2016-5385), an underscore would let one header pass for another, and headers of the connection end here.
+fn may_pass(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    match name.len() {
+        2 => name != "te",
+        5 => name != "proxy",
+        6 => name != "expect",
+        7 => name != "upgrade" && name != "trailer",
+        10 => name != "connection" && name != "keep-alive",
+        12 if name == "content-type" => false,
+        14 if name == "content-length" => false,
+        16 if name == "proxy-connection" => false,
+        17 if name == "transfer-encoding" => false,
+        19 if name == "proxy-authorization" => false,
+        _ => true,
+    } && memchr::memchr(b'_', name.as_bytes()).is_none()
+}
+
+/// What weir calls itself.
+pub(crate) const SOFTWARE: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
+
+/// The port that a URL without one means; said for a listener that has none.
+const DEFAULT_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_must_not_reach_a_script_do_not() {
+        let kept = ["accept", "authorization", "cookie", "host", "x-forwarded-for", "proxyx"];
+        let refused = ["proxy", "te", "connection", "keep-alive", "x_forwarded_for", "content-length",
+            "content-type", "transfer-encoding", "upgrade", "trailer", "expect", "proxy-connection"];
+        for name in kept {
+            assert!(may_pass(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in refused {
+            assert!(!may_pass(&HeaderName::from_static(name)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! All that is known of one request, from its head to its log line.
+//!
+//! The record travels with the request: the steps fill it in, the body counts what it hands over, and the connection
+//! writes the log line when the last byte has gone. Dropped without that, it says that the client has left.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use http::{Method, StatusCode, header, request::Parts};
+use weir_config::Variable;
+
+use super::{
+    Gateway,
+    access_log::Entry,
+    client_io::Conn,
+    clock,
+    dispatch::{PoolHandle, Wait},
+    template::Variables,
+    trace,
+};
+use crate::log_text::{self, Worker};
+
+/// What is known of a request.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) gateway: Arc<Gateway>,
+    /// Its number in this process.
+    pub(crate) id: u64,
+    /// Its head, as received but for what `set_request_headers` changed.
+    pub(crate) parts: Parts,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    /// When its first byte came, and when its head was whole ([`clock::now`]).
+    pub(crate) started: u64,
+    pub(crate) head_whole: u64,
+    /// The same moment for the trace.
+    pub(crate) traced_from: Instant,
+    /// The host that was asked for, lower case, without port; empty where none was.
+    pub(crate) host: String,
+    pub(crate) site: Option<Arc<str>>,
+    /// The path, decoded and normalised.
+    pub(crate) path: Vec<u8>,
+    pub(crate) document_root: Vec<u8>,
+    pub(crate) script_name: Vec<u8>,
+    pub(crate) path_info: Vec<u8>,
+    pub(crate) pool: Option<Arc<PoolHandle>>,
+    pub(crate) worker: Option<OwnedWorker>,
+    pub(crate) wait: Option<Wait>,
+    /// When the request was given to its last worker, and when that answered.
+    pub(crate) dispatched: u64,
+    pub(crate) first_byte: Option<u64>,
+    pub(crate) retries: u32,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// None until there is an answer.
+    pub(crate) status: Option<StatusCode>,
+    /// Why the answer is an error, in the words of the contract.
+    pub(crate) reason: Option<&'static str>,
+    /// Whether it has its line in the access log, if it is to have one.
+    pub(crate) logged: bool,
+}
+
+/// Who worked, kept after the worker was given back.
+#[derive(Debug, Clone)]
+pub(crate) enum OwnedWorker {
+    Pid(u32),
+    Server(Arc<str>),
+}
+
+impl Record {
+    /// A request whose head is whole.
+    pub(crate) fn new(gateway: Arc<Gateway>, conn: &Conn, parts: Parts) -> Box<Record> {
+        let started = conn.begin_request();
+        Box::new(Record {
+            id: gateway.next_request(),
+            gateway,
+            parts,
+            peer: conn.peer,
+            local: conn.local,
+            started,
+            head_whole: clock::now(),
+            traced_from: Instant::now(),
+            host: String::new(),
+            site: None,
+            path: Vec::new(),
+            document_root: Vec::new(),
+            script_name: Vec::new(),
+            path_info: Vec::new(),
+            pool: None,
+            worker: None,
+            wait: None,
+            dispatched: 0,
+            first_byte: None,
+            retries: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            status: None,
+            reason: None,
+            logged: false,
+        })
+    }
+
+    /// Whether the answer has no body whatever its head says (RFC 9110 §6.4.1).
+    pub(crate) fn bodyless(&self) -> bool {
+        self.parts.method == Method::HEAD
+            || matches!(self.status, Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED))
+    }
+
+    /// The answer is cut before its end, and the connection with it.
+    pub(crate) fn truncated(&mut self) {
+        self.reason.get_or_insert("truncated");
+    }
+
+    /// The last byte is with the kernel.
+    pub(crate) fn sent(mut self: Box<Self>) {
+        self.log();
+    }
+
+    /// The client did not take all of the answer, or did not get it.
+    pub(crate) fn cut_short(mut self: Box<Self>) {
+        self.reason.get_or_insert("client_left");
+        self.log();
+    }
+
+    fn log(&mut self) {
+        if std::mem::replace(&mut self.logged, true) {
+            return;
+        }
+        let now = clock::now();
+        trace::step!(self.id, self.traced_from, "sent", "{} bytes", self.bytes_out);
+        let log = &self.gateway.access_log;
+        if log.is_off() {
+            return;
+        }
+        let header = |name| self.parts.headers.get(name).map(http::HeaderValue::as_bytes);
+        let mut address = AddressText::default();
+        log.write(&Entry {
+            time: SystemTime::now(),
+            request_id: self.id,
+            remote_addr: address.of(self.peer),
+            remote_user: None,
+            method: self.parts.method.as_str(),
+            uri: uri(&self.parts),
+            protocol: protocol(&self.parts),
+            host: self.host.as_bytes(),
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            referer: header(header::REFERER),
+            user_agent: header(header::USER_AGENT),
+            site: self.site.as_deref(),
+            pool: self.pool.as_ref().map(|pool| pool.settings.name.as_str()),
+            worker: self.worker.as_ref().map(|worker| match worker {
+                OwnedWorker::Pid(pid) => Worker::Pid(*pid),
+                OwnedWorker::Server(name) => Worker::Server(name),
+            }),
+            time_head: self.head_whole - self.started,
+            time_queue: self.wait.map(|wait| wait.waited),
+            time_first_byte: self.first_byte.map(|at| at.saturating_sub(self.dispatched)),
+            time_total: now - self.started,
+            queue: self.wait.map(|wait| wait.queue as u64),
+            retries: self.retries,
+            reason: self.reason,
+            request: &*self,
+        });
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.logged {
+            self.reason.get_or_insert("client_left");
+            self.log();
+        }
+    }
+}
+
+impl Variables for Record {
+    fn put(&self, variable: &Variable, out: &mut Vec<u8>) {
+        let uri = &self.parts.uri;
+        match variable {
+            Variable::Method => out.extend_from_slice(self.parts.method.as_str().as_bytes()),
+            Variable::Scheme => out.extend_from_slice(b"http"),
+            Variable::Host => out.extend_from_slice(self.host.as_bytes()),
+            Variable::Uri => out.extend_from_slice(self::uri(&self.parts)),
+            Variable::Path => out.extend_from_slice(&self.path),
+            Variable::Query => out.extend_from_slice(uri.query().unwrap_or("").as_bytes()),
+            Variable::Args => {
+                if let Some(query) = uri.query() {
+                    out.push(b'?');
+                    out.extend_from_slice(query.as_bytes());
+                }
+            }
+            Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
+            Variable::RemoteAddr => out.extend_from_slice(AddressText::default().of(self.peer).as_bytes()),
+            Variable::RemotePort => put_port(self.peer, out),
+            Variable::ServerAddr => out.extend_from_slice(AddressText::default().of(self.local).as_bytes()),
+            Variable::ServerPort => put_port(self.local, out),
+            Variable::Site => out.extend_from_slice(self.site.as_deref().unwrap_or("").as_bytes()),
+            Variable::Pool => {
+                if let Some(pool) = &self.pool {
+                    out.extend_from_slice(pool.settings.name.as_bytes());
+                }
+            }
+            Variable::DocumentRoot => out.extend_from_slice(&self.document_root),
+            Variable::ScriptName => out.extend_from_slice(&self.script_name),
+            Variable::PathInfo => out.extend_from_slice(&self.path_info),
+            Variable::Header(name) => {
+                if let Some(value) = self.parts.headers.get(name) {
+                    out.extend_from_slice(value.as_bytes());
+                }
+            }
+            Variable::RequestId => log_text::put_number(self.id, out),
+            // What only the log knows is taken from its entry.
+            _ => {}
+        }
+    }
+}
+
+/// An address without its port, written once into a buffer on the stack.
+#[derive(Default)]
+pub(crate) struct AddressText {
+    buffer: [u8; 48],
+    len: usize,
+}
+
+impl AddressText {
+    /// The address; `unix:` for the peer of a unix socket, as nginx writes it. IPv4 addresses mapped into IPv6 are
+    /// written as IPv4.
+    pub(crate) fn of(&mut self, address: Option<SocketAddr>) -> &str {
+        use std::io::Write;
+        let Some(address) = address else {
+            return "unix:";
+        };
+        let mut rest = &mut self.buffer[..];
+        let space = rest.len();
+        let _ = write!(rest, "{}", address.ip().to_canonical());
+        self.len = space - rest.len();
+        std::str::from_utf8(&self.buffer[..self.len]).unwrap_or("-")
+    }
+}
+
+/// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
+pub(crate) fn uri(parts: &Parts) -> &[u8] {
+    parts.uri.path_and_query().map_or(b"*", |path| path.as_str().as_bytes())
+}
+
+/// `HTTP/1.1`
+pub(crate) fn protocol(parts: &Parts) -> &'static str {
+    if parts.version == http::Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" }
+}
+
+fn put_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {
+    if let Some(address) = address {
+        log_text::put_number(address.port().into(), out);
+    }
+}
+
+/// What the log says where the client left before there was an answer (nginx's number).
+const CLIENT_LEFT: u16 = 499;

@@ -1,0 +1,114 @@
+//! Answers of the gateway's own: what is refused, by whose fault, and what outsiders may read of it.
+//!
+//! A [`Refusal`] has two messages: the reason's one word goes to the client (`Proxy-Status`, RFC 9209) and the access
+//! log; what was tried and what went wrong goes to the error log only.
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{self, CONTENT_TYPE},
+};
+use weir_pool::ShedReason;
+
+use super::body::{Body, Reply};
+
+/// Why a request is not answered by a file or a script.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// One word of the contract, for the client and the access log.
+    pub(crate) reason: &'static str,
+    /// The error type of RFC 9209 §2.3; none where it is the client's own fault.
+    error: Option<&'static str>,
+    /// What goes to the error log; empty: nothing to tell.
+    pub(crate) message: String,
+    /// Seconds.
+    retry_after: Option<u64>,
+    /// Allowed methods.
+    allow: Option<&'static str>,
+    /// The connection cannot go on: the client still sends what nobody reads.
+    pub(crate) close: bool,
+}
+
+impl Refusal {
+    /// The client's fault.
+    pub(crate) fn client(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal {
+            status,
+            reason,
+            error: None,
+            message: message.into(),
+            retry_after: None,
+            allow: None,
+            close: false,
+        }
+    }
+
+    /// The gateway's, the application's or its machine's fault; `error` is a type of RFC 9209 §2.3.
+    pub(crate) fn upstream(
+        status: StatusCode,
+        reason: &'static str,
+        error: &'static str,
+        message: impl Into<String>,
+    ) -> Refusal {
+        Refusal { error: Some(error), ..Refusal::client(status, reason, message) }
+    }
+
+    /// The pool did not take the request.
+    pub(crate) fn shed(reason: ShedReason, retry_after: u64) -> Refusal {
+        let (word, error) = match reason {
+            ShedReason::QueueFull => ("queue_full", "connection_limit_reached"),
+            ShedReason::QueueTimeout => ("queue_timeout", "connection_timeout"),
+            ShedReason::NoWorker => ("no_worker", "destination_unavailable"),
+        };
+        Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, word, error, "").retry_after(retry_after)
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Refusal {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    pub(crate) fn allow(mut self, methods: &'static str) -> Refusal {
+        self.allow = Some(methods);
+        self
+    }
+
+    /// Closes the connection after the answer.
+    pub(crate) fn closing(mut self) -> Refusal {
+        self.close = true;
+        self
+    }
+
+    /// The answer: a small page, unless a body of the site's own takes its place.
+    pub(crate) fn reply(&self) -> Reply {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        if let Some(error) = self.error {
+            let value = format!("weir; error={error}; details=\"{}\"", self.reason);
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.insert("proxy-status", value);
+            }
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Reply { status: self.status, headers, body: Body::Bytes(page(self.status)) }
+    }
+}
+
+/// A page that says a status and nothing else.
+fn page(status: StatusCode) -> Bytes {
+    let title = format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("Error"));
+    Bytes::from(format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\n\
+         <style>body{{font:1.2em system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;margin:0;\
+         color:#444;background:#fff}}</style>\n<h1>{title}</h1></html>\n"
+    ))
+}

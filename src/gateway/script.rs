@@ -1,0 +1,397 @@
+//! A script's part of a request: spool its body, wait for a worker, hand it over, take the answer.
+//!
+//! ```text
+//! spool body ─► admit ─► wait ─► connect ─► write, read the head ─► body: whole, read ahead, or passed on
+//!                 ▲                              │
+//!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use weir_config::Settings;
+use weir_fcgi::{Role, client};
+use weir_pool::{Retry, Sent, may_retry};
+use weir_sys::process::Exit;
+
+use super::{
+    body::{Body, Reply},
+    cgi::{self, Head},
+    client_io::Conn,
+    clock,
+    dispatch::{Lease, PoolHandle},
+    fastcgi::{self, Failure, OnDrop, Progress, REQUEST, Run},
+    params::{self, Script},
+    read_ahead::{ReadAhead, Room},
+    record::Record,
+    refusal::Refusal,
+    spool::{self, BodyError, Spooled},
+    stream::WorkerStream,
+    trace,
+};
+use crate::error_log::{About, tell};
+
+/// What a script's answer means.
+pub(crate) enum Answer {
+    /// It is the answer.
+    Reply(Reply, Option<u64>),
+    /// Answer as if this URL had been asked for (RFC 3875 §6.2.2).
+    LocalRedirect(Vec<u8>),
+    /// Answer with a file instead, keeping some of the headers.
+    Instead(Instead, StatusCode, HeaderMap),
+}
+
+/// Which file a script wants to be sent.
+pub(crate) enum Instead {
+    /// `X-Accel-Redirect`: a URL path beneath one of `accel_redirect`.
+    Url(Vec<u8>),
+    /// `X-Sendfile`: a path beneath one of `sendfile_dirs`.
+    Path(Vec<u8>),
+}
+
+/// Reads the whole request body.
+///
+/// # Errors
+///
+/// The answer to a body that is too large, too slow, or none.
+pub(crate) async fn take_body(
+    record: &mut Record,
+    conn: &Conn,
+    settings: &Settings,
+    body: Incoming,
+) -> Result<Option<Spooled>, Refusal> {
+    if body.is_end_stream() {
+        let announced = record.parts.headers.contains_key(header::CONTENT_LENGTH);
+        return Ok(announced.then(Spooled::default));
+    }
+    let spooled = spool::spool(body, conn, settings.max_body, settings.body_memory, &record.gateway.spool_space)
+        .await
+        .map_err(|error| {
+            conn.leave_body_unread();
+            refuse_body(error, settings)
+        })?;
+    record.bytes_in = spooled.len();
+    trace::step!(record.id, record.traced_from, "spool", "{} bytes", spooled.len());
+    Ok(Some(spooled))
+}
+
+/// Runs a script at a worker of `pool`.
+///
+/// # Errors
+///
+/// The answer where there is no usable one from a worker.
+pub(crate) async fn run(
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    settings: &Settings,
+    pool: &Arc<PoolHandle>,
+    script: &Script,
+    body: Option<&Spooled>,
+) -> Result<Answer, Refusal> {
+    let empty = Spooled::default();
+    let spooled = body.unwrap_or(&empty);
+    let idempotent = record.parts.method.is_idempotent();
+    let mut first = None;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut lease = admit(record, conn, pool, first).await?;
+        first = record.wait.map(|wait| wait.admitted);
+        let connected = lease.connect(conn.home, !idempotent).await;
+        record.worker = lease.worker();
+        let worker = match connected {
+            Ok(worker) => worker,
+            Err(error) => {
+                let message = format!("cannot connect to {}: {}", error.address, error.error);
+                drop(lease);
+                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.settings.is_command() {
+                    continue;
+                }
+                return Err(no_worker(pool, message));
+            }
+        };
+        trace::step!(record.id, record.traced_from, "dispatch", "worker={} waited={}us", WorkerText(record), record.wait.map_or(0, |wait| wait.waited));
+        let mut request = fastcgi::buffer();
+        client::begin_request(&mut request, REQUEST, Role::Responder, pool.settings.keep_conn);
+        params::put(record, script, settings, body.map(Spooled::len), &mut request);
+        record.dispatched = clock::now();
+        record.first_byte = None;
+        let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
+        let mut output = Vec::new();
+        let head = read_head(&mut run, &mut output, record, conn, pool).await;
+        record.first_byte = run.first_byte;
+        match head {
+            Ok((head, rest)) => return finish(record, settings, run, head, rest).await,
+            Err(NoHead::Failed(failure)) => {
+                let sent = match &failure {
+                    Failure::Closed { sent: false, .. } => Sent::Nothing,
+                    _ => Sent::Maybe,
+                };
+                let answered = record.first_byte.is_some();
+                let closed = matches!(failure, Failure::Closed { .. });
+                if closed && !answered && again(record, idempotent, sent, attempts, &failure.to_string()) {
+                    continue;
+                }
+                return Err(worker_failed(pool, failure).await);
+            }
+            Err(NoHead::Bad(message)) => {
+                return Err(Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message));
+            }
+        }
+    }
+}
+
+async fn admit(
+    record: &mut Record,
+    conn: &Conn,
+    pool: &Arc<PoolHandle>,
+    first: Option<u64>,
+) -> Result<Lease, Refusal> {
+    trace::step!(record.id, record.traced_from, "queue", "pool={} waiting={}", pool.settings.name, pool.waiting());
+    let (lease, wait) = pool
+        .acquire(weir_pool::RequestId(record.id), conn.home, first)
+        .await
+        .map_err(|reason| Refusal::shed(reason, pool.retry_after()))?;
+    record.wait = Some(wait);
+    Ok(lease)
+}
+
+/// Whether a request whose worker failed is run again; said in the log.
+fn again(record: &mut Record, idempotent: bool, sent: Sent, attempts: u32, why: &str) -> bool {
+    let verdict = may_retry(&weir_pool::Failure {
+        idempotent,
+        sent,
+        answered: false,
+        attempts,
+        max_attempts: MAX_ATTEMPTS,
+    });
+    if verdict == Retry::GiveUp {
+        return false;
+    }
+    record.retries += 1;
+    trace::step!(record.id, record.traced_from, "retry", "{why}");
+    tell!(notice, about(record), "given to another worker: {why}");
+    true
+}
+
+enum NoHead {
+    Failed(Failure),
+    Bad(String),
+}
+
+/// Reads until the response's head is whole, passing interim ones on. Answers with the head and the body's beginning.
+async fn read_head(
+    run: &mut Run,
+    output: &mut Vec<u8>,
+    record: &Record,
+    conn: &Conn,
+    pool: &PoolHandle,
+) -> Result<(Head, Vec<u8>), NoHead> {
+    let mut scanned = 0;
+    let mut ended = false;
+    loop {
+        let end = cgi::end_of_head(output, &mut scanned);
+        let limit = pool.settings.max_response_head;
+        if end.unwrap_or(output.len()) > limit {
+            run.on_drop(OnDrop::Abort);
+            return Err(NoHead::Bad(format!("the response's head is longer than max_response_head ({limit} bytes)")));
+        }
+        let Some(end) = end else {
+            if ended {
+                return Err(NoHead::Bad(match output.len() {
+                    0 => "the response is empty".into(),
+                    len => format!("the response ended within its head, after {len} bytes"),
+                }));
+            }
+            ended = run.read(output).await.map_err(NoHead::Failed)? == Progress::End;
+            continue;
+        };
+        let head = cgi::parse(&output[..end]).map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
+        if head.status.is_informational() {
+            pass_interim(&head, record, conn);
+            output.drain(..end);
+            scanned = 0;
+            continue;
+        }
+        trace::step!(record.id, record.traced_from, "first byte", "status={}", head.status.as_u16());
+        return Ok((head, output.split_off(end)));
+    }
+}
+
+/// Sends a 1xx head to clients that know of them (RFC 9110 §15.2). 100 is the gateway's own.
+fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
+    if record.parts.version == http::Version::HTTP_10 || head.status == StatusCode::CONTINUE {
+        return;
+    }
+    let mut text = format!("HTTP/1.1 {} {}\r\n", head.status.as_u16(), head.status.canonical_reason().unwrap_or("")).into_bytes();
+    for (name, value) in &head.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"\r\n");
+    conn.send_interim(&text);
+}
+
+/// From the head on: what the answer is, and how its body gets to the client.
+async fn finish(
+    record: &Record,
+    settings: &Settings,
+    mut run: Run,
+    mut head: Head,
+    mut output: Vec<u8>,
+) -> Result<Answer, Refusal> {
+    // What the script prints from here on is not wanted; it runs to its end in a task of its own.
+    if let Some(location) = head.local_redirect() {
+        return Ok(Answer::LocalRedirect(location.to_vec()));
+    }
+    let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
+        (Some(url), _) => Some(Instead::Url(url.as_bytes().to_vec())),
+        (None, Some(path)) => Some(Instead::Path(path.as_bytes().to_vec())),
+        (None, None) => None,
+    };
+    if let Some(instead) = instead {
+        return Ok(Answer::Instead(instead, head.status, head.headers));
+    }
+    let length = head.content_length;
+    let bodyless = record.parts.method == Method::HEAD
+        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let reply = |body| Reply { status: head.status, headers: head.headers.clone(), body };
+    if bodyless {
+        return Ok(Answer::Reply(reply(Body::Empty), None));
+    }
+    let streams = !settings.buffering || head.buffering == Some(false) || (head.buffering.is_none() && head.is_event_stream());
+    if streams {
+        return Ok(Answer::Reply(reply(Body::Stream(Box::new(WorkerStream::new(run, output)))), length));
+    }
+    let progress = read_what_is_there(&mut run, &mut output, settings.response_memory).await;
+    let body = match progress {
+        Ok(Progress::End) => Body::Bytes(Bytes::from(output)),
+        Ok(Progress::More) => {
+            let room = Room {
+                memory: settings.response_memory,
+                file: settings.max_response_file,
+                space: record.gateway.spool_space.clone(),
+            };
+            Body::ReadAhead(ReadAhead::start(run, output, room))
+        }
+        // The head was read, none of it was sent: the client can still be told.
+        Err(failure) => {
+            let pool = record.pool.as_ref();
+            return Err(match pool {
+                Some(pool) => worker_failed(pool, failure).await,
+                None => Refusal::upstream(StatusCode::BAD_GATEWAY, "worker_died", "connection_terminated", failure.to_string()),
+            });
+        }
+    };
+    match (&body, length) {
+        (Body::Bytes(bytes), Some(length)) if bytes.len() as u64 != length => {
+            tell!(warning, about(record), "the script said Content-Length {length} and printed {} bytes", bytes.len());
+            let short = (bytes.len() as u64) < length;
+            if short {
+                return Ok(Answer::Reply(reply(Body::Parts([super::body::Part::Bytes(bytes.clone())].into())), Some(length)));
+            }
+            let body = Body::Bytes(bytes.slice(..length as usize));
+            Ok(Answer::Reply(reply(body), Some(length)))
+        }
+        _ => Ok(Answer::Reply(reply(body), length)),
+    }
+}
+
+/// Reads on for as long as there is something to read at once.
+async fn read_what_is_there(run: &mut Run, output: &mut Vec<u8>, limit: usize) -> Result<Progress, Failure> {
+    std::future::poll_fn(|cx| {
+        loop {
+            match run.poll(cx, output) {
+                std::task::Poll::Ready(Ok(Progress::More)) if output.len() < limit => {}
+                std::task::Poll::Pending => return std::task::Poll::Ready(Ok(Progress::More)),
+                ready => return ready,
+            }
+        }
+    })
+    .await
+}
+
+fn refuse_body(error: BodyError, settings: &Settings) -> Refusal {
+    match error {
+        BodyError::TooLarge => Refusal::client(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("the request's body is larger than max_body ({} bytes)", settings.max_body),
+        )
+        .closing(),
+        BodyError::TimedOut => {
+            Refusal::client(StatusCode::REQUEST_TIMEOUT, "body_timeout", "no byte of the body came within body_timeout").closing()
+        }
+        BodyError::Malformed => Refusal::client(StatusCode::BAD_REQUEST, "bad_body", "the body's chunks are malformed").closing(),
+        BodyError::Left => Refusal::client(StatusCode::BAD_REQUEST, "client_left", "").closing(),
+        BodyError::Spool(error) => Refusal::upstream(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "spool_failed",
+            "proxy_internal_error",
+            format!("cannot spool the request's body: {error}; look at spool_dir and max_spool"),
+        )
+        .retry_after(SPOOL_RETRY)
+        .closing(),
+    }
+}
+
+fn no_worker(pool: &PoolHandle, message: String) -> Refusal {
+    Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, "no_worker", "destination_unavailable", message)
+        .retry_after(pool.retry_after())
+}
+
+/// The answer where a worker failed before a byte of its answer was sent.
+async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
+    let bad_gateway = |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
+    let message = failure.to_string();
+    match failure {
+        Failure::Closed { process, .. } => {
+            let how = match pool.exit(process).await {
+                Some(Exit::Code(code)) => format!("{message}; its process ended with exit code {code}"),
+                Some(Exit::Signal(signal)) => {
+                    format!("{message}; its process was ended by {}", weir_sys::signal::name(signal))
+                }
+                None => message,
+            };
+            bad_gateway("worker_died", "connection_terminated", how)
+        }
+        Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
+        Failure::Silent | Failure::Terminated => {
+            Refusal::upstream(StatusCode::GATEWAY_TIMEOUT, "terminated", "http_response_timeout", message)
+        }
+        Failure::Spool(_) => bad_gateway("spool_failed", "proxy_internal_error", message),
+    }
+}
+
+/// What the log's lines about a request name.
+pub(crate) fn about(record: &Record) -> About<'_> {
+    About {
+        site: record.site.as_deref(),
+        pool: record.pool.as_ref().map(|pool| pool.settings.name.as_str()),
+        request: Some(record.id),
+        worker: None,
+    }
+}
+
+struct WorkerText<'r>(&'r Record);
+
+impl std::fmt::Display for WorkerText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0.worker {
+            Some(super::record::OwnedWorker::Pid(pid)) => pid.fmt(f),
+            Some(super::record::OwnedWorker::Server(name)) => f.write_str(name),
+            None => f.write_str("-"),
+        }
+    }
+}
+
+/// How often a request is given to a worker in all.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// When a client may try again after the spool was full, seconds.
+const SPOOL_RETRY: u64 = 10;
