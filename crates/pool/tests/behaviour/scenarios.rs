@@ -587,6 +587,18 @@ fn waiting_and_service_times_add_up() {
     assert_eq!((stats.finished, stats.lost, stats.max_waiting), (2, 1, 2));
 }
 
+#[test]
+fn a_retrys_time_at_work_is_not_counted_as_waiting() {
+    let mut pool = workers(1, USUAL);
+    started(pool.admit(at(0), RequestId(1), 0));
+    pool.worker_down(at(1_000), worker(0), |_| Some((0, at(0))));
+    pool.worker_up(at(1_030), worker(0), 0);
+    let stats = pool.pool.stats();
+    assert_eq!(stats.waited_time, at(30));
+    assert_eq!(stats.service_time, at(1_000));
+    assert_eq!((stats.admitted, stats.readmitted, stats.waited), (1, 1, 1));
+}
+
 fn workers(count: u32, limits: Limits) -> Checked {
     let mut pool = Checked::new(limits);
     for id in 0..count {
