@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
-//! `retry.rs` (may a failed request run again?), and `tests/sim/` (the simulator and the invariants it checks).
+//! `retry.rs` (may a failed request run again?), and `tests/behaviour/` (the simulator and the promises it checks).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,11 @@
+//! What a pool promises, checked in four ways: against a naive model of the same rules after every step
+//! (`checked.rs`), in a world with a virtual clock and a seed (`world.rs`, `simulation.rs`), by random sequences of
+//! operations that no sane caller would send (`sequences.rs`), and in scenarios that a person can follow
+//! (`scenarios.rs`).
+
+mod checked;
+mod random;
+mod scenarios;
+mod sequences;
+mod simulation;
+mod world;
