@@ -1,7 +1,7 @@
 //! What a line of the access log costs the thread that answers requests: made, and handed to the sink.
 //!
 //! `cargo bench --bench access_log`
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, unused_imports, missing_docs)]
 
 use std::fs::OpenOptions;
 use std::hint::black_box;

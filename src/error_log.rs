@@ -27,7 +27,11 @@ use crate::log_text::{self as text, Worker};
 /// Makes the process's error log, on standard error and written at once, so that it can speak of whatever happens
 /// from here on. `role` is what the lines call the process: `manager`, `gateway`. A second call changes nothing.
 pub fn init(role: &'static str) {
-    let _ = LOG.set(ErrorLog::new(role, Way::direct(Target::Stderr)));
+    let way = Way::direct(Target::Stderr).unwrap_or(Way::Direct {
+        file: None,
+        lost: 0,
+    });
+    let _ = LOG.set(ErrorLog::new(role, way));
     let Some(log) = LOG.get() else { return };
     if log::set_logger(log).is_ok() {
         log::set_max_level(LevelFilter::Info);
@@ -50,7 +54,7 @@ pub fn set_level(level: weir_config::Level) {
 /// No descriptor is left.
 pub fn write_directly(target: Target) -> io::Result<()> {
     if let Some(log) = LOG.get() {
-        log.replace(Way::direct(target));
+        log.replace(Way::direct(target)?);
     }
     Ok(())
 }
@@ -246,17 +250,17 @@ enum Way {
 }
 
 impl Way {
-    fn direct(target: Target) -> Self {
+    fn direct(target: Target) -> io::Result<Self> {
         let fd = match target {
             Target::Off => None,
-            Target::Stdout => io::stdout().as_fd().try_clone_to_owned().ok(),
-            Target::Stderr => io::stderr().as_fd().try_clone_to_owned().ok(),
+            Target::Stdout => Some(io::stdout().as_fd().try_clone_to_owned()?),
+            Target::Stderr => Some(io::stderr().as_fd().try_clone_to_owned()?),
             Target::Fd(fd) => Some(fd),
         };
-        Self::Direct {
+        Ok(Self::Direct {
             file: fd.map(File::from),
             lost: 0,
-        }
+        })
     }
 
     fn behind(target: Target) -> io::Result<Self> {
@@ -304,6 +308,29 @@ impl ErrorLog {
         sink.is_none_or(|sink| sink.flush(limit))
     }
 
+    fn write(&self, record: &Record<'_>) {
+        let mut line = Vec::with_capacity(256);
+        self.put_line(record, SystemTime::now(), &mut line);
+        self.with_way(|way| match way {
+            Way::Behind(sink) => sink.push(&line),
+            Way::Direct { file: None, .. } => {}
+            Way::Direct {
+                file: Some(file),
+                lost,
+            } => {
+                if *lost > 0 {
+                    line.pop();
+                    line.extend_from_slice(format!(" lines_lost={lost}\n").as_bytes());
+                }
+                *lost = if write_line(file, &line) {
+                    0
+                } else {
+                    *lost + 1
+                };
+            }
+        });
+    }
+
     fn put_line(&self, record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>) {
         text::put_time_utc(time, out);
         let level = match record.level() {
@@ -331,29 +358,9 @@ impl Log for ErrorLog {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
+        if self.enabled(record.metadata()) {
+            self.write(record);
         }
-        let mut line = Vec::with_capacity(256);
-        self.put_line(record, SystemTime::now(), &mut line);
-        self.with_way(|way| match way {
-            Way::Behind(sink) => sink.push(&line),
-            Way::Direct { file: None, .. } => {}
-            Way::Direct {
-                file: Some(file),
-                lost,
-            } => {
-                if *lost > 0 {
-                    line.pop();
-                    line.extend_from_slice(format!(" lines_lost={lost}\n").as_bytes());
-                }
-                *lost = if write_line(file, &line) {
-                    0
-                } else {
-                    *lost + 1
-                };
-            }
-        });
     }
 
     fn flush(&self) {
@@ -426,3 +433,205 @@ static LOG: OnceLock<ErrorLog> = OnceLock::new();
 
 /// How long a panic waits for its line to be written.
 const PANIC_FLUSH: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::time::UNIX_EPOCH;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ABOUT: About<'_> = About {
+        site: Some("shop"),
+        pool: Some("my shop"),
+        request: Some(42),
+        worker: Some(Worker::Pid(7)),
+    };
+
+    fn line(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) -> String {
+        let log = ErrorLog::new(
+            "gateway",
+            Way::Direct {
+                file: None,
+                lost: 0,
+            },
+        );
+        let record = Record::builder()
+            .level(level)
+            .args(message)
+            .key_values(about)
+            .build();
+        let mut out = Vec::new();
+        log.put_line(
+            &record,
+            UNIX_EPOCH + Duration::from_millis(1_795_176_840_123),
+            &mut out,
+        );
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn line_of_an_event() {
+        assert_eq!(
+            line(Level::Error, &ABOUT, format_args!("worker died: {}", 11)),
+            "2026-11-20T12:14:00.123Z error [gateway] worker died: 11 site=shop pool=\"my shop\" request=42 worker=7\n"
+        );
+        let server = About {
+            worker: Some(Worker::Server("unix:/run/a.sock")),
+            ..About::default()
+        };
+        assert_eq!(
+            line(Level::Warn, &server, format_args!("a\nb\x1b[31m")),
+            "2026-11-20T12:14:00.123Z warning [gateway] a\\x0Ab\\x1B[31m worker=unix:/run/a.sock\n"
+        );
+        assert!(
+            line(Level::Info, &About::default(), format_args!("ä"))
+                .ends_with(" notice [gateway] ä\n")
+        );
+        assert!(
+            line(Level::Trace, &About::default(), format_args!("x"))
+                .ends_with(" debug [gateway] x\n")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_breaks_a_line(message: String, site: String) {
+            let about = About { site: Some(&site), ..About::default() };
+            let line = line(Level::Error, &about, format_args!("{message}"));
+            prop_assert!(line.ends_with('\n'));
+            prop_assert!(!line[..line.len() - 1].contains(char::is_control), "{line:?}");
+        }
+    }
+
+    /// The facade has one logger for all tests of this program, so all that goes through it is one test.
+    #[test]
+    fn through_the_facade() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let open = |name: &str| -> OwnedFd {
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path(name))
+                .expect("a log")
+                .into()
+        };
+        // Other tests may log, too: only lines of this one count.
+        let read = |name: &str| -> Vec<String> {
+            let text = fs::read_to_string(path(name)).expect("text");
+            let lines = text.lines().filter(|line| line.contains("request=1700"));
+            lines
+                .map(|line| line.split_once(" [").expect("a role").1.to_owned())
+                .collect()
+        };
+        let about = About {
+            request: Some(1_700),
+            ..About::default()
+        };
+
+        init("test");
+        write_directly(Target::Fd(open("manager"))).expect("a log");
+        tell!(error, about, "at once {}", 1);
+        tell!(debug, about, "not told");
+        assert_eq!(read("manager"), ["test] at once 1 request=1700"]);
+        set_level(weir_config::Level::Debug);
+        tell!(debug, about, "told");
+        reopen(open("manager.1"));
+        tell!(warning, about, "elsewhere");
+        assert_eq!(
+            read("manager"),
+            ["test] at once 1 request=1700", "test] told request=1700"]
+        );
+        assert_eq!(read("manager.1"), ["test] elsewhere request=1700"]);
+
+        write_behind(Target::Fd(open("gateway"))).expect("a log");
+        log::error!(pool = "a", request = 1_700; "by the facade");
+        let mut stderr = WorkerStderr::new();
+        let long = "x".repeat(LONGEST_STDERR_LINE);
+        let text = format!("PHP Warning:  a\r\n\nPHP Fatal\x07\n{long}\n{long}y\nunfinished");
+        for piece in text.as_bytes().chunks(7) {
+            stderr.push(piece, &about);
+        }
+        stderr.push(b" \xff", &about);
+        stderr.finish(&about);
+        stderr.finish(&about);
+        assert!(flush(Duration::from_secs(20)));
+        let expected = [
+            "test] by the facade pool=a request=1700".to_owned(),
+            "test] worker stderr: PHP Warning:  a request=1700".to_owned(),
+            "test] worker stderr: PHP Fatal\\x07 request=1700".to_owned(),
+            format!("test] worker stderr: {long} request=1700"),
+            format!("test] worker stderr: {long} [goes on] request=1700"),
+            "test] worker stderr: [continued] y request=1700".to_owned(),
+            "test] worker stderr: unfinished \\xFF request=1700".to_owned(),
+        ];
+        assert_eq!(read("gateway"), expected);
+
+        log_panics();
+        let panicked = thread::spawn(|| panic!("line 1\nrequest=1700")).join();
+        let _ = std::panic::take_hook();
+        assert!(panicked.is_err());
+        let told = read("gateway");
+        let last = told.last().expect("a line");
+        assert!(
+            last.starts_with("test] panic at src/error_log.rs:"),
+            "{last}"
+        );
+        assert!(
+            last.ends_with(": line 1\\x0Arequest=1700 thread=unnamed"),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn lines_lost_by_a_full_pipe_are_counted() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        // A pipe that is opened again has flags of its own.
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let non_blocking = OpenOptions::new()
+            .write(true)
+            .custom_flags(O_NONBLOCK)
+            .open(path)
+            .expect("the pipe again");
+        drop(writer);
+        let way = Way::direct(Target::Fd(non_blocking.into())).expect("a way");
+        let log = ErrorLog::new("manager", way);
+        let say = |message: &str| {
+            log.write(
+                &Record::builder()
+                    .level(Level::Error)
+                    .args(format_args!("{message}"))
+                    .build(),
+            )
+        };
+        let lost = || log.with_way(|way| matches!(way, Way::Direct { lost: 2, .. }));
+        let filling = "x".repeat(4_000);
+        for _ in 0..100 {
+            say(&filling);
+            if lost() {
+                break;
+            }
+        }
+        assert!(lost());
+        let mut room = vec![0; 8_192];
+        reader.read_exact(&mut room).expect("lines");
+        say("again");
+        drop(log);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("text");
+        assert!(
+            text.ends_with(" error [manager] again lines_lost=2\n"),
+            "{}",
+            &text[text.len() - 200..]
+        );
+    }
+
+    /// fcntl.h, on Linux but for a few rare machines.
+    const O_NONBLOCK: i32 = 0o4000;
+}

@@ -190,7 +190,9 @@ impl Sink {
             state.closing = Some(until);
         }
         shared.wake.notify_all();
-        shared.wait_until(state, until, |state| state.closed) && shared.lock().lost == lost
+        // A little longer, so that the writer can count what it gave up.
+        shared.wait_until(state, until + LONGEST_PAUSE, |state| state.closed)
+            && shared.lock().lost == lost
     }
 
     /// Lines lost since the start.
@@ -514,3 +516,7 @@ const DROP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Of the writer's thread, bytes.
 const STACK: usize = 256 << 10;
+
+#[cfg(test)]
+#[path = "log_sink/tests.rs"]
+mod tests;

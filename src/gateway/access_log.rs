@@ -326,3 +326,275 @@ fn put_word(value: &[u8], out: &mut Vec<u8>) {
 
 /// Of a thread's line buffer, bytes; one that a very long URI has made larger is not kept.
 const KEPT_CAPACITY: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use proptest::prelude::*;
+    use regex::bytes::Regex;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::log_sink::{Options, Target};
+
+    /// Answers every variable that is not the entry's with the same bytes.
+    struct Same<'a>(&'a [u8]);
+
+    impl Variables for Same<'_> {
+        fn put(&self, _: &Variable, out: &mut Vec<u8>) {
+            out.extend_from_slice(self.0);
+        }
+    }
+
+    fn entry<'a>() -> Entry<'a> {
+        Entry {
+            time: UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456),
+            request_id: 42,
+            remote_addr: "203.0.113.7",
+            remote_user: None,
+            method: "GET",
+            uri: b"/a?b=c",
+            protocol: "HTTP/1.1",
+            host: b"shop.example",
+            status: 200,
+            bytes_in: 12,
+            bytes_out: 3456,
+            referer: None,
+            user_agent: Some(b"curl/8.0"),
+            site: Some("shop"),
+            pool: Some("shop"),
+            worker: Some(Worker::Pid(1234)),
+            time_head: 51,
+            time_queue: Some(1_200),
+            time_first_byte: Some(5_000_001),
+            time_total: 5_010_000,
+            queue: Some(3),
+            retries: 1,
+            reason: None,
+            request: &Same(b"asked"),
+        }
+    }
+
+    fn line(format: LogFormat, entry: &Entry<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        AccessLog::new(format, Arc::new(Sink::off())).put_line(entry, &mut out);
+        out
+    }
+
+    fn combined(entry: &Entry<'_>) -> String {
+        String::from_utf8(line(LogFormat::Combined, entry)).expect("ASCII")
+    }
+
+    fn template(pieces: Vec<Piece>) -> LogFormat {
+        LogFormat::Template(Template { pieces })
+    }
+
+    /// A line of the combined format as log readers take it apart.
+    fn combined_pattern() -> Regex {
+        Regex::new(concat!(
+            r#"(?-u)^([^ \n]+) - ([^ \n]+) \[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "#,
+            r#""(-|[^"\n]*)" (\d{3}) (\d+) "([^"\n]*)" "([^"\n]*)"\n$"#
+        ))
+        .expect("a pattern")
+    }
+
+    #[test]
+    fn combined_line() {
+        let mut time = Vec::new();
+        text::put_time_combined(entry().time, &mut time);
+        let time = String::from_utf8(time).expect("ASCII");
+        assert!(combined_pattern().is_match(combined(&entry()).as_bytes()));
+        assert_eq!(
+            combined(&entry()),
+            format!(
+                "203.0.113.7 - - [{time}] \"GET /a?b=c HTTP/1.1\" 200 3456 \"-\" \"curl/8.0\"\n"
+            )
+        );
+        let hostile = Entry {
+            remote_user: Some(b"J\xf6 \"x\""),
+            uri: b"/\"\\\n\xff",
+            referer: Some(b""),
+            user_agent: Some(b"a\" 200 1 \"forged"),
+            ..entry()
+        };
+        assert_eq!(
+            combined(&hostile),
+            format!(
+                "203.0.113.7 - J\\xF6\\x20\\x22x\\x22 [{time}] \"GET /\\x22\\x5C\\x0A\\xFF HTTP/1.1\" 200 3456 \"\" \
+                 \"a\\x22 200 1 \\x22forged\"\n"
+            )
+        );
+        let headless = Entry {
+            method: "",
+            uri: b"",
+            protocol: "",
+            status: 400,
+            bytes_out: 0,
+            ..entry()
+        };
+        assert!(
+            combined(&headless).contains("] \"-\" 400 0 \"-\""),
+            "{}",
+            combined(&headless)
+        );
+    }
+
+    #[test]
+    fn json_line() {
+        let text = line(LogFormat::Json, &entry());
+        let value: Value = serde_json::from_slice(&text).expect("valid JSON");
+        let mut iso = Vec::new();
+        text::put_time_iso(entry().time, &mut iso);
+        let expected = serde_json::json!({
+            "time_iso": String::from_utf8(iso).expect("ASCII"),
+            "request_id": 42, "remote_addr": "203.0.113.7", "remote_user": null,
+            "method": "GET", "uri": "/a?b=c", "protocol": "HTTP/1.1", "host": "shop.example",
+            "status": 200, "bytes_in": 12, "bytes_out": 3456,
+            "http_referer": null, "http_user_agent": "curl/8.0",
+            "site": "shop", "pool": "shop", "worker": "1234",
+            "time_head": 0.000051, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
+            "queue": 3, "retries": 1, "reason": null,
+        });
+        assert_eq!(value, expected);
+        let shed = Entry {
+            worker: None,
+            time_first_byte: None,
+            reason: Some("queue_full"),
+            uri: b"/\"\\\n\xff\xc3\xa4",
+            ..entry()
+        };
+        let value: Value =
+            serde_json::from_slice(&line(LogFormat::Json, &shed)).expect("valid JSON");
+        assert_eq!(value["worker"], Value::Null);
+        assert_eq!(value["time_first_byte"], Value::Null);
+        assert_eq!(value["reason"], "queue_full");
+        assert_eq!(value["uri"], "/\"\\\n\\xFFä");
+    }
+
+    #[test]
+    fn template_line() {
+        use Variable::*;
+        let names = [
+            Method,
+            Scheme,
+            Host,
+            Uri,
+            Protocol,
+            RemoteAddr,
+            Site,
+            Pool,
+            Header("x-a".into()),
+            Status,
+            BytesIn,
+            BytesOut,
+            TimeHead,
+            TimeQueue,
+            TimeFirstByte,
+            TimeTotal,
+            Worker,
+            QueueLength,
+            Reason,
+            RequestId,
+            Retries,
+        ];
+        let pieces = names
+            .into_iter()
+            .flat_map(|name| [Piece::Variable(name), Piece::Text("\t|\n".into())])
+            .collect();
+        let with_worker = Entry {
+            worker: Some(super::Worker::Server("10.0.0.5:9000")),
+            ..entry()
+        };
+        assert_eq!(
+            String::from_utf8(line(template(pieces), &with_worker)).expect("ASCII"),
+            "GET\t| asked\t| shop.example\t| /a?b=c\t| HTTP/1.1\t| 203.0.113.7\t| shop\t| shop\t| asked\t| 200\t| 12\t| \
+             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t|\n"
+        );
+        let hostile = Entry {
+            request: &Same(b"a\"\nb"),
+            ..entry()
+        };
+        let pieces = vec![
+            Piece::Text("\"".into()),
+            Piece::Variable(Header("x-a".into())),
+            Piece::Text("\"".into()),
+        ];
+        assert_eq!(line(template(pieces), &hostile), b"\"a\\x22\\x0Ab\"\n");
+    }
+
+    #[test]
+    fn lines_reach_the_sink() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let file = fs::File::create(&path).expect("a file");
+        let sink = Arc::new(
+            Sink::start("test", Target::Fd(file.into()), Options::default()).expect("a sink"),
+        );
+        let log = AccessLog::new(LogFormat::Combined, Arc::clone(&sink));
+        let long = vec![b'x'; 100_000];
+        let entries = [
+            entry(),
+            Entry {
+                uri: &long,
+                ..entry()
+            },
+            entry(),
+        ];
+        for entry in &entries {
+            log.write(entry);
+        }
+        assert!(log.sink().flush(Duration::from_secs(20)));
+        let expected: String = entries.iter().map(combined).collect();
+        assert!(fs::read_to_string(&path).expect("text") == expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_breaks_a_line(
+            user: Vec<u8>, uri: Vec<u8>, host: Vec<u8>, referer: Option<Vec<u8>>, agent: Vec<u8>,
+            method: String, protocol: String, server: String, header: Vec<u8>, numbers: [u64; 4],
+        ) {
+            let entry = Entry {
+                remote_user: Some(&user),
+                method: &method,
+                uri: &uri,
+                protocol: &protocol,
+                host: &host,
+                referer: referer.as_deref(),
+                user_agent: Some(&agent),
+                worker: Some(Worker::Server(&server)),
+                site: Some(&server),
+                reason: Some(&method),
+                bytes_in: numbers[0],
+                bytes_out: numbers[1],
+                time_total: numbers[2],
+                time_queue: Some(numbers[3]),
+                request: &Same(&header),
+                ..entry()
+            };
+            let combined = line(LogFormat::Combined, &entry);
+            prop_assert!(combined_pattern().is_match(&combined), "{}", combined.escape_ascii());
+
+            let json = line(LogFormat::Json, &entry);
+            prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
+            let value: Value = serde_json::from_slice(&json)?;
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(23));
+            prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
+            prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
+            if let Ok(agent) = std::str::from_utf8(&agent) {
+                prop_assert_eq!(value["http_user_agent"].as_str(), Some(agent));
+            }
+
+            let variables = [Variable::Uri, Variable::Host, Variable::Worker, Variable::Header("x-a".into())];
+            let count = variables.len();
+            let pieces = variables.into_iter().flat_map(|name| [
+                Piece::Text("\"".into()), Piece::Variable(name), Piece::Text("\"".into())
+            ]).collect();
+            let templated = line(template(pieces), &entry);
+            prop_assert!(templated[..templated.len() - 1].iter().all(|byte| (0x20..0x7f).contains(byte)));
+            prop_assert_eq!(memchr::memchr_iter(b'"', &templated).count(), count * 2);
+        }
+    }
+}

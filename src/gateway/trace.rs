@@ -161,3 +161,94 @@ fn colour_of(step: &str) -> &'static str {
 static ON: AtomicBool = AtomicBool::new(false);
 
 static TRACE: OnceLock<Trace> = OnceLock::new();
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LATER: Duration = Duration::from_micros(1_000_012);
+
+    fn line(id: Id, step: &str, said: &str, colour: bool) -> String {
+        let mut out = Vec::new();
+        put_line(
+            SystemTime::now(),
+            id,
+            LATER,
+            step,
+            said.as_bytes(),
+            colour,
+            &mut out,
+        );
+        String::from_utf8(out)
+            .expect("text")
+            .split_off("12:14:00.123456".len())
+    }
+
+    #[test]
+    fn lines_are_aligned() {
+        assert_eq!(
+            line(Id::Request(42), "head", "GET /", false),
+            " #42     +1.000012 head        GET /\n"
+        );
+        assert_eq!(
+            line(Id::Connection(7), "accept", "a", false),
+            " c7      +1.000012 accept      a\n"
+        );
+        assert_eq!(
+            line(42.into(), "release", "", false),
+            " #42     +1.000012 release\n"
+        );
+        assert_eq!(
+            line(1.into(), "queue", "a", true),
+            " #1      +1.000012 \x1b[33mqueue      \x1b[0m a\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_evaluated_while_it_is_off() {
+        let start = Instant::now();
+        let mut evaluated = false;
+        step!(1, start, "head", "{}", {
+            evaluated = true;
+            ""
+        });
+        step!(Id::Connection(1), start, "accept");
+        assert!(!is_on() && !evaluated);
+    }
+
+    #[test]
+    fn lines_are_in_the_order_of_their_times() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace");
+        let file = fs::File::create(&path).expect("a file");
+        let sink = Arc::new(
+            Sink::start("trace", Target::Fd(file.into()), Options::default()).expect("a sink"),
+        );
+        let trace = Trace {
+            sink,
+            colour: false,
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for id in 0..4 {
+                let trace = &trace;
+                scope.spawn(move || {
+                    for n in 0..500 {
+                        trace.write(Id::Request(id), start, "step", format_args!("{n}\n\x1b[2J"));
+                    }
+                });
+            }
+        });
+        assert!(trace.sink.flush(Duration::from_secs(20)));
+        let text = fs::read_to_string(&path).expect("text");
+        let since: Vec<&str> = text
+            .lines()
+            .map(|line| line.split_once('+').expect("a time").1)
+            .collect();
+        assert_eq!(since.len(), 2_000);
+        assert!(since.is_sorted_by_key(|line| &line[..8]), "{text}");
+        assert!(since.iter().all(|line| line.ends_with("\\x0A\\x1B[2J")));
+    }
+}
