@@ -22,10 +22,7 @@ use weir_config::{Address, Pool as Settings, Runtime};
 use weir_pool::{Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, WorkerId};
 use weir_sys::process::Exit;
 
-use super::{
-    clock,
-    worker_conn::WorkerConn,
-};
+use super::{clock, record::OwnedWorker, worker_conn::WorkerConn};
 use crate::control::ToManager;
 
 /// A pool as the gateway uses it.
@@ -34,6 +31,8 @@ pub(crate) struct PoolHandle {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
     pub(crate) settings: Settings,
+    /// The servers as weir.toml writes them.
+    server_names: Vec<Arc<str>>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
@@ -130,7 +129,11 @@ impl PoolHandle {
             waiting: HashMap::new(),
             expired: Vec::new(),
         };
-        PoolHandle { id, settings, state: Mutex::new(state), exits: Notify::new(), manager }
+        let server_names = match &settings.runtime {
+            Runtime::Command(_) => Vec::new(),
+            Runtime::Servers(servers) => servers.iter().map(|server| address_text(server).into()).collect(),
+        };
+        PoolHandle { id, settings, server_names, state: Mutex::new(state), exits: Notify::new(), manager }
     }
 
     /// A worker for `request`, at once or after waiting in the queue.
@@ -236,7 +239,7 @@ impl PoolHandle {
                 state.pool.worker_down(Micros(clock::now()), WorkerId(index as u32));
             }
         }
-        drop(state);
+        self.settle(state);
         self.exits.notify_waiters();
     }
 
@@ -244,14 +247,7 @@ impl PoolHandle {
     pub(crate) fn down(self: &Arc<Self>) {
         let mut state = self.state();
         state.pool.worker_expected(false);
-        let mut waiting = Vec::new();
-        state.pool.drain_waiting(Micros(clock::now()), &mut waiting);
-        let senders: Vec<_> =
-            waiting.into_iter().filter_map(|request| state.waiting.remove(&request)).collect();
-        drop(state);
-        for sender in senders {
-            let _ = sender.send(Err(ShedReason::NoWorker));
-        }
+        self.settle(state);
     }
 
     /// How a worker's process ended, once the manager has told; none where it does not in time, or runs on.
@@ -276,9 +272,37 @@ impl PoolHandle {
         self.settings.queue.timeout.as_secs().clamp(1, 60)
     }
 
+    /// Whether weir runs the workers itself.
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.settings.runtime, Runtime::Command(_))
+    }
+
     /// Requests waiting now.
     pub(crate) fn waiting(&self) -> usize {
         self.state().pool.stats().waiting
+    }
+
+    /// After a worker went down: those who wait may run at others, or wait for nothing.
+    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let now = Micros(clock::now());
+        let mut granted = Vec::new();
+        while let Some(Assignment { request, worker }) = state.pool.dispatch(now) {
+            let lease = state.lend(self, worker);
+            granted.push((state.waiting.remove(&request), lease));
+        }
+        let mut stranded = Vec::new();
+        state.pool.drain_waiting(now, &mut stranded);
+        let refused: Vec<_> =
+            stranded.into_iter().filter_map(|request| state.waiting.remove(&request)).collect();
+        drop(state);
+        for (sender, lease) in granted {
+            if let Some(sender) = sender {
+                drop(sender.send(Ok(lease)));
+            }
+        }
+        for sender in refused {
+            let _ = sender.send(Err(ShedReason::NoWorker));
+        }
     }
 
     /// Hands a worker that has become free to the request that is next.
@@ -393,7 +417,7 @@ impl Lease {
             }
             let last = clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
             if last {
-                return Err(ConnectError { address: address_text(&servers[index]), error });
+                return Err(ConnectError { address: self.pool.server_names[index].to_string(), error });
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -420,11 +444,12 @@ impl Lease {
         self.process
     }
 
-    /// Who works, for the log: a process id, or a server's address.
-    pub(crate) fn worker_name(&self) -> String {
-        match (&self.pool.settings.runtime, self.server) {
-            (Runtime::Servers(servers), Some(index)) => address_text(&servers[index]),
-            _ => self.pid.to_string(),
+    /// Who works, for the log; none before a server is chosen.
+    pub(crate) fn worker(&self) -> Option<OwnedWorker> {
+        match (self.process, self.server) {
+            (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
+            (None, Some(server)) => Some(OwnedWorker::Server(self.pool.server_names[server].clone())),
+            (None, None) => None,
         }
     }
 }
@@ -451,7 +476,7 @@ impl Drop for Lease {
             return pool.give(state, next);
         }
         state.pool.worker_down(now, self.worker);
-        drop(state);
+        pool.settle(state);
         if let Some(worker) = self.process.filter(|_| !ended) {
             (pool.manager.0)(if self.kill {
                 ToManager::Kill { pool: pool.id, worker }
@@ -486,7 +511,7 @@ impl std::fmt::Debug for Manager {
 }
 
 /// An address as weir.toml writes it.
-pub(crate) fn address_text(address: &Address) -> String {
+fn address_text(address: &Address) -> String {
     match address {
         Address::Tcp(address) => address.to_string(),
         Address::Unix(path) => format!("unix:{}", path.display()),

@@ -338,7 +338,11 @@ impl Live {
 
     /// What the log's lines are about.
     fn about(&self) -> About<'_> {
-        About { pool: Some(&self.lease.pool().settings.name), request: Some(self.id), worker: self.lease.worker_name(), ..About::default() }
+        About {
+            pool: Some(&self.lease.pool().settings.name),
+            request: Some(self.id),
+            ..About::default()
+        }
     }
 
     /// Passes on what is left of standard error.

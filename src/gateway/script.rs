@@ -107,7 +107,7 @@ pub(crate) async fn run(
             Err(error) => {
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
-                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.settings.is_command() {
+                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.is_command() {
                     continue;
                 }
                 return Err(no_worker(pool, message));
@@ -260,11 +260,12 @@ async fn finish(
     let length = head.content_length;
     let bodyless = record.parts.method == Method::HEAD
         || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let reply = |body| Reply { status: head.status, headers: head.headers.clone(), body };
+    let streams = !settings.buffering || head.buffering == Some(false) || (head.buffering.is_none() && head.is_event_stream());
+    let Head { status, headers, .. } = head;
+    let reply = |body| Reply { status, headers, body };
     if bodyless {
         return Ok(Answer::Reply(reply(Body::Empty), None));
     }
-    let streams = !settings.buffering || head.buffering == Some(false) || (head.buffering.is_none() && head.is_event_stream());
     if streams {
         return Ok(Answer::Reply(reply(Body::Stream(Box::new(WorkerStream::new(run, output)))), length));
     }

@@ -1,10 +1,167 @@
 //! Text of `weir.toml` → [`Config`], or every diagnostic at once with file, line, column and a hint.
+//!
+//! The parser is pure: it takes a text and an [`Environment`], and opens nothing. What only the machine can tell
+//! (users, programs, folders) is a second pass, [`check_environment`], over what the first one returned.
+//!
+//! One table of rows (`rows.rs`) has every key: from it come reading, defaults, hints, [`to_toml`] and the
+//! reference page, [`reference`].
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod build;
+mod diagnostic;
+mod document;
+mod entries;
+mod environment;
 mod model;
+mod rows;
+mod scalar;
+mod settings;
+mod sink;
 mod template;
+mod texts;
+mod value;
 
+use core::ops::Range;
+use std::{collections::BTreeMap, sync::Arc};
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use environment::Environment;
 pub use model::*;
 pub use template::{Piece, Template, Variable};
+
+use document::Document;
+use sink::Sink;
+
+/// A configuration without errors, and what goes with it.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// What is in force.
+    pub config: Config,
+    /// What will bite; has no errors.
+    pub warnings: Diagnostics,
+    /// Where it stands.
+    pub places: Places,
+}
+
+/// Where keys stand in the text: `server.user`, `listen.web.address`, `site.shop.route[0].root`,
+/// `pool.shop.queue.maxconn`; and tables: `site.shop`.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    places: BTreeMap<String, Range<usize>>,
+}
+
+impl Places {
+    /// Bytes of the key's value; where it was not written, of the nearest table around it; else `0..0`.
+    pub fn of(&self, path: &str) -> Range<usize> {
+        let mut path = path;
+        loop {
+            if let Some(span) = self.places.get(path) {
+                return span.clone();
+            }
+            match path.rfind('.') {
+                Some(dot) => path = &path[..dot],
+                None => return 0..0,
+            }
+        }
+    }
+}
+
+/// Reads and checks a configuration. `file_name` is what diagnostics call it.
+///
+/// # Errors
+/// Everything that is wrong with it, warnings included, in the order of the text.
+pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, Diagnostics> {
+    let shared: Arc<str> = Arc::from(text);
+    let mut sink = Sink::default();
+    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if body.len() != text.len() {
+        let hint = "save it as UTF-8 without it";
+        sink.error(0..3, "the text begins with a byte order mark", hint);
+        return Err(Diagnostics::new(file_name, shared, sink.into_found()));
+    }
+    let (root, errors) = toml::de::DeTable::parse_recoverable(text);
+    for error in errors {
+        syntax_error(text, &error, &mut sink);
+    }
+    let document = Document::read(root.get_ref(), &env.folder, &mut sink);
+    let config = build::config(&document, env, &mut sink);
+    let failed = sink.has_errors();
+    let diagnostics = Diagnostics::new(file_name, shared, sink.into_found());
+    match failed {
+        true => Err(diagnostics),
+        false => Ok(Checked {
+            config,
+            warnings: diagnostics,
+            places: places(&document),
+        }),
+    }
+}
+
+/// As [`read`], for who only needs the configuration.
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(file_name: &str, text: &str, env: &Environment) -> Result<Config, Diagnostics> {
+    read(file_name, text, env).map(|checked| checked.config)
+}
+
+fn places(document: &Document) -> Places {
+    let tables = [&document.server, &document.log]
+        .into_iter()
+        .chain(document.listeners.iter().map(|listener| &listener.entries))
+        .chain(
+            document
+                .sites
+                .iter()
+                .flat_map(|tables| core::iter::once(&tables.site.entries).chain(&tables.routes)),
+        )
+        .chain(
+            document
+                .pools
+                .iter()
+                .flat_map(|tables| [&tables.pool.entries, &tables.queue]),
+        );
+    Places {
+        places: tables.flat_map(|table| table.places()).collect(),
+    }
+}
+
+fn syntax_error(text: &str, error: &toml::de::Error, sink: &mut Sink) {
+    let span = error.span().unwrap_or(0..0);
+    let start = span.start.min(text.len());
+    let span = match start {
+        // An empty span at the start means the file as a whole.
+        0 if !text.is_empty() => 0..span.end.max(1),
+        _ => start..span.end.max(start),
+    };
+    let bytes = text.as_bytes();
+    let line_start = bytes[..start]
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |at| at + 1);
+    let line_end = bytes[start..]
+        .iter()
+        .position(|b| *b == b'\n')
+        .map_or(text.len(), |at| start + at);
+    let message = error.message();
+    let duplicate = message == "duplicate key";
+    let diagnostic = Diagnostic {
+        severity: Severity::Error,
+        span,
+        message: message.to_owned(),
+        hint: syntax_hint(message, duplicate),
+    };
+    sink.syntax(diagnostic, line_start..line_end + 1, !duplicate);
+}
+
+fn syntax_hint(message: &str, duplicate: bool) -> Option<String> {
+    if duplicate {
+        return Some("a key or table is written once; lists of tables are written [[…]]".into());
+    }
+    if message.contains("string values must be quoted") || message.contains("invalid unquoted") {
+        return Some("texts are written in quotes: address = \"0.0.0.0:80\"".into());
+    }
+    None
+}

@@ -94,7 +94,7 @@ pub struct Listener {
 }
 
 /// One pattern of `hosts`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// `shop.example` (lower case, no port).
     Exact(String),

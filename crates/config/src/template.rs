@@ -4,12 +4,71 @@
 //! diagnostic when the configuration is checked, never an empty string at run time.
 
 use alloc::{string::String, vec::Vec};
+use core::fmt;
+
+use crate::scalar::{Checked, suggestion, wrong};
 
 /// A checked template: literal pieces and variables, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Template {
     /// The pieces.
     pub pieces: Vec<Piece>,
+}
+
+impl Template {
+    /// Reads the text of a template. With `log`, the variables that only exist once a request is over are allowed.
+    pub(crate) fn parse(text: &str, log: bool) -> Checked<Self> {
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            literal.push_str(&rest[..dollar]);
+            rest = &rest[dollar..];
+            if let Some(after) = rest.strip_prefix("$${") {
+                literal.push_str("${");
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix("${") {
+                let Some((name, after)) = after.split_once('}') else {
+                    return wrong("`${` without `}`", "a literal `${` is written `$${`");
+                };
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(core::mem::take(&mut literal)));
+                }
+                pieces.push(Piece::Variable(Variable::parse(name, log)?));
+                rest = after;
+            } else {
+                literal.push('$');
+                rest = &rest[1..];
+            }
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(literal));
+        }
+        Ok(Self { pieces })
+    }
+
+    /// The template is this text and names no variable.
+    pub fn literal(text: &str) -> Self {
+        let pieces = match text {
+            "" => Vec::new(),
+            text => alloc::vec![Piece::Text(text.into())],
+        };
+        Self { pieces }
+    }
+}
+
+/// As it is written in weir.toml.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => f.write_str(&text.replace("${", "$${"))?,
+                Piece::Variable(variable) => write!(f, "${{{variable}}}")?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A piece of a [`Template`].
@@ -88,4 +147,139 @@ pub enum Variable {
     RequestId,
     /// `retries`: how often it was given to another worker
     Retries,
+}
+
+impl Variable {
+    fn parse(name: &str, log: bool) -> Checked<Self> {
+        if let Some(header) = name.strip_prefix("http_") {
+            let valid = !header.is_empty()
+                && header
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            return match valid {
+                true => Ok(Self::Header(header.replace('_', "-"))),
+                false => wrong(
+                    alloc::format!("`${{{name}}}` names no header"),
+                    "lower case with underscores for dashes: `${http_user_agent}`",
+                ),
+            };
+        }
+        let Some((_, variable, log_only)) = VARIABLES.iter().find(|(known, ..)| *known == name)
+        else {
+            let usable = VARIABLES.iter().filter(|(_, _, log_only)| log || !log_only);
+            let hint = suggestion(name, usable.map(|(known, ..)| *known)).unwrap_or_default();
+            return wrong(alloc::format!("there is no variable `${{{name}}}`"), hint);
+        };
+        if *log_only && !log {
+            return wrong(
+                alloc::format!("`${{{name}}}` is known only when a request is over"),
+                "it can be used in `format` of [log]",
+            );
+        }
+        Ok(variable.clone())
+    }
+
+    /// All variables but the request headers, `http_NAME`: name, and whether it may be used in a log format only.
+    pub(crate) fn all() -> impl Iterator<Item = (&'static str, bool)> {
+        VARIABLES
+            .iter()
+            .map(|(name, _, log_only)| (*name, *log_only))
+    }
+}
+
+/// The name between the braces.
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Header(name) = self {
+            return write!(f, "http_{}", name.replace('-', "_"));
+        }
+        let row = VARIABLES.iter().find(|(_, variable, _)| variable == self);
+        f.write_str(row.map_or("", |(name, ..)| name))
+    }
+}
+
+/// Name, variable, and whether only a log format may use it. A test keeps it complete.
+const VARIABLES: &[(&str, Variable, bool)] = &[
+    ("method", Variable::Method, false),
+    ("scheme", Variable::Scheme, false),
+    ("host", Variable::Host, false),
+    ("uri", Variable::Uri, false),
+    ("path", Variable::Path, false),
+    ("query", Variable::Query, false),
+    ("args", Variable::Args, false),
+    ("protocol", Variable::Protocol, false),
+    ("remote_addr", Variable::RemoteAddr, false),
+    ("remote_port", Variable::RemotePort, false),
+    ("server_addr", Variable::ServerAddr, false),
+    ("server_port", Variable::ServerPort, false),
+    ("site", Variable::Site, false),
+    ("pool", Variable::Pool, false),
+    ("document_root", Variable::DocumentRoot, false),
+    ("script_name", Variable::ScriptName, false),
+    ("path_info", Variable::PathInfo, false),
+    ("time", Variable::Time, true),
+    ("time_iso", Variable::TimeIso, true),
+    ("status", Variable::Status, true),
+    ("bytes_in", Variable::BytesIn, true),
+    ("bytes_out", Variable::BytesOut, true),
+    ("time_head", Variable::TimeHead, true),
+    ("time_queue", Variable::TimeQueue, true),
+    ("time_first_byte", Variable::TimeFirstByte, true),
+    ("time_total", Variable::TimeTotal, true),
+    ("worker", Variable::Worker, true),
+    ("queue", Variable::QueueLength, true),
+    ("reason", Variable::Reason, true),
+    ("request_id", Variable::RequestId, true),
+    ("retries", Variable::Retries, true),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_is_read_and_written_by_its_name() {
+        for (name, log_only) in Variable::all() {
+            let text = alloc::format!("a ${{{name}}} b");
+            let template = Template::parse(&text, true).unwrap();
+            assert_eq!(alloc::string::ToString::to_string(&template), text);
+            assert_eq!(Template::parse(&text, false).is_err(), log_only, "{name}");
+        }
+    }
+
+    #[test]
+    fn dollars_stay_where_they_name_nothing() {
+        for text in [
+            "$",
+            "$5",
+            "a$$b",
+            "$${x}",
+            "$$${method}",
+            "${method}${http_x_a}",
+            "",
+        ] {
+            let template = Template::parse(text, false).unwrap();
+            let written = alloc::string::ToString::to_string(&template);
+            assert_eq!(
+                Template::parse(&written, false).unwrap(),
+                template,
+                "{text} {written}"
+            );
+        }
+        assert_eq!(
+            Template::parse("$${x}", false),
+            Ok(Template::literal("${x}"))
+        );
+    }
+
+    #[test]
+    fn slips_are_named() {
+        let hint = |text| Template::parse(text, false).unwrap_err().hint;
+        assert_eq!(hint("${hots}"), Some("did you mean `host`?".into()));
+        assert_eq!(
+            hint("${host"),
+            Some("a literal `${` is written `$${`".into())
+        );
+        assert!(hint("${status}").unwrap().contains("[log]"));
+    }
 }

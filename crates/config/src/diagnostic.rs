@@ -1,0 +1,370 @@
+//! What is wrong with a configuration, and how it is shown.
+//!
+//! A diagnostic is a byte range of the text, a sentence and, where there is one, what to write instead. The
+//! file and the text are kept once, in [`Diagnostics`], which is what is displayed:
+//!
+//! ```text
+//! weir.toml:2:1: error: `adress` is not a key of [listen.NAME]
+//!     2 | adress = "0.0.0.0:80"
+//!       | ^^^^^^
+//! hint: did you mean `address`?
+//! ```
+
+use core::{fmt, ops::Range};
+use std::sync::Arc;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can be used, and does not do what it seems to say, or will bite.
+    Warning,
+}
+
+/// One thing that is wrong, at one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Bytes of the text that it is about; may be empty.
+    pub span: Range<usize>,
+    /// What is wrong, one line.
+    pub message: String,
+    /// What to write instead, where that is known.
+    pub hint: Option<String>,
+}
+
+/// Everything that is wrong with one file, in the order of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostics {
+    file: String,
+    text: Arc<str>,
+    list: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Sorts `list` by place and drops repetitions.
+    pub fn new(file: &str, text: Arc<str>, mut list: Vec<Diagnostic>) -> Self {
+        list.sort_by(|a, b| {
+            let key = |d: &Diagnostic| (d.span.start, d.severity, d.span.end);
+            key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message))
+        });
+        list.dedup();
+        Self {
+            file: file.to_owned(),
+            text,
+            list,
+        }
+    }
+
+    /// A list of one error that belongs to no place in particular (the file cannot be read, …).
+    pub fn of_file(file: &str, message: impl Into<String>) -> Self {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            span: 0..0,
+            message: message.into(),
+            hint: None,
+        };
+        Self::new(file, Arc::from(""), vec![diagnostic])
+    }
+
+    /// The diagnostics, in the order of the text.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// Nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// At least one of them is an error.
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|d| d.severity == Severity::Error)
+    }
+
+    /// Adds what another pass over the same text found.
+    pub fn extend(&mut self, more: impl IntoIterator<Item = Diagnostic>) {
+        let mut list = core::mem::take(&mut self.list);
+        list.extend(more);
+        *self = Self::new(&self.file, Arc::clone(&self.text), list);
+    }
+
+    /// All of them as text; with `colour`, marked with ANSI escapes (the caller knows whether a terminal reads).
+    pub fn render(&self, colour: bool) -> String {
+        let mut out = String::new();
+        let lines = Lines::of(&self.text);
+        let paint = Paint { colour };
+        for (index, diagnostic) in self.list.iter().enumerate() {
+            if index > 0 {
+                out.push('\n');
+            }
+            self.render_one(&mut out, &lines, paint, diagnostic);
+        }
+        out
+    }
+
+    fn render_one(
+        &self,
+        out: &mut String,
+        lines: &Lines<'_>,
+        paint: Paint,
+        diagnostic: &Diagnostic,
+    ) {
+        let (word, style) = match diagnostic.severity {
+            Severity::Error => ("error:", RED),
+            Severity::Warning => ("warning:", YELLOW),
+        };
+        let place = lines.place(diagnostic.span.start);
+        let position = match place.whole_file {
+            true => format!("{}:", self.file),
+            false => format!("{}:{}:{}:", self.file, place.number, place.column),
+        };
+        out.push_str(&paint.with(BOLD, &position));
+        out.push(' ');
+        out.push_str(&paint.with(style, word));
+        out.push(' ');
+        out.push_str(&visible(&diagnostic.message));
+        out.push('\n');
+        if !place.whole_file {
+            let excerpt = Excerpt::of(&place, diagnostic.span.end);
+            out.push_str(&format!("{:>5} | {}\n", place.number, excerpt.line));
+            let carets = paint.with(style, &"^".repeat(excerpt.width));
+            out.push_str(&format!("      | {}{carets}\n", excerpt.indent));
+        }
+        if let Some(hint) = &diagnostic.hint {
+            out.push_str(&paint.with(GREEN, "hint:"));
+            out.push(' ');
+            out.push_str(&visible(hint));
+            out.push('\n');
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn with(self, style: &str, text: &str) -> String {
+        match self.colour {
+            true => format!("\x1b[{style}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
+
+/// Where the lines of a text begin.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+/// A byte offset as a person counts it: lines and characters from 1.
+struct Place<'t> {
+    number: usize,
+    column: usize,
+    line: &'t str,
+    line_start: usize,
+    whole_file: bool,
+}
+
+impl<'t> Lines<'t> {
+    fn of(text: &'t str) -> Self {
+        let after_newlines = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text,
+            starts: core::iter::once(0).chain(after_newlines).collect(),
+        }
+    }
+
+    fn place(&self, offset: usize) -> Place<'t> {
+        let offset = floor_boundary(self.text, offset.min(self.text.len()));
+        let mut index = self.starts.partition_point(|start| *start <= offset) - 1;
+        // The end of a text that ends with a newline is shown as the end of its last line.
+        if index > 0 && offset == self.text.len() && self.starts[index] == offset {
+            index -= 1;
+        }
+        let line_start = self.starts[index];
+        let line = self.text[line_start..]
+            .split('\n')
+            .next()
+            .unwrap_or_default();
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let within = (offset - line_start).min(line.len());
+        Place {
+            number: index + 1,
+            column: line[..within].chars().count() + 1,
+            line,
+            line_start,
+            whole_file: self.text.is_empty(),
+        }
+    }
+}
+
+/// A line and what is marked in it, cut so that it fits a terminal.
+struct Excerpt {
+    line: String,
+    indent: String,
+    width: usize,
+}
+
+impl Excerpt {
+    fn of(place: &Place<'_>, span_end: usize) -> Self {
+        let line: Vec<char> = place.line.chars().collect();
+        let mark = place.column - 1;
+        let end_in_line = floor_boundary(
+            place.line,
+            span_end
+                .saturating_sub(place.line_start)
+                .min(place.line.len()),
+        );
+        let mark_end = place.line[..end_in_line].chars().count().max(mark + 1);
+
+        let first = if mark > LINE_MAX / 2 {
+            mark - LINE_MAX / 3
+        } else {
+            0
+        };
+        let last = line.len().min(first + LINE_MAX);
+        let mut shown = String::new();
+        let mut indent = String::new();
+        if first > 0 {
+            shown.push('…');
+            indent.push(' ');
+        }
+        for (index, character) in line[first..last].iter().enumerate() {
+            let character = visible_char(*character);
+            shown.push(character);
+            if first + index < mark {
+                indent.push(if character == '\t' { '\t' } else { ' ' });
+            }
+        }
+        if last < line.len() {
+            shown.push('…');
+        }
+        // A mark behind the last character (something is missing there) has no character to stand under.
+        for _ in line.len()..mark {
+            indent.push(' ');
+        }
+        Self {
+            line: shown.trim_end().to_owned(),
+            indent,
+            width: mark_end.min(last.max(mark + 1)) - mark,
+        }
+    }
+}
+
+/// The largest character boundary that is not behind `at`.
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// A configuration cannot write escapes to the terminal of whoever checks it.
+fn visible(text: &str) -> String {
+    text.chars()
+        .map(|c| if c == '\n' { c } else { visible_char(c) })
+        .collect()
+}
+
+fn visible_char(character: char) -> char {
+    match character {
+        '\t' => '\t',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    }
+}
+
+const LINE_MAX: usize = 120;
+const BOLD: &str = "1";
+const RED: &str = "1;31";
+const YELLOW: &str = "1;33";
+const GREEN: &str = "1;32";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, span: Range<usize>) -> String {
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            span,
+            message: "m".into(),
+            hint: None,
+        };
+        Diagnostics::new("f", text.into(), vec![diagnostic]).to_string()
+    }
+
+    #[test]
+    fn place_counts_characters_not_bytes() {
+        assert_eq!(
+            at("ä = ö\n", 5..7),
+            "f:1:5: error: m\n    1 | ä = ö\n      |     ^\n"
+        );
+    }
+
+    #[test]
+    fn tabs_are_kept_in_front_of_the_mark() {
+        assert_eq!(
+            at("\tab\n", 1..3),
+            "f:1:2: error: m\n    1 | \tab\n      | \t^^\n"
+        );
+    }
+
+    #[test]
+    fn end_of_the_text_is_the_end_of_its_last_line() {
+        assert_eq!(
+            at("a =\n", 4..4),
+            "f:1:4: error: m\n    1 | a =\n      |    ^\n"
+        );
+    }
+
+    #[test]
+    fn marks_stay_within_their_line() {
+        assert_eq!(
+            at("a\nb\n", 0..4),
+            "f:1:1: error: m\n    1 | a\n      | ^\n"
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_mark() {
+        let text = format!("{}x{}", "a".repeat(500), "b".repeat(500));
+        let shown = at(&text, 500..501);
+        let longest = shown.lines().map(|l| l.chars().count()).max().unwrap();
+        assert!(longest < 140, "{shown}");
+        let mark = shown
+            .lines()
+            .nth(2)
+            .unwrap()
+            .chars()
+            .position(|c| c == '^')
+            .unwrap();
+        assert_eq!(shown.lines().nth(1).unwrap().chars().nth(mark), Some('x'));
+    }
+
+    #[test]
+    fn escapes_do_not_reach_the_terminal() {
+        assert!(!at("\u{1b}[31mred", 0..1).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn colour_is_only_there_when_asked_for() {
+        let diagnostics = Diagnostics::of_file("f", "gone");
+        assert_eq!(diagnostics.render(false), "f: error: gone\n");
+        assert!(diagnostics.render(true).contains("\x1b[1;31merror:\x1b[0m"));
+    }
+}

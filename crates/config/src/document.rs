@@ -1,0 +1,272 @@
+//! The whole file as tables: which sections there are, and the keys of each. Values are checked by themselves
+//! here; how they fit each other is seen to by `build`.
+
+use core::ops::Range;
+use std::path::Path;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    entries::{Entries, Key, expected_table, in_order},
+    rows::{self, Section},
+    scalar,
+    sink::Sink,
+};
+
+/// All tables of a file.
+pub(crate) struct Document {
+    pub(crate) server: Entries,
+    pub(crate) listeners: Vec<Named>,
+    pub(crate) sites: Vec<SiteTables>,
+    pub(crate) pools: Vec<PoolTables>,
+    pub(crate) log: Entries,
+}
+
+/// A table with a NAME.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) entries: Entries,
+}
+
+/// `[site.NAME]` and its routes.
+pub(crate) struct SiteTables {
+    pub(crate) site: Named,
+    pub(crate) routes: Vec<Entries>,
+}
+
+/// `[pool.NAME]` and its queue.
+pub(crate) struct PoolTables {
+    pub(crate) pool: Named,
+    pub(crate) queue: Entries,
+}
+
+impl Document {
+    /// Reads the tables of a file; relative paths are relative to `folder`.
+    pub(crate) fn read(root: &DeTable<'_>, folder: &Path, sink: &mut Sink) -> Self {
+        let mut document = Self {
+            server: Entries::none(Section::Server, "server", 0..0),
+            listeners: Vec::new(),
+            sites: Vec::new(),
+            pools: Vec::new(),
+            log: Entries::none(Section::Log, "log", 0..0),
+        };
+        let mut walk = Walk { folder, sink };
+        for (key, node) in in_order(root) {
+            match key.get_ref().as_ref() {
+                "server" => document.server = walk.single(Section::Server, "server", node),
+                "log" => document.log = walk.single(Section::Log, "log", node),
+                "egress" => {
+                    walk.sink.error(key.span(), "[egress] is not built yet", "");
+                }
+                "listen" => document.listeners = walk.listeners(node),
+                "site" => document.sites = walk.sites(node),
+                "pool" => document.pools = walk.pools(node),
+                name => walk.unknown_section(name, key, node),
+            }
+        }
+        document
+    }
+}
+
+struct Walk<'a> {
+    folder: &'a Path,
+    sink: &'a mut Sink,
+}
+
+type Node<'i> = Spanned<DeValue<'i>>;
+
+impl Walk<'_> {
+    fn single(&mut self, section: Section, path: &str, node: &Node<'_>) -> Entries {
+        match node.get_ref().as_table() {
+            Some(table) => self.entries(section, path, node.span(), table, &[]),
+            None => {
+                expected_table(section.title(), node, self.sink);
+                Entries::none(section, path, node.span())
+            }
+        }
+    }
+
+    fn listeners(&mut self, node: &Node<'_>) -> Vec<Named> {
+        let tables = self.named(Section::Listen, "listen", node);
+        tables
+            .into_iter()
+            .map(|(name, span, table)| Named {
+                entries: self.entries(Section::Listen, &format!("listen.{name}"), span, table, &[]),
+                name,
+            })
+            .collect()
+    }
+
+    fn sites(&mut self, node: &Node<'_>) -> Vec<SiteTables> {
+        let tables = self.named(Section::Site, "site", node);
+        let mut sites = Vec::with_capacity(tables.len());
+        for (name, span, table) in tables {
+            let path = format!("site.{name}");
+            let entries = self.entries(Section::Site, &path, span, table, &["route"]);
+            let routes = match table.get("route") {
+                Some(node) => self.routes(&name, &path, node),
+                None => Vec::new(),
+            };
+            let site = Named { name, entries };
+            sites.push(SiteTables { site, routes });
+        }
+        sites
+    }
+
+    fn routes(&mut self, site: &str, path: &str, node: &Node<'_>) -> Vec<Entries> {
+        let Some(array) = node.get_ref().as_array() else {
+            let message = "routes are a list of tables";
+            let hint = format!("write [[site.{site}.route]], with two brackets on each side");
+            self.sink.error(node.span(), message, hint);
+            return Vec::new();
+        };
+        let mut routes = Vec::with_capacity(array.len());
+        for (index, node) in array.iter().enumerate() {
+            match node.get_ref().as_table() {
+                Some(table) => {
+                    let path = format!("{path}.route[{index}]");
+                    routes.push(self.entries(Section::Route, &path, node.span(), table, &[]));
+                }
+                None => expected_table(Section::Route.title(), node, self.sink),
+            }
+        }
+        routes
+    }
+
+    fn pools(&mut self, node: &Node<'_>) -> Vec<PoolTables> {
+        let tables = self.named(Section::Pool, "pool", node);
+        let mut pools = Vec::with_capacity(tables.len());
+        for (name, span, table) in tables {
+            let path = format!("pool.{name}");
+            let entries = self.entries(Section::Pool, &path, span.clone(), table, &["queue"]);
+            let queue_path = format!("{path}.queue");
+            let queue = match table.get("queue") {
+                Some(node) => self.single(Section::Queue, &queue_path, node),
+                None => Entries::none(Section::Queue, &queue_path, span),
+            };
+            let pool = Named { name, entries };
+            pools.push(PoolTables { pool, queue });
+        }
+        pools
+    }
+
+    fn entries(
+        &mut self,
+        section: Section,
+        path: &str,
+        header: Range<usize>,
+        table: &DeTable<'_>,
+        inner: &[&str],
+    ) -> Entries {
+        let entries = Entries::read(section, path, header, table, inner, self.folder, self.sink);
+        entries.check_required(self.sink);
+        entries
+    }
+
+    /// The tables `[kind.NAME]`.
+    fn named<'t, 'i>(
+        &mut self,
+        section: Section,
+        kind: &str,
+        node: &'t Node<'i>,
+    ) -> Vec<(String, Range<usize>, &'t DeTable<'i>)> {
+        let example = match section {
+            Section::Listen => "web",
+            Section::Site => "shop",
+            _ => "php",
+        };
+        let Some(table) = node.get_ref().as_table() else {
+            let message = format!("`{kind}` is a table of tables with a name of their own");
+            self.sink
+                .error(node.span(), message, format!("write [{kind}.{example}]"));
+            return Vec::new();
+        };
+        let mut tables = Vec::with_capacity(table.len());
+        let mut nameless = None;
+        for (key, node) in in_order(table) {
+            let name: &str = key.get_ref();
+            let Some(table) = node.get_ref().as_table() else {
+                if rows::find(section, name).is_some() || name == "route" {
+                    nameless.get_or_insert(key.span());
+                } else {
+                    expected_table(&format!("[{kind}.{name}]"), node, self.sink);
+                }
+                continue;
+            };
+            if !is_name(name) {
+                let message = format!("{name:?} cannot be a name");
+                let hint = "names are made of letters, digits, `-` and `_`, at most 64";
+                self.sink.error(key.span(), message, hint);
+                continue;
+            }
+            tables.push((name.to_owned(), node.span(), table));
+        }
+        if let Some(key) = nameless {
+            let header = match node.span().len() > kind.len() {
+                true => node.span(),
+                false => key,
+            };
+            let message = format!("[{kind}] needs a name");
+            self.sink
+                .error(header, message, format!("write [{kind}.{example}]"));
+        }
+        tables
+    }
+
+    fn unknown_section(&mut self, name: &str, key: &Key<'_>, node: &Node<'_>) {
+        if !node.get_ref().is_table() && !node.get_ref().is_array() {
+            let message = format!("`{name}` stands outside of any table");
+            let titles: Vec<&str> = Section::ALL
+                .into_iter()
+                .filter(|section| rows::find(*section, name).is_some())
+                .map(Section::title)
+                .collect();
+            let hint = match titles.is_empty() {
+                true => format!("tables are {}", TABLES.join(", ")),
+                false => format!("`{name}` belongs in {}", titles.join(" or ")),
+            };
+            self.sink.error(key.span(), message, hint);
+            return;
+        }
+        let theirs = THEIRS
+            .iter()
+            .find(|(other, _)| *other == name.to_lowercase());
+        let hint = match (theirs, scalar::nearest(name, NAMES)) {
+            (Some((_, ours)), _) => format!("it is called {ours} here"),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => format!("tables are {}", TABLES.join(", ")),
+        };
+        self.sink
+            .error(key.span(), format!("there is no table [{name}]"), hint);
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+const NAMES: [&str; 6] = ["server", "listen", "site", "pool", "egress", "log"];
+const TABLES: [&str; 5] = [
+    "[server]",
+    "[listen.NAME]",
+    "[site.NAME]",
+    "[pool.NAME]",
+    "[log]",
+];
+/// What other programs call our tables.
+const THEIRS: [(&str, &str); 8] = [
+    ("global", "[server]"),
+    ("frontend", "[listen.NAME]"),
+    ("bind", "[listen.NAME]"),
+    ("backend", "[pool.NAME]"),
+    ("upstream", "[pool.NAME]"),
+    ("host", "[site.NAME]"),
+    ("vhost", "[site.NAME]"),
+    ("virtualhost", "[site.NAME]"),
+];

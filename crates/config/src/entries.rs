@@ -1,0 +1,418 @@
+//! Tables of the file → [`Entries`]: the keys of one table, each known, allowed there and of the right kind.
+
+use core::ops::Range;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    model::{HostPattern, LogFormat, LogTarget},
+    rows::{self, Default as RowDefault, Kind, Row, Section, State},
+    scalar,
+    sink::Sink,
+    template::Template,
+    value::{Reader, Value, type_of},
+};
+
+/// The keys of one table.
+pub(crate) struct Entries {
+    section: Section,
+    /// `site.shop.route[0]`: the table, as [`crate::Places`] names it.
+    pub(crate) path: String,
+    /// The table's header.
+    pub(crate) header: Range<usize>,
+    written: BTreeMap<&'static str, Entry>,
+    /// Written, and wrong: that has been said.
+    wrong: BTreeSet<&'static str>,
+}
+
+/// One key that was written.
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    /// The key's place.
+    pub(crate) key: Range<usize>,
+    /// The value's place.
+    pub(crate) span: Range<usize>,
+    /// Where the elements of a list or table stand.
+    pub(crate) parts: Vec<Range<usize>>,
+}
+
+impl Entries {
+    /// A table that is not there.
+    pub(crate) fn none(section: Section, path: &str, header: Range<usize>) -> Self {
+        Self {
+            section,
+            path: path.to_owned(),
+            header,
+            written: BTreeMap::new(),
+            wrong: BTreeSet::new(),
+        }
+    }
+
+    /// Reads a table's keys; those in `inner` are tables of their own and left to the caller.
+    pub(crate) fn read(
+        section: Section,
+        path: &str,
+        header: Range<usize>,
+        table: &DeTable<'_>,
+        inner: &[&str],
+        folder: &Path,
+        sink: &mut Sink,
+    ) -> Self {
+        let mut entries = Self::none(section, path, header);
+        for (key, node) in in_order(table) {
+            let name: &str = key.get_ref();
+            if inner.contains(&name) {
+                continue;
+            }
+            let Some(row) = rows::find(section, name) else {
+                unknown_key(section, key, node.get_ref(), inner, sink);
+                continue;
+            };
+            if let State::NotBuiltYet(instead) = row.state {
+                let message = format!("`{name}` of {} is not built yet", section.title());
+                sink.error(key.span(), message, instead);
+                entries.wrong.insert(row.name);
+                continue;
+            }
+            let mut reader = Reader {
+                sink: &mut *sink,
+                folder,
+                key: row.name,
+                parts: Vec::new(),
+            };
+            let value = match (row.name, node.get_ref()) {
+                // PHP-FPM's own spelling, `pm.max_children = 4`, is a table `pm` in TOML.
+                ("pm", DeValue::Table(table)) => {
+                    dotted_pm(table, reader.sink);
+                    None
+                }
+                _ => reader.read(&row.kind, node),
+            };
+            let Some(value) = value else {
+                entries.wrong.insert(row.name);
+                continue;
+            };
+            let entry = Entry {
+                value,
+                key: key.span(),
+                span: node.span(),
+                parts: reader.parts,
+            };
+            entries.written.insert(row.name, entry);
+        }
+        entries
+    }
+
+    /// What was written for `name`.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.written.get(name)
+    }
+
+    /// The key is there, rightly or wrongly.
+    pub(crate) fn is_written(&self, name: &str) -> bool {
+        self.written.contains_key(name) || self.wrong.contains(name)
+    }
+
+    /// Place of the key's value; of the table's header, if it was not written.
+    pub(crate) fn span(&self, name: &str) -> Range<usize> {
+        self.written
+            .get(name)
+            .map_or_else(|| self.header.clone(), |entry| entry.span.clone())
+    }
+
+    /// Places of what was written.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (String, Range<usize>)> {
+        let values = self
+            .written
+            .iter()
+            .map(|(name, entry)| (format!("{}.{name}", self.path), entry.span.clone()));
+        core::iter::once((self.path.clone(), self.header.clone())).chain(values)
+    }
+
+    /// Says so if a key that has no default is missing.
+    pub(crate) fn check_required(&self, sink: &mut Sink) {
+        for row in rows::of(self.section) {
+            if matches!(row.default, RowDefault::Required) && !self.is_written(row.name) {
+                let (_, example) = row.kind.expectation();
+                let example = match row.kind {
+                    Kind::Word(words, _) => {
+                        let words: Vec<_> = words
+                            .iter()
+                            .map(|w| format!("{} = \"{w}\"", row.name))
+                            .collect();
+                        words.join(" or ")
+                    }
+                    _ => format!("{} = {example}", row.name),
+                };
+                let message = format!("`{}` is missing in {}", row.name, self.section.title());
+                sink.error_of_whole(self.header.clone(), message, format!("add {example}"));
+            }
+        }
+    }
+
+    /// What was written, or the row's default.
+    pub(crate) fn value(&self, name: &str) -> Option<Value> {
+        if let Some(entry) = self.written.get(name) {
+            return Some(entry.value.clone());
+        }
+        let row = rows::find(self.section, name)?;
+        default_of(row)
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> bool {
+        matches!(self.value(name), Some(Value::Bool(true)))
+    }
+
+    /// A count, size, mode or status; 0 where there is none.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        match self.value(name) {
+            Some(Value::Number(number)) => number,
+            _ => 0,
+        }
+    }
+
+    /// As [`Self::number`], for what is kept in memory.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        usize::try_from(self.number(name)).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn duration(&self, name: &str) -> Duration {
+        match self.value(name) {
+            Some(Value::Duration(duration)) => duration,
+            _ => Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        match self.value(name) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn texts(&self, name: &str) -> Option<Vec<String>> {
+        match self.value(name) {
+            Some(Value::Texts(texts)) => Some(texts),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        match self.value(name) {
+            Some(Value::Path(path)) => Some(path),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn paths(&self, name: &str) -> Option<Vec<PathBuf>> {
+        match self.value(name) {
+            Some(Value::Paths(paths)) => Some(paths),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hosts(&self, name: &str) -> Vec<HostPattern> {
+        match self.value(name) {
+            Some(Value::Hosts(hosts)) => hosts,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
+        match self.value(name) {
+            Some(Value::Pairs(pairs)) => pairs,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn templates(&self, name: &str) -> Vec<(String, Template)> {
+        match self.value(name) {
+            Some(Value::Templates(templates)) => templates,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn log_target(&self, name: &str) -> LogTarget {
+        match self.value(name) {
+            Some(Value::LogTarget(target)) => target,
+            _ => LogTarget::Off,
+        }
+    }
+
+    pub(crate) fn log_format(&self, name: &str) -> LogFormat {
+        match self.value(name) {
+            Some(Value::LogFormat(format)) => format,
+            _ => LogFormat::Combined,
+        }
+    }
+}
+
+/// A table's entries in the order of the text.
+pub(crate) fn in_order<'t, 'i>(
+    table: &'t DeTable<'i>,
+) -> Vec<(&'t Key<'i>, &'t Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+pub(crate) type Key<'i> = Spanned<toml::de::DeString<'i>>;
+
+/// Says what a key that is not known could be.
+pub(crate) fn unknown_key(
+    section: Section,
+    key: &Key<'_>,
+    value: &DeValue<'_>,
+    inner: &[&str],
+    sink: &mut Sink,
+) {
+    let name: &str = key.get_ref();
+    let message = format!("`{name}` is not a key of {}", section.title());
+    let here: Vec<&str> = rows::of(section).map(|row| row.name).collect();
+    let hint = elsewhere(section, name)
+        .or_else(|| {
+            let near = scalar::nearest(name, here.iter().chain(inner).copied())?;
+            Some(format!("did you mean `{near}`?"))
+        })
+        .or_else(|| {
+            let all = rows::all().filter(|row| row.state == State::Built);
+            let near = scalar::nearest(name, all.map(|row| row.name))?;
+            let sections = titles(near);
+            Some(format!(
+                "did you mean `{near}`, which belongs in {sections}?"
+            ))
+        })
+        .or_else(|| match value {
+            DeValue::Table(_) => None,
+            _ => Some(format!("known here: {}", built(section).join(", "))),
+        });
+    sink.error(key.span(), message, hint);
+}
+
+/// The key belongs in another section, or is what another program calls one of ours.
+fn elsewhere(section: Section, name: &str) -> Option<String> {
+    if rows::all().any(|row| row.name == name) {
+        return Some(format!("`{name}` belongs in {}", titles(name)));
+    }
+    let normal = normal(name);
+    let theirs = |row: &&Row| {
+        row.elsewhere
+            .iter()
+            .any(|other| self::normal(other) == normal)
+    };
+    if let Some(row) = rows::of(section).find(theirs) {
+        return Some(format!("it is called `{}` here", row.name));
+    }
+    let row = rows::all().find(theirs)?;
+    Some(format!(
+        "it is called `{}` and belongs in {}",
+        row.name,
+        titles(row.name)
+    ))
+}
+
+/// The sections that have the key.
+fn titles(name: &str) -> String {
+    let titles: Vec<&str> = Section::ALL
+        .into_iter()
+        .filter(|section| rows::find(*section, name).is_some())
+        .map(Section::title)
+        .collect();
+    titles.join(" or ")
+}
+
+fn built(section: Section) -> Vec<&'static str> {
+    rows::of(section)
+        .filter(|row| row.state == State::Built)
+        .map(|row| row.name)
+        .collect()
+}
+
+fn normal(name: &str) -> String {
+    name.to_lowercase().replace(['-', '.', ' '], "_")
+}
+
+fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) {
+    for (key, _) in in_order(table) {
+        let name: &str = key.get_ref();
+        let message = format!("`pm.{name}` is not a key of [pool.NAME]");
+        let hint = match rows::find(Section::Pool, name) {
+            Some(_) => format!("it is called `{name}` here"),
+            None => String::new(),
+        };
+        sink.error(key.span(), message, hint);
+    }
+}
+
+/// The row's default, read as if it had been written.
+fn default_of(row: &Row) -> Option<Value> {
+    let RowDefault::Value(text) = row.default else {
+        return None;
+    };
+    let node = DeValue::parse(text).ok()?;
+    let mut sink = Sink::default();
+    let mut reader = Reader {
+        sink: &mut sink,
+        folder: Path::new("/"),
+        key: row.name,
+        parts: Vec::new(),
+    };
+    reader.read(&row.kind, &node)
+}
+
+/// Says that something that should be a table is none.
+pub(crate) fn expected_table(title: &str, node: &Spanned<DeValue<'_>>, sink: &mut Sink) {
+    let message = format!("{title} is a table, not {}", type_of(node.get_ref()));
+    sink.error(
+        node.span(),
+        message,
+        format!("write {title} on a line of its own, and its keys below"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_kind() {
+        for row in rows::all() {
+            if let RowDefault::Value(text) = row.default {
+                assert!(default_of(row).is_some(), "{} = {text}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_value_of_its_kind() {
+        for row in rows::all().filter(|row| row.state == State::Built) {
+            let (_, example) = row.kind.expectation();
+            let example = match row.kind {
+                Kind::Word(..) => format!("{example:?}"),
+                Kind::OnlyFalse => "false".into(),
+                _ => example.to_owned(),
+            };
+            let node = DeValue::parse(&example).unwrap();
+            let mut sink = Sink::default();
+            let mut reader = Reader {
+                sink: &mut sink,
+                folder: Path::new("/"),
+                key: row.name,
+                parts: Vec::new(),
+            };
+            assert!(
+                reader.read(&row.kind, &node).is_some(),
+                "{} = {example}",
+                row.name
+            );
+        }
+    }
+}

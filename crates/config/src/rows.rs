@@ -1,0 +1,568 @@
+//! The table of all keys: one row per key.
+//!
+//! Reading, defaults, hints, `weir check --print` and the reference page all come from these rows. A key that
+//! is not built yet has its row too: it is refused as such, never as unknown.
+
+use crate::rows::Section::{Egress, Listen, Log, Pool, Queue, Route, Server, Site};
+
+/// A kind of table in weir.toml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    Server,
+    Listen,
+    Site,
+    Route,
+    Pool,
+    Queue,
+    Egress,
+    Log,
+}
+
+impl Section {
+    /// All of them, in the order of the reference page.
+    pub(crate) const ALL: [Self; 8] = [Server, Listen, Site, Route, Pool, Queue, Egress, Log];
+
+    /// As it is written in weir.toml.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Server => "[server]",
+            Listen => "[listen.NAME]",
+            Site => "[site.NAME]",
+            Route => "[[site.NAME.route]]",
+            Pool => "[pool.NAME]",
+            Queue => "[pool.NAME.queue]",
+            Egress => "[egress]",
+            Log => "[log]",
+        }
+    }
+}
+
+/// One key.
+pub(crate) struct Row {
+    /// Where it may stand.
+    pub(crate) sections: &'static [Section],
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) default: Default,
+    /// One line for the reference page; may hold Markdown.
+    pub(crate) help: &'static str,
+    pub(crate) state: State,
+    /// What other programs call it.
+    pub(crate) elsewhere: &'static [&'static str],
+}
+
+/// What holds where the key is not written.
+pub(crate) enum Default {
+    /// This TOML value.
+    Value(&'static str),
+    /// Nothing, or what other keys say; explained in words.
+    Absent(&'static str),
+    /// It has to be written.
+    Required,
+}
+
+/// Whether the key does something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Built,
+    /// With what to use instead; may be empty.
+    NotBuiltYet(&'static str),
+}
+
+/// What a value looks like.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Bool,
+    /// `false`; `true` is not built yet.
+    OnlyFalse,
+    Count {
+        min: u64,
+        max: u64,
+    },
+    Duration {
+        zero: bool,
+    },
+    Size {
+        min: u64,
+        max: u64,
+    },
+    Mode,
+    /// One of these words; the second list is known and not built yet.
+    Word(&'static [&'static str], &'static [&'static str]),
+    RedirectStatus,
+    Text,
+    /// The NAME of another table; empty: none.
+    Reference,
+    References,
+    Path,
+    Paths,
+    Address,
+    Addresses,
+    Program,
+    Hosts,
+    Methods,
+    HeaderNames,
+    FileNames,
+    UrlPrefixes,
+    Extensions,
+    Script,
+    Regexes,
+    PathPattern,
+    /// A path of the site; empty: none.
+    UrlPath,
+    /// A location or other single line with `${...}`.
+    Template,
+    /// Empty: none.
+    HeaderValue,
+    Charset,
+    Params,
+    HeaderTemplates,
+    Environment,
+    ErrorPages,
+    Types,
+    Folders,
+    Reply,
+    LogTarget,
+    LogFormat,
+    /// Of keys that are not built yet.
+    Any,
+}
+
+impl Kind {
+    /// What is expected, as a noun, and an example of a value.
+    pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Bool | Kind::OnlyFalse => ("true or false", "true"),
+            Kind::Count { .. } => ("a whole number", "100"),
+            Kind::Duration { .. } => ("a duration", "\"30s\""),
+            Kind::Size { .. } => ("a size", "\"64K\""),
+            Kind::Mode => ("a mode", "\"0660\""),
+            Kind::Word(words, _) => ("a word", words.first().copied().unwrap_or_default()),
+            Kind::RedirectStatus => ("a status", "308"),
+            Kind::Text => ("a text", "\"weir\""),
+            Kind::Reference => ("a name", "\"shop\""),
+            Kind::References => ("a list of names", "[\"web\"]"),
+            Kind::Path => ("a path", "\"/srv/shop\""),
+            Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
+            Kind::Address => ("an address", "\"0.0.0.0:80\""),
+            Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
+            Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
+            Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
+            Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
+            Kind::HeaderNames => ("a list of header names", "[\"X-Powered-By\"]"),
+            Kind::FileNames => ("a list of file names", "[\"index.php\", \"index.html\"]"),
+            Kind::UrlPrefixes => ("a list of path prefixes", "[\"/uploads/\"]"),
+            Kind::Extensions => ("a list of extensions", "[\".php\"]"),
+            Kind::Script => ("a regular expression", "'^(/.+\\.php)(/.*)?$'"),
+            Kind::Regexes => ("a list of regular expressions", "['/\\.']"),
+            Kind::PathPattern => ("a path pattern", "\"/api/*\""),
+            Kind::UrlPath => ("a path", "\"/index.php\""),
+            Kind::Template => ("a text", "\"https://${host}${uri}\""),
+            Kind::HeaderValue => ("a text", "\"public, max-age=3600\""),
+            Kind::Charset => ("a charset", "\"utf-8\""),
+            Kind::Params => ("a table of parameters", "{ APP_ENV = \"production\" }"),
+            Kind::HeaderTemplates => ("a table of headers", "{ \"X-Frame-Options\" = \"DENY\" }"),
+            Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
+            Kind::ErrorPages => (
+                "a table of statuses and files",
+                "{ 503 = \"errors/503.html\" }",
+            ),
+            Kind::Types => (
+                "a table of extensions and types",
+                "{ wasm = \"application/wasm\" }",
+            ),
+            Kind::Folders => (
+                "a table of prefixes and folders",
+                "{ \"/protected/\" = \"/srv/private\" }",
+            ),
+            Kind::Reply => (
+                "a table with status and body",
+                "{ status = 200, body = \"ok\" }",
+            ),
+            Kind::LogTarget => (
+                "a path, \"stdout\", \"stderr\" or \"off\"",
+                "\"/var/log/weir/access.log\"",
+            ),
+            Kind::LogFormat => (
+                "\"combined\", \"json\" or a template",
+                "\"${remote_addr} ${status} ${uri}\"",
+            ),
+            Kind::Any => ("a value", ""),
+        }
+    }
+}
+
+/// The row of a key in a section.
+pub(crate) fn find(section: Section, name: &str) -> Option<&'static Row> {
+    all().find(|row| row.name == name && row.sections.contains(&section))
+}
+
+/// The rows of a section, in the order of the table.
+pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
+    all().filter(move |row| row.sections.contains(&section))
+}
+
+/// All rows.
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
+    [
+        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POOL, QUEUE, EGRESS, LOG,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+const fn key(
+    sections: &'static [Section],
+    name: &'static str,
+    kind: Kind,
+    default: Default,
+    help: &'static str,
+) -> Row {
+    Row {
+        sections,
+        name,
+        kind,
+        default,
+        help,
+        state: State::Built,
+        elsewhere: &[],
+    }
+}
+
+const fn later(
+    sections: &'static [Section],
+    name: &'static str,
+    help: &'static str,
+    instead: &'static str,
+) -> Row {
+    Row {
+        sections,
+        name,
+        kind: Kind::Any,
+        default: Absent(""),
+        help,
+        state: State::NotBuiltYet(instead),
+        elsewhere: &[],
+    }
+}
+
+impl Row {
+    const fn called(mut self, elsewhere: &'static [&'static str]) -> Self {
+        self.elsewhere = elsewhere;
+        self
+    }
+}
+
+use Default::{Absent, Required, Value};
+
+#[rustfmt::skip]
+const SERVER: &[Row] = &[
+    key(&[Server], "user", Kind::Text, Absent("who started weir; root is refused"),
+        "Identity of the gateway, the process that meets clients, when weir is started by root.").called(&["User"]),
+    key(&[Server], "group", Kind::Text, Absent("the user's primary group"),
+        "Group of the gateway.").called(&["Group"]),
+    key(&[Server], "chroot", Kind::Path, Absent("none"),
+        "Folder that the gateway locks itself into. Paths in this file stay those seen from outside."),
+    key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
+        "Reactors of the gateway; 0: chosen from the cores.").called(&["worker_processes", "nbthread", "nbproc"]),
+    key(&[Server], "pid_file", Kind::Path, Absent("none"),
+        "File that the manager's process id is written to.").called(&["pid", "pidfile", "PidFile"]),
+    key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
+        "How long a graceful stop waits for requests that run.")
+        .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
+    key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
+        Absent("20000, or three quarters of the open files allowed where that is less"),
+        "Client connections in all; more wait in the kernel's queue.")
+        .called(&["worker_connections", "MaxRequestWorkers"]),
+    key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 }, Value("0"),
+        "Client connections of one address; more are closed at once. 0: no limit, for many clients may share an address.")
+        .called(&["limit_conn"]),
+    key(&[Server], "spool_dir", Kind::Path, Value("\"/var/tmp\""),
+        "Folder for bodies that do not fit memory (files without a name, gone with the process). Not a tmpfs, which is memory again.")
+        .called(&["client_body_temp_path", "fastcgi_temp_path"]),
+    key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
+        "All spooled bodies together may take so much.")
+        .called(&["fastcgi_max_temp_file_size"]),
+];
+
+#[rustfmt::skip]
+const LISTEN: &[Row] = &[
+    key(&[Listen], "address", Kind::Address, Required,
+        "`host:port`, `[::]:port`, `*:80` or `unix:PATH`.").called(&["bind", "listen", "addr"]),
+    key(&[Listen], "protocol", Kind::Word(&["http"], &["fastcgi"]), Value("\"http\""),
+        "What is spoken there.").called(&["mode"]),
+    key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
+        "Length of the kernel's accept queue; the kernel cuts it to net.core.somaxconn."),
+    key(&[Listen], "owner", Kind::Text, Absent("who started weir"),
+        "Owner of a unix socket."),
+    key(&[Listen], "group", Kind::Text, Absent("who started weir"),
+        "Group of a unix socket."),
+    key(&[Listen], "mode", Kind::Mode, Value("\"0660\""),
+        "Permissions of a unix socket."),
+    key(&[Listen], "max_head", Kind::Size { min: 8 << 10, max: 16 << 20 }, Value("\"32K\""),
+        "Largest request head (request line and headers); more: 431. Room for large cookies.")
+        .called(&["large_client_header_buffers", "client_header_buffer_size", "LimitRequestFieldSize", "bufsize"]),
+    key(&[Listen], "max_headers", Kind::Count { min: 1, max: 10_000 }, Value("100"),
+        "Most header fields of a request; more: 431.").called(&["LimitRequestFields", "maxhdr"]),
+    key(&[Listen], "header_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
+        "From a head's first byte to its last; longer: 408.")
+        .called(&["client_header_timeout", "timeout_http_request", "RequestReadTimeout"]),
+    key(&[Listen], "body_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
+        "Between two reads of a request body; longer: 408.").called(&["client_body_timeout"]),
+    key(&[Listen], "idle_timeout", Kind::Duration { zero: false }, Value("\"75s\""),
+        "Between two requests of a kept connection. Longer than the 60 s that load balancers in front keep theirs.")
+        .called(&["keepalive_timeout", "KeepAliveTimeout", "timeout_http_keep_alive"]),
+    key(&[Listen], "send_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
+        "Between two writes to a client that does not read; longer: the connection is cut.").called(&["timeout_client"]),
+    key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
+        "Requests served by one connection; 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
+    key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
+        "The PROXY protocol is spoken by what is in front.").called(&["accept_proxy"]),
+    later(&[Listen], "pool", "The pool of a FastCGI listener.",
+        "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"),
+    later(&[Listen], "allowed_clients", "Addresses that may connect to a FastCGI listener.", "")
+        .called(&["listen_allowed_clients"]),
+    later(&[Listen], "acl_users", "Users that may connect to a unix socket.", "use `owner` and `mode`"),
+    later(&[Listen], "acl_groups", "Groups that may connect to a unix socket.", "use `group` and `mode`"),
+];
+
+#[rustfmt::skip]
+const SITE: &[Row] = &[
+    key(&[Site], "hosts", Kind::Hosts, Absent("the default site of its listeners"),
+        "Names it answers to: `shop.example`, `*.shop.example` (any name that ends so), `shop.*` (any name that begins so).")
+        .called(&["server_name", "host", "ServerName", "ServerAlias"]),
+    key(&[Site], "listen", Kind::References, Absent("all HTTP listeners"),
+        "NAMEs of its listeners.").called(&["listeners"]),
+];
+
+#[rustfmt::skip]
+const ROUTE: &[Row] = &[
+    key(&[Route], "path", Kind::PathPattern, Value("\"*\""),
+        "Which paths: a glob over the whole decoded path (`*` any run of characters, slashes too; `?` one character), \
+         or `~` and a regular expression.").called(&["location", "match"]),
+    key(&[Route], "methods", Kind::Methods, Absent("any"),
+        "Which methods.").called(&["method"]),
+    key(&[Route], "redirect", Kind::Template, Absent("none"),
+        "Answer with a redirect to this location.").called(&["return", "rewrite"]),
+    key(&[Route], "status", Kind::RedirectStatus, Value("308"),
+        "Status of `redirect`: 301, 302, 303, 307 or 308."),
+    key(&[Route], "deny", Kind::Bool, Value("false"),
+        "Answer with 403."),
+    key(&[Route], "reply", Kind::Reply, Absent("none"),
+        "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`; the body is a template.")
+        .called(&["respond"]),
+    later(&[Route], "timeout", "Deadline of the whole request.",
+        "`request_terminate_timeout` of the pool and `timeout` of [pool.NAME.queue] limit its two parts"),
+    later(&[Route], "priority", "Place in the queue; lower first.",
+        "a pool of its own keeps these requests out of the others' queue"),
+    later(&[Route], "on_client_left", "What becomes of a script whose client left: finish, cancel or finish_if_answering.",
+        "a running script is finished; a request that waits is removed"),
+];
+
+/// What a site says and a route may say otherwise.
+#[rustfmt::skip]
+const SETTINGS: &[Row] = &[
+    key(BOTH, "root", Kind::Path, Absent("none: no files and no scripts, only replies"),
+        "The document root.").called(&["document_root", "docroot", "DocumentRoot", "doc_root"]),
+    key(BOTH, "script_root", Kind::Text, Absent("the same as `root`"),
+        "What the worker calls `root`, where it is chrooted or on another host."),
+    key(BOTH, "index", Kind::FileNames, Absent("`[\"index.php\", \"index.html\"]` with a pool, else `[\"index.html\"]`"),
+        "Files tried, in order, for a URL that ends in a slash.").called(&["DirectoryIndex"]),
+    key(BOTH, "script", Kind::Script, Value(r"'^(/.+\.php)(/.*)?$'"),
+        "Which URLs are scripts: 1st group script name, 2nd path-info.")
+        .called(&["path_info", "fastcgi_split_path_info"]),
+    key(BOTH, "fallback", Kind::UrlPath, Absent("none: 404"),
+        "Where a URL goes that is no file: the front controller. `\"\"` in a route: none.")
+        .called(&["try_files", "FallbackResource"]),
+    key(BOTH, "pool", Kind::Reference, Absent("none: scripts are refused with 403, never sent as text"),
+        "NAME of the pool that runs scripts. `\"\"` in a route: none.")
+        .called(&["fastcgi_pass", "use_fcgi_app", "upstream", "backend", "php_fastcgi"]),
+    key(BOTH, "params", Kind::Params, Absent("none"),
+        "Parameters added to what the worker is told; values are templates. A route's are added to its site's.")
+        .called(&["set_param", "fastcgi_param", "SetEnv"]),
+    key(BOTH, "pass_headers", Kind::HeaderNames, Absent("all but Proxy, hop-by-hop headers and names with underscores"),
+        "Only these request headers are passed.").called(&["pass_header"]),
+    key(BOTH, "hide_files", Kind::Regexes, Absent("dot-files, but not `/.well-known/`"),
+        "Regular expressions over the path: never served, never run."),
+    key(BOTH, "deny_scripts", Kind::UrlPrefixes, Absent("none"),
+        "Path prefixes whose scripts are served as plain text and never run."),
+    key(BOTH, "error_pages", Kind::ErrorPages, Absent("none"),
+        "Status → file (absolute, or relative to `root`). A route's are added to its site's.")
+        .called(&["error_page", "ErrorDocument", "errorfile"]),
+    key(BOTH, "cache_control", Kind::HeaderValue, Absent("none"),
+        "Cache-Control of static files. `\"\"` in a route: none.").called(&["expires"]),
+    key(BOTH, "set_headers", Kind::HeaderTemplates, Absent("none"),
+        "Response headers set; values are templates. A route's are added to its site's.")
+        .called(&["add_header", "headers", "set_header", "Header"]),
+    key(BOTH, "remove_headers", Kind::HeaderNames, Absent("none"),
+        "Response headers removed.").called(&["fastcgi_hide_header", "del_header", "hide_headers"]),
+    key(BOTH, "set_request_headers", Kind::HeaderTemplates, Absent("none"),
+        "Request headers set before the worker sees them; values are templates. A route's are added to its site's.")
+        .called(&["RequestHeader", "proxy_set_header"]),
+    key(BOTH, "charset", Kind::Charset, Value("\"utf-8\""),
+        "Added to text types of static files; `\"\"`: none.").called(&["AddDefaultCharset"]),
+    key(BOTH, "types", Kind::Types, Absent("the built-in list"),
+        "Types by extension (without the dot), before the built-in list. A route's are added to its site's.")
+        .called(&["AddType", "mime_types"]),
+    key(BOTH, "precompressed", Kind::Bool, Value("true"),
+        "Serve `file.br`, `file.zst` or `file.gz` beside the file to clients that take them.")
+        .called(&["gzip_static", "brotli_static"]),
+    key(BOTH, "follow_symlinks", Kind::Bool, Value("false"),
+        "Follow symlinks that lead out of the root.").called(&["disable_symlinks", "FollowSymLinks"]),
+    key(BOTH, "max_body", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"64M\""),
+        "Largest request body; more: 413. A body costs disk and not memory here, so uploads may be large; \
+         PHP's own post_max_size and upload_max_filesize still hold.")
+        .called(&["client_max_body_size", "LimitRequestBody", "max_request_body", "post_max_size"]),
+    key(BOTH, "body_memory", Kind::Size { min: 0, max: 1 << 30 }, Value("\"64K\""),
+        "Request body kept in memory; more goes to a temporary file.").called(&["client_body_buffer_size"]),
+    key(BOTH, "response_memory", Kind::Size { min: 4 << 10, max: 1 << 30 }, Value("\"256K\""),
+        "Response kept in memory for a slow client; more goes to a temporary file.").called(&["fastcgi_buffers"]),
+    key(BOTH, "max_response_file", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"1G\""),
+        "Response kept in a temporary file for a slow client; more waits, and the worker with it."),
+    key(BOTH, "buffering", Kind::Bool, Value("true"),
+        "Read responses ahead of slow clients. `false`: pass them through as they come, for streams.")
+        .called(&["fastcgi_buffering"]),
+    key(BOTH, "accel_redirect", Kind::Folders, Absent("none"),
+        "X-Accel-Redirect: URL prefix → folder that a script may have sent. A route's are added to its site's."),
+    key(BOTH, "sendfile_dirs", Kind::Paths, Absent("none"),
+        "X-Sendfile: folders that a script may have files sent from.").called(&["XSendFilePath"]),
+    key(BOTH, "access_log", Kind::Bool, Value("true"),
+        "Requests are written to the access log."),
+];
+
+#[rustfmt::skip]
+const POOL: &[Row] = &[
+    key(&[Pool], "runtime", Kind::Word(&["command", "servers"], &["php"]), Required,
+        "`\"command\"`: weir runs the workers, any FastCGI program. `\"servers\"`: somebody else does (PHP-FPM, …)."),
+    key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
+        "Program and arguments; it listens on its fd 0. A name without slash is looked for in PATH.")
+        .called(&["bin_path", "exec"]),
+    key(&[Pool], "servers", Kind::Addresses, Absent("required with `runtime = \"servers\"`"),
+        "Where the workers are: `host:port` or `unix:PATH`.").called(&["server", "upstreams", "backends", "listen"]),
+    key(&[Pool], "pm", Kind::Word(&["static"], &["dynamic", "ondemand", "auto"]), Value("\"static\""),
+        "How the number of workers is chosen (command)."),
+    key(&[Pool], "max_children", Kind::Count { min: 1, max: 100_000 },
+        Absent("four per core, at least 4, and no more than fit half the memory at 64M each"),
+        "Number of worker processes (command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
+    key(&[Pool], "user", Kind::Text, Absent("who started weir; root is refused"),
+        "Identity of the workers, when weir is started by root (command).").called(&["uid"]),
+    key(&[Pool], "group", Kind::Text, Absent("the user's primary group"),
+        "Group of the workers (command).").called(&["gid"]),
+    key(&[Pool], "chdir", Kind::Path, Absent("weir's"),
+        "Working folder of the workers (command)."),
+    key(&[Pool], "clear_env", Kind::Bool, Value("true"),
+        "The workers' environment is `env` and nothing else; `false`: weir's, with `env` added (command)."),
+    key(&[Pool], "env", Kind::Environment, Absent("none"),
+        "Environment of the workers (command).").called(&["environment", "bin_environment"]),
+    key(&[Pool], "rlimit_files", Kind::Count { min: 16, max: 1 << 30 }, Absent("weir's"),
+        "Files that a worker may have open (command)."),
+    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command, `false` with servers"),
+        "A connection serves many requests. With servers, an idle kept connection holds a PHP-FPM worker, and a worker \
+         that goes on after `fastcgi_finish_request()` looks free when it is not.")
+        .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]),
+    key(&[Pool], "max_reqs", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
+        "Requests per connection; 0: no limit.").called(&["max-reqs"]),
+    key(&[Pool], "balance", Kind::Word(&["leastconn"], &["roundrobin", "first", "random", "hash", "source", "uri"]),
+        Value("\"leastconn\""), "Which of the servers gets a request.").called(&["lb_policy", "lbmethod"]),
+    key(&[Pool], "connect_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
+        "Waiting for a connection to be made; longer: the next server, or 502.")
+        .called(&["timeout_connect", "fastcgi_connect_timeout", "dial_timeout"]),
+    key(&[Pool], "read_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
+        "A worker may be silent for so long (between two reads or writes); then 504, and the worker is given up.")
+        .called(&["timeout_server", "fastcgi_read_timeout", "fastcgi_send_timeout", "ProxyTimeout"]),
+    key(&[Pool], "request_terminate_timeout", Kind::Duration { zero: true }, Value("\"0\""),
+        "A script may run for so long in all; then 504, and the worker is given up. 0: no limit, for downloads may last.")
+        .called(&["max_execution_time"]),
+    key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
+        "Largest response head; more: 502.").called(&["fastcgi_buffer_size"]),
+    key(&[Pool], "limit_extensions", Kind::Extensions, Absent("any"),
+        "Extensions (with the dot) of scripts that may run; others: 403.").called(&["security_limit_extensions"]),
+    later(&[Pool], "php", "Which PHP weir's own workers run.",
+        "use `runtime = \"command\"` with `command = [\"php-cgi\"]`, or `runtime = \"servers\"` with a PHP-FPM"),
+    later(&[Pool], "watch_root", "A document root that is a symlink and changes starts new workers.",
+        "restart weir after a deploy, or name the release's own folder as `root`"),
+    later(&[Pool], "chroot", "Folder that the workers are locked into.", "a PHP-FPM pool can have a chroot: `runtime = \"servers\"`"),
+    later(&[Pool], "start_servers", "Workers at the start.", STATIC),
+    later(&[Pool], "min_spare_servers", "Workers free at least.", STATIC),
+    later(&[Pool], "max_spare_servers", "Workers free at most.", STATIC),
+    later(&[Pool], "max_spawn_rate", "Workers started at once.", STATIC),
+    later(&[Pool], "process_idle_timeout", "A worker that is free for so long is stopped.", STATIC),
+    later(&[Pool], "max_requests", "A worker is replaced after so many requests.",
+        "most programs have an option for it: php-cgi takes PHP_FCGI_MAX_REQUESTS in `env`"),
+    later(&[Pool], "request_slowlog_timeout", "A script that runs longer is written to the slow log.", ""),
+    later(&[Pool], "slowlog", "The slow log.", "the access log has the time of each request"),
+    later(&[Pool], "status_path", "PHP-FPM's status page.", ""),
+    later(&[Pool], "ping_path", "PHP-FPM's ping page.",
+        "a route answers as well: `reply = { status = 200, body = \"pong\" }`"),
+    later(&[Pool], "php_value", "Settings of php.ini.", PHP_INI),
+    later(&[Pool], "php_flag", "Switches of php.ini.", PHP_INI),
+    later(&[Pool], "php_admin_value", "Settings of php.ini that scripts cannot change.", PHP_INI),
+    later(&[Pool], "php_admin_flag", "Switches of php.ini that scripts cannot change.", PHP_INI),
+];
+
+#[rustfmt::skip]
+const QUEUE: &[Row] = &[
+    key(&[Queue], "maxconn", Kind::Count { min: 1, max: 1_000_000 },
+        Absent("`max_children` with command; with servers it must be said"),
+        "Requests at work at once. With servers: the number of workers behind them (pm.max_children of PHP-FPM)."),
+    key(&[Queue], "max_queue", Kind::Count { min: 0, max: 10_000_000 }, Value("1000"),
+        "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
+    key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
+        "Waiting at most; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
+    later(&[Queue], "minconn", "With fullconn: the limit grows from minconn to maxconn with the load.", "`maxconn` alone is a fixed limit"),
+    later(&[Queue], "fullconn", "The load at which the limit is maxconn.", "`maxconn` alone is a fixed limit"),
+];
+
+#[rustfmt::skip]
+const EGRESS: &[Row] = &[
+    later(&[Egress], "listen", "Where the application's outgoing calls are taken.", ""),
+    later(&[Egress], "allow", "Hosts that may be called.", ""),
+    later(&[Egress], "keepalive", "Idle connections kept per host.", ""),
+];
+
+#[rustfmt::skip]
+const LOG: &[Row] = &[
+    key(&[Log], "access", Kind::LogTarget, Value("\"stdout\""),
+        "Where requests are written: a file, `\"stdout\"`, `\"stderr\"` or `\"off\"`. Files are reopened at SIGUSR1.")
+        .called(&["access_log", "CustomLog"]),
+    key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
+        "`\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
+    key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
+        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
+    key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),
+        "The least severe that is written: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
+        .called(&["log_level", "LogLevel"]),
+];
+
+const BOTH: &[Section] = &[Site, Route];
+const SIZE_MAX: u64 = i64::MAX as u64;
+const STATIC: &str = "`pm = \"static\"` with `max_children` is what works now";
+const PHP_INI: &str =
+    "pass it to the program: `command = [\"php-cgi\", \"-d\", \"memory_limit=256M\"]`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_has_two_rows_in_a_section() {
+        for section in Section::ALL {
+            let mut names: Vec<_> = of(section).map(|row| row.name).collect();
+            names.sort_unstable();
+            let count = names.len();
+            names.dedup();
+            assert_eq!(names.len(), count, "{}", section.title());
+        }
+    }
+
+    #[test]
+    fn every_row_has_its_line_of_help() {
+        for row in all() {
+            assert!(
+                row.help.ends_with('.') && !row.help.contains('\n'),
+                "{}",
+                row.name
+            );
+        }
+    }
+}

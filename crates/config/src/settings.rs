@@ -1,0 +1,347 @@
+//! The keys that sites and routes share: what a site says, overlaid by what a route says.
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use crate::{
+    entries::Entries,
+    model::{PoolId, Settings},
+    scalar,
+    sink::Sink,
+    template::Template,
+    value::Value,
+};
+
+/// Settings on their way: as the model's, and whether `index` was written anywhere.
+#[derive(Clone)]
+pub(crate) struct Overlay {
+    pub(crate) settings: Settings,
+    index_written: bool,
+}
+
+/// Reads the settings of a site, or of a route over those of its site.
+pub(crate) fn read(
+    entries: &Entries,
+    site: Option<&Overlay>,
+    pools: &[String],
+    sink: &mut Sink,
+) -> Overlay {
+    let base = site.map(|site| &site.settings);
+    let over = Over {
+        entries,
+        site: base,
+    };
+
+    let pool = match entries.entry("pool") {
+        Some(_) => pool(entries, pools, sink),
+        None => base.and_then(|base| base.pool),
+    };
+    let index_written = entries.is_written("index") || site.is_some_and(|site| site.index_written);
+    let index = match (entries.texts("index"), base) {
+        (Some(index), _) => index,
+        (None, Some(base)) if index_written => base.index.clone(),
+        _ if pool.is_some() => vec!["index.php".into(), "index.html".into()],
+        _ => vec!["index.html".into()],
+    };
+
+    let settings = Settings {
+        root: over.option("root", Entries::path, |s| &s.root),
+        script_root: over.option("script_root", script_root, |s| &s.script_root),
+        index,
+        script: over.value(
+            "script",
+            |e, k| e.text(k).unwrap_or_default(),
+            |s| &s.script,
+        ),
+        fallback: over
+            .option("fallback", Entries::text, |s| &s.fallback)
+            .filter(some),
+        pool,
+        params: over.named("params", |s| &s.params, |a, b| a == b),
+        pass_headers: over.option("pass_headers", Entries::texts, |s| &s.pass_headers),
+        hide_files: over
+            .option("hide_files", Entries::texts, |s| &s.hide_files)
+            .unwrap_or_else(default_hide_files),
+        deny_scripts: over.list("deny_scripts", |s| &s.deny_scripts),
+        error_pages: error_pages(entries, base),
+        cache_control: over
+            .option("cache_control", Entries::text, |s| &s.cache_control)
+            .filter(some),
+        set_headers: over.named("set_headers", |s| &s.set_headers, str::eq_ignore_ascii_case),
+        remove_headers: over.list("remove_headers", |s| &s.remove_headers),
+        set_request_headers: over.named(
+            "set_request_headers",
+            |s| &s.set_request_headers,
+            str::eq_ignore_ascii_case,
+        ),
+        charset: over.value(
+            "charset",
+            |e, k| e.text(k).unwrap_or_default(),
+            |s| &s.charset,
+        ),
+        types: types(entries, base),
+        precompressed: over.value("precompressed", Entries::bool, |s| &s.precompressed),
+        follow_symlinks: over.value("follow_symlinks", Entries::bool, |s| &s.follow_symlinks),
+        max_body: over.value("max_body", Entries::number, |s| &s.max_body),
+        body_memory: over.value("body_memory", Entries::count, |s| &s.body_memory),
+        response_memory: over.value("response_memory", Entries::count, |s| &s.response_memory),
+        max_response_file: over.value("max_response_file", Entries::number, |s| {
+            &s.max_response_file
+        }),
+        buffering: over.value("buffering", Entries::bool, |s| &s.buffering),
+        accel_redirect: accel_redirect(entries, base),
+        sendfile_dirs: over
+            .option("sendfile_dirs", Entries::paths, |s| &s.sendfile_dirs)
+            .unwrap_or_default(),
+        access_log: over.value("access_log", Entries::bool, |s| &s.access_log),
+    };
+    check(entries, &settings, sink);
+    Overlay {
+        settings,
+        index_written,
+    }
+}
+
+/// Looks a key up in a route, then in its site, then in the defaults.
+struct Over<'a> {
+    entries: &'a Entries,
+    site: Option<&'a Settings>,
+}
+
+impl Over<'_> {
+    fn value<T: Clone>(
+        &self,
+        key: &str,
+        read: impl Fn(&Entries, &str) -> T,
+        of: impl Fn(&Settings) -> &T,
+    ) -> T {
+        match self.site {
+            Some(site) if !self.entries.is_written(key) => of(site).clone(),
+            _ => read(self.entries, key),
+        }
+    }
+
+    /// A key without default: what was written here, else what the site says, be it nothing.
+    fn option<T, O>(
+        &self,
+        key: &str,
+        read: impl Fn(&Entries, &str) -> Option<T>,
+        of: impl Fn(&Settings) -> &O,
+    ) -> Option<T>
+    where
+        O: Clone + Into<Option<T>>,
+    {
+        match self.site {
+            Some(site) if !self.entries.is_written(key) => of(site).clone().into(),
+            _ => read(self.entries, key),
+        }
+    }
+
+    fn list(&self, key: &str, of: impl Fn(&Settings) -> &Vec<String>) -> Vec<String> {
+        self.option(key, Entries::texts, of).unwrap_or_default()
+    }
+
+    /// Names with templates: those of the site, with those written here added or put in their place.
+    fn named(
+        &self,
+        key: &str,
+        of: impl Fn(&Settings) -> &Vec<(String, Template)>,
+        same: impl Fn(&str, &str) -> bool,
+    ) -> Vec<(String, Template)> {
+        let mut all = self.site.map(|site| of(site).clone()).unwrap_or_default();
+        for (name, value) in self.entries.templates(key) {
+            match all.iter_mut().find(|(known, _)| same(known, &name)) {
+                Some(slot) => *slot = (name, value),
+                None => all.push((name, value)),
+            }
+        }
+        all
+    }
+}
+
+fn some(text: &String) -> bool {
+    !text.is_empty()
+}
+
+fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Option<PoolId> {
+    let name = entries.text("pool").filter(some)?;
+    let found = pools.iter().position(|pool| *pool == name);
+    if found.is_none() {
+        let hint = match pools.is_empty() {
+            true => format!("add [pool.{name}]"),
+            false => scalar::suggestion(&name, pools.iter().map(String::as_str))
+                .unwrap_or_else(|| format!("add [pool.{name}]")),
+        };
+        sink.error_of_whole(
+            entries.span("pool"),
+            format!("there is no pool {name:?}"),
+            hint,
+        );
+    }
+    found.map(PoolId)
+}
+
+fn script_root(entries: &Entries, key: &str) -> Option<std::path::PathBuf> {
+    entries.text(key).map(Into::into)
+}
+
+fn error_pages(entries: &Entries, site: Option<&Settings>) -> BTreeMap<u16, std::path::PathBuf> {
+    let mut pages = site
+        .map(|site| site.error_pages.clone())
+        .unwrap_or_default();
+    if let Some(Value::Pages(written)) = entries.value("error_pages") {
+        pages.extend(written);
+    }
+    pages
+}
+
+fn types(entries: &Entries, site: Option<&Settings>) -> BTreeMap<String, String> {
+    let mut types = site.map(|site| site.types.clone()).unwrap_or_default();
+    types.extend(entries.pairs("types"));
+    types
+}
+
+fn accel_redirect(entries: &Entries, site: Option<&Settings>) -> Vec<(String, std::path::PathBuf)> {
+    let mut folders = site
+        .map(|site| site.accel_redirect.clone())
+        .unwrap_or_default();
+    let Some(Value::Folders(written)) = entries.value("accel_redirect") else {
+        return folders;
+    };
+    for (prefix, folder) in written {
+        match folders.iter_mut().find(|(known, _)| *known == prefix) {
+            Some(slot) => slot.1 = folder,
+            None => folders.push((prefix, folder)),
+        }
+    }
+    folders
+}
+
+/// How the settings fit each other.
+fn check(entries: &Entries, settings: &Settings, sink: &mut Sink) {
+    if entries.is_written("pool") && settings.pool.is_some() && settings.root.is_none() {
+        let message = "`root` is missing: where the scripts are";
+        sink.error_of_whole(
+            entries.span("pool"),
+            message,
+            "add root = \"/srv/shop/public\"",
+        );
+    }
+    if let Some(entry) = entries.entry("script_root")
+        && settings
+            .script_root
+            .as_ref()
+            .is_some_and(|root| !root.starts_with("/"))
+    {
+        sink.error(entry.span.clone(), "`script_root` begins with a slash", "");
+    }
+    if let Some(entry) = entries.entry("error_pages")
+        && settings.root.is_none()
+        && let Value::Pages(pages) = &entry.value
+        && pages.values().any(|page| page.is_relative())
+    {
+        let message = "error pages are relative to `root`, and there is none";
+        sink.error_of_whole(entry.span.clone(), message, "write them as absolute paths");
+    }
+    if let Some(entry) = entries.entry("pass_headers")
+        && let Value::Texts(names) = &entry.value
+    {
+        for (name, span) in names.iter().zip(&entry.parts) {
+            never_passed(name, span.clone(), sink);
+        }
+    }
+    if let Some(entry) = entries.entry("fallback")
+        && let Some(fallback) = &settings.fallback
+        && settings.pool.is_none()
+        && scalar::regex(&settings.script).is_ok_and(|script| script.is_match(fallback))
+    {
+        let message = format!("{fallback:?} is a script, and no pool runs scripts here: 403");
+        sink.warning(entry.span.clone(), message, "add pool = \"NAME\"");
+    }
+    let written = ["body_memory", "max_body"]
+        .into_iter()
+        .find(|key| entries.is_written(key));
+    if let Some(key) = written
+        && settings.body_memory as u64 > settings.max_body
+        && entries.entry(key).is_some()
+    {
+        let message = "`body_memory` is more than `max_body`: what is above is never used";
+        let hint = match key {
+            "body_memory" => "write body_memory at most as large as max_body",
+            // A small `max_body` over the default of `body_memory` means what it says.
+            _ => return,
+        };
+        sink.warning(entries.span(key), message, hint);
+    }
+}
+
+fn never_passed(name: &str, span: Range<usize>, sink: &mut Sink) {
+    if name.eq_ignore_ascii_case("proxy") {
+        let message = "Proxy is never passed: programs take it for their outgoing proxy";
+        sink.error(span, message, "leave it out");
+    } else if name.contains('_') {
+        let message = format!(
+            "{name} is never passed: in a worker's parameters it cannot be told from the name with dashes"
+        );
+        sink.error(
+            span,
+            message,
+            format!("write \"{}\"", name.replace('_', "-")),
+        );
+    }
+}
+
+/// Dot-files, but not `/.well-known/` in the root. The syntax has no look-ahead, so the name is spelled out: any
+/// name that begins with a dot and goes on otherwise than `well-known` does.
+fn default_hide_files() -> Vec<String> {
+    const NAME: &str = "well-known";
+    let mut pattern = String::from("[^/]");
+    for character in NAME.chars().rev() {
+        let next = match character {
+            '-' => "[^-]".to_owned(),
+            other => format!("[^{other}]"),
+        };
+        pattern = format!("(?:$|{next}|{character}{pattern})");
+    }
+    // The outermost level belongs to the name's end: `/.well-known` may be followed by a slash or nothing.
+    vec![format!(r"^/\.{pattern}"), r"(?s)^/.*/\.".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_files_are_hidden_but_not_well_known() {
+        let hidden: Vec<_> = default_hide_files()
+            .iter()
+            .map(|p| scalar::regex(p).unwrap())
+            .collect();
+        let hides = |path: &str| hidden.iter().any(|regex| regex.is_match(path));
+        for path in [
+            "/.git/config",
+            "/.env",
+            "/a/.htaccess",
+            "/.w",
+            "/.well",
+            "/.well-knowN",
+            "/.well-known2/x",
+            "/.",
+            "/.well-known/.git",
+            "/a/.well-known/x",
+            "/.welcome",
+        ] {
+            assert!(hides(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/a.b",
+            "/.well-known/acme-challenge/x",
+            "/.well-known/",
+            "/.well-known",
+            "/a./b",
+        ] {
+            assert!(!hides(path), "{path}");
+        }
+    }
+}

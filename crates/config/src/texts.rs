@@ -1,0 +1,380 @@
+//! What one text of a certain kind may say: paths, names, patterns, header values. As `scalar`, they know no keys
+//! and no places; unlike it, they know the configuration file's folder where that matters.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::{
+    model::{Address, LogFormat, LogTarget, PathPattern},
+    scalar::{self, Checked, wrong},
+    template::Template,
+};
+
+pub(crate) fn line(text: &str) -> Checked<String> {
+    match text {
+        "" => wrong("this is empty", "leave the key out for its default"),
+        text if text.chars().any(char::is_control) => wrong("this contains control characters", ""),
+        text => Ok(text.to_owned()),
+    }
+}
+
+pub(crate) fn path(folder: &Path, text: &str) -> Checked<PathBuf> {
+    match text {
+        "" => wrong("an empty path", "leave the key out for its default"),
+        text if text.contains('\0') => wrong("a path cannot contain NUL", ""),
+        text => Ok(anchored(folder, text)),
+    }
+}
+
+/// A path as seen from the configuration file's folder, without `.` components.
+pub(crate) fn anchored(folder: &Path, text: &str) -> PathBuf {
+    let joined = folder.join(text);
+    joined
+        .components()
+        .filter(|c| *c != Component::CurDir)
+        .collect()
+}
+
+pub(crate) fn anchored_address(folder: &Path, text: &str) -> Checked<Address> {
+    let address = match scalar::address(text)? {
+        Address::Unix(path) => Address::Unix(anchored(folder, &path.to_string_lossy())),
+        tcp @ Address::Tcp(_) => tcp,
+    };
+    match &address {
+        Address::Unix(path) if path.as_os_str().len() > SOCKET_PATH_MAX => wrong(
+            format!("the path of a unix socket has at most {SOCKET_PATH_MAX} bytes"),
+            format!(
+                "this one has {}: {}",
+                path.as_os_str().len(),
+                path.display()
+            ),
+        ),
+        _ => Ok(address),
+    }
+}
+
+pub(crate) fn script(text: &str) -> Checked<String> {
+    let regex = scalar::regex(text)?;
+    match regex.captures_len() - 1 {
+        1 | 2 => Ok(text.to_owned()),
+        0 => wrong(
+            "`script` has no group, so no script name",
+            r"put the script name in parentheses: '^(/.+\.php)(/.*)?$'",
+        ),
+        n => wrong(
+            format!("`script` has {n} groups"),
+            "1st group script name, 2nd path-info; a group that is neither is written (?:…)",
+        ),
+    }
+}
+
+pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
+    if let Some(pattern) = text.strip_prefix('~') {
+        // A space behind the tilde is nginx's spelling.
+        if pattern.starts_with([' ', '*']) {
+            return wrong(
+                format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
+                "the expression follows the `~` at once; (?i) ignores case: \"~(?i)\\\\.(jpg|png)$\"",
+            );
+        }
+        scalar::regex(pattern)?;
+        return Ok(PathPattern::Regex(pattern.to_owned()));
+    }
+    if text.starts_with(['/', '*']) {
+        return Ok(PathPattern::Glob(text.to_owned()));
+    }
+    let hint = match text.starts_with('^') {
+        true => format!(
+            "a regular expression begins with `~`: {}",
+            quote(&format!("~{text}"))
+        ),
+        false => format!("a path begins with a slash: {}", quote(&format!("/{text}"))),
+    };
+    wrong(format!("{text:?} matches no path"), hint)
+}
+
+pub(crate) fn url_path(text: &str) -> Checked<String> {
+    if text.contains("$uri") || text.contains(' ') {
+        return wrong(
+            "`fallback` is one path",
+            "the file and the folder are tried in any case: \"/index.php\" is enough",
+        );
+    }
+    match text {
+        "" => Ok(String::new()),
+        text if text.contains(['?', '#']) => wrong(
+            format!("{text:?} has a query"),
+            "write only the path; the request's query is kept",
+        ),
+        text if text.chars().any(char::is_control) => {
+            wrong("a path cannot contain control characters", "")
+        }
+        text if text.split('/').any(|part| part == "..") => {
+            wrong(format!("{text:?} leads upwards"), "")
+        }
+        text if text.starts_with('/') => Ok(text.to_owned()),
+        text => wrong(
+            format!("{text:?} is no path of the site"),
+            format!("it begins with a slash: {}", quote(&format!("/{text}"))),
+        ),
+    }
+}
+
+pub(crate) fn url_prefix(text: &str) -> Checked<String> {
+    match text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => wrong(
+            format!("{text:?} is no path prefix"),
+            format!("it begins with a slash: {}", quote(&format!("/{text}"))),
+        ),
+    }
+}
+
+pub(crate) fn location(text: &str) -> Checked<Template> {
+    match text {
+        "" => wrong(
+            "a redirect needs a location",
+            "for example \"https://${host}${uri}\"",
+        ),
+        text if !is_header_template(text) => {
+            wrong("a location is one line without spaces around", "")
+        }
+        text => Template::parse(text, false),
+    }
+}
+
+pub(crate) fn header_value(text: &str) -> Checked<String> {
+    match scalar::is_header_value(text) {
+        true => Ok(text.to_owned()),
+        false => wrong("a header value is one line without spaces around", ""),
+    }
+}
+
+pub(crate) fn is_header_template(text: &str) -> bool {
+    scalar::is_header_value(text)
+}
+
+pub(crate) fn charset(text: &str) -> Checked<String> {
+    match text.is_empty() || scalar::is_token(text) {
+        true => Ok(text.to_owned()),
+        false => wrong(format!("{text:?} is no charset"), "for example \"utf-8\""),
+    }
+}
+
+pub(crate) fn method(text: &str) -> Checked<String> {
+    if !scalar::is_token(text) {
+        return wrong(format!("{text:?} is no method"), "for example \"GET\"");
+    }
+    match text.bytes().any(|b| b.is_ascii_lowercase()) {
+        true => wrong(
+            format!("{text:?} is no method: methods are told apart by case"),
+            format!("write \"{}\"", text.to_ascii_uppercase()),
+        ),
+        false => Ok(text.to_owned()),
+    }
+}
+
+pub(crate) fn header_name(text: &str) -> Checked<String> {
+    match scalar::is_token(text) {
+        true => Ok(text.to_owned()),
+        false => wrong(
+            format!("{text:?} is no header name"),
+            "for example \"X-Powered-By\"",
+        ),
+    }
+}
+
+pub(crate) fn file_name(text: &str) -> Checked<String> {
+    let good = !text.is_empty()
+        && !text.starts_with('/')
+        && !text.contains('\0')
+        && !text.split('/').any(|part| matches!(part, "" | "." | ".."));
+    match good {
+        true => Ok(text.to_owned()),
+        false => wrong(
+            format!("{text:?} is no file name"),
+            "for example \"index.html\"",
+        ),
+    }
+}
+
+pub(crate) fn extension(text: &str) -> Checked<String> {
+    match text {
+        text if text.len() > 1 && text.starts_with('.') && !text.contains(['/', '*', '\0']) => {
+            Ok(text.to_owned())
+        }
+        text => wrong(
+            format!("{text:?} is no extension"),
+            format!(
+                "write it with its dot: \".{}\"",
+                text.trim_start_matches(['*', '.'])
+            ),
+        ),
+    }
+}
+
+pub(crate) fn log_target(folder: &Path, text: &str) -> Checked<LogTarget> {
+    match text {
+        "off" | "none" => Ok(LogTarget::Off),
+        "stdout" => Ok(LogTarget::Stdout),
+        "stderr" => Ok(LogTarget::Stderr),
+        text if !text.contains(['/', '.']) && scalar::nearest(text, LOG_WORDS).is_some() => wrong(
+            format!("{text:?} is no place for a log"),
+            scalar::suggestion(text, LOG_WORDS).unwrap_or_default(),
+        ),
+        text if text.starts_with("syslog") => wrong(
+            "logging to syslog is not built yet",
+            "\"stderr\" goes to the journal when systemd starts weir",
+        ),
+        text => path(folder, text).map(LogTarget::File),
+    }
+}
+
+pub(crate) fn log_format(text: &str) -> Checked<LogFormat> {
+    match text {
+        "combined" => Ok(LogFormat::Combined),
+        "json" => Ok(LogFormat::Json),
+        text if text.contains(['\n', '\r']) => wrong("a log line is one line", ""),
+        text if text.contains("${") => Template::parse(text, true).map(LogFormat::Template),
+        text => {
+            let hint = match scalar::nearest(text, ["combined", "json"]) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => "\"combined\", \"json\" or a template such as \"${remote_addr} ${status} ${uri}\"".into(),
+            };
+            wrong(format!("{text:?} is no log format"), hint)
+        }
+    }
+}
+
+pub(crate) fn param(name: &str, value: &str) -> Checked<(String, Template)> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return wrong(
+            format!("{name:?} is no name of a parameter"),
+            "for example APP_ENV",
+        );
+    }
+    if name == "HTTP_PROXY" {
+        return wrong(
+            "HTTP_PROXY is never given to workers: programs take it for their outgoing proxy",
+            "use another name",
+        );
+    }
+    Ok((name.to_owned(), Template::parse(value, false)?))
+}
+
+pub(crate) fn header(name: &str, value: &str) -> Checked<(String, Template)> {
+    let name = header_name(name)?;
+    if !is_header_template(value) {
+        return wrong(
+            format!("the value of {name} is one line without spaces around"),
+            "",
+        );
+    }
+    const OURS: [&str; 4] = [
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    if OURS.contains(&name.to_ascii_lowercase().as_str()) {
+        return wrong(
+            format!("{name} belongs to the connection and cannot be set"),
+            "",
+        );
+    }
+    Ok((name, Template::parse(value, false)?))
+}
+
+pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
+    match name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+        true => wrong(
+            format!("{name:?} cannot be a variable of the environment"),
+            "",
+        ),
+        false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+pub(crate) fn media_type(extension: &str, media_type: &str) -> Checked<(String, String)> {
+    if extension.contains(['.', '/']) || extension.is_empty() {
+        let bare = extension.trim_start_matches(['*', '.']);
+        return wrong(
+            format!("{extension:?} is no extension"),
+            format!("write it without the dot: {bare} = \"{media_type}\""),
+        );
+    }
+    let essence = media_type.split(';').next().unwrap_or_default();
+    let parts: Vec<&str> = essence.trim_end().split('/').collect();
+    let good = parts.len() == 2
+        && parts.iter().all(|p| scalar::is_token(p))
+        && scalar::is_header_value(media_type);
+    match good {
+        true => Ok((extension.to_ascii_lowercase(), media_type.to_owned())),
+        false => wrong(
+            format!("{media_type:?} is no media type"),
+            "for example \"application/wasm\"",
+        ),
+    }
+}
+
+pub(crate) fn error_page(status: &str, file: &str) -> Checked<(u16, PathBuf)> {
+    let number = status
+        .parse::<u16>()
+        .ok()
+        .filter(|s| (400..=599).contains(s));
+    match (number, file) {
+        (None, _) => wrong(
+            format!("{status:?} is not the status of an error"),
+            "400 to 599: for example 503 = \"errors/503.html\"",
+        ),
+        (_, file) if file.is_empty() || file.contains('\0') => wrong("an empty path", ""),
+        (Some(number), file) => Ok((number, file.into())),
+    }
+}
+
+pub(crate) fn protected(folder: &Path, prefix: &str, target: &str) -> Checked<(String, PathBuf)> {
+    if !prefix.starts_with('/') || !prefix.ends_with('/') {
+        let inner = prefix.trim_matches('/');
+        return wrong(
+            format!("{prefix:?} is no URL prefix"),
+            format!("it begins and ends with a slash: \"/{inner}/\""),
+        );
+    }
+    Ok((prefix.to_owned(), path(folder, target)?))
+}
+
+/// Text as TOML: a literal string where that is easier to read, else a basic one.
+pub(crate) fn quote(text: &str) -> String {
+    let plain = !text.contains('\'') && !text.chars().any(|c| c.is_control());
+    if plain && (text.contains('\\') || text.contains('"')) {
+        return format!("'{text}'");
+    }
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Bytes in the largest unit that is exact: `64K`, or the bare number.
+pub(crate) fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
+        if bytes > 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+const LOG_WORDS: [&str; 3] = ["stdout", "stderr", "off"];
+/// `sun_path` of sockaddr_un without its NUL (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;

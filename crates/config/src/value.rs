@@ -1,0 +1,512 @@
+//! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use core::ops::Range;
+
+use toml::{Spanned, de::DeValue};
+
+use crate::{
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern},
+    rows::Kind,
+    scalar::{self, Checked, Wrong, wrong},
+    sink::{IntoHint, Sink},
+    template::Template,
+    texts,
+};
+
+/// A checked value. Which variant a key has follows from its [`Kind`].
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Bool(bool),
+    Number(u64),
+    Duration(Duration),
+    Text(String),
+    Texts(Vec<String>),
+    Path(PathBuf),
+    Paths(Vec<PathBuf>),
+    Address(Address),
+    Addresses(Vec<Address>),
+    Hosts(Vec<HostPattern>),
+    PathPattern(PathPattern),
+    Template(Template),
+    Templates(Vec<(String, Template)>),
+    Pairs(Vec<(String, String)>),
+    Pages(BTreeMap<u16, PathBuf>),
+    Folders(Vec<(String, PathBuf)>),
+    Reply(Action),
+    LogTarget(LogTarget),
+    LogFormat(LogFormat),
+}
+
+/// A value of the file, or of a row's default, on its way to a [`Value`].
+pub(crate) struct Reader<'s> {
+    pub(crate) sink: &'s mut Sink,
+    /// Relative paths are relative to it.
+    pub(crate) folder: &'s Path,
+    /// The key, as diagnostics name it.
+    pub(crate) key: &'s str,
+    /// Where the list's or table's elements stand; filled by `read`.
+    pub(crate) parts: Vec<Range<usize>>,
+}
+
+type Node<'i> = Spanned<DeValue<'i>>;
+
+impl Reader<'_> {
+    /// Reads a value; none, if it is wrong and that has been said.
+    pub(crate) fn read(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Value> {
+        match kind {
+            Kind::Bool => self.bool(kind, node).map(Value::Bool),
+            Kind::OnlyFalse => match self.bool(kind, node)? {
+                false => Some(Value::Bool(false)),
+                true => {
+                    let message = format!("`{} = true` is not built yet", self.key);
+                    self.error(node, message, "leave it out");
+                    None
+                }
+            },
+            Kind::Count { min, max } => self.count(kind, node, *min, *max).map(Value::Number),
+            Kind::RedirectStatus => {
+                let status = self.count(kind, node, 0, u64::MAX)?;
+                if !REDIRECTS.contains(&status) {
+                    let message = format!("{status} is not the status of a redirect");
+                    self.error(
+                        node,
+                        message,
+                        "one of 301, 302, 303, 307, 308; 308 keeps the method",
+                    );
+                    return None;
+                }
+                Some(Value::Number(status))
+            }
+            Kind::Duration { zero } => self.duration(kind, node, *zero).map(Value::Duration),
+            Kind::Size { min, max } => self.size(kind, node, *min, *max).map(Value::Number),
+            Kind::Mode => {
+                if let DeValue::Integer(number) = node.get_ref() {
+                    let hint = format!(
+                        "write it as text, in octal: {} = \"0{}\"",
+                        self.key,
+                        number.as_str()
+                    );
+                    self.error(
+                        node,
+                        format!("`{}` takes a mode, not a number", self.key),
+                        hint,
+                    );
+                    return None;
+                }
+                let mode = self.scalar(kind, node, scalar::mode)?;
+                Some(Value::Number(mode.into()))
+            }
+            Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
+            Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
+            Kind::Reference => self
+                .scalar(kind, node, |t| Ok(t.to_owned()))
+                .map(Value::Text),
+            Kind::Path => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::path(folder, t))
+                    .map(Value::Path)
+            }
+            Kind::Address => {
+                let folder = self.folder;
+                let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
+                Some(Value::Address(address))
+            }
+            Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
+            Kind::PathPattern => self
+                .scalar(kind, node, texts::path_pattern)
+                .map(Value::PathPattern),
+            Kind::UrlPath => self.scalar(kind, node, texts::url_path).map(Value::Text),
+            Kind::Template => self
+                .scalar(kind, node, texts::location)
+                .map(Value::Template),
+            Kind::HeaderValue => self
+                .scalar(kind, node, texts::header_value)
+                .map(Value::Text),
+            Kind::Charset => self.scalar(kind, node, texts::charset).map(Value::Text),
+            Kind::LogTarget => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::log_target(folder, t))
+                    .map(Value::LogTarget)
+            }
+            Kind::LogFormat => self
+                .scalar(kind, node, texts::log_format)
+                .map(Value::LogFormat),
+            Kind::References => self.list(kind, node, texts::line).map(Value::Texts),
+            Kind::Hosts => self
+                .list(kind, node, scalar::host_pattern)
+                .map(Value::Hosts),
+            Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
+            Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
+            Kind::FileNames => self.list(kind, node, texts::file_name).map(Value::Texts),
+            Kind::UrlPrefixes => self.list(kind, node, texts::url_prefix).map(Value::Texts),
+            Kind::Extensions => self.list(kind, node, texts::extension).map(Value::Texts),
+            Kind::Regexes => self
+                .list(kind, node, |t| scalar::regex(t).map(|_| t.to_owned()))
+                .map(Value::Texts),
+            Kind::Paths => {
+                let folder = self.folder;
+                self.list(kind, node, |t| texts::path(folder, t))
+                    .map(Value::Paths)
+            }
+            Kind::Addresses => {
+                let folder = self.folder;
+                self.list(kind, node, |t| texts::anchored_address(folder, t))
+                    .map(Value::Addresses)
+            }
+            Kind::Program => self.program(kind, node).map(Value::Texts),
+            Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
+            Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
+            Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
+            Kind::Types => self.table(kind, node, texts::media_type).map(Value::Pairs),
+            Kind::ErrorPages => {
+                let pages = self.table(kind, node, texts::error_page)?;
+                Some(Value::Pages(pages.into_iter().collect()))
+            }
+            Kind::Folders => {
+                let folder = self.folder;
+                self.table(kind, node, |k, v| texts::protected(folder, k, v))
+                    .map(Value::Folders)
+            }
+            Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Any => None,
+        }
+    }
+
+    fn error(&mut self, node: &Node<'_>, message: impl Into<String>, hint: impl IntoHint) {
+        self.sink.error(node.span(), message, hint);
+    }
+
+    /// Says that the value has the wrong type, with what to write.
+    fn mismatch(&mut self, kind: &Kind, node: &Node<'_>) {
+        let (noun, example) = kind.expectation();
+        let message = format!(
+            "`{}` takes {noun}, not {}",
+            self.key,
+            type_of(node.get_ref())
+        );
+        let meant = match (node.get_ref(), kind) {
+            (DeValue::String(text), Kind::Count { .. }) if text.parse::<u64>().is_ok() => {
+                Some(text.to_string())
+            }
+            (DeValue::String(text), Kind::Bool) => match text.to_ascii_lowercase().as_str() {
+                "on" | "yes" | "true" | "1" => Some("true".into()),
+                "off" | "no" | "false" | "0" => Some("false".into()),
+                _ => None,
+            },
+            (DeValue::Integer(number), Kind::Bool) => match number.as_str() {
+                "0" => Some("false".into()),
+                "1" => Some("true".into()),
+                _ => None,
+            },
+            (DeValue::String(text), _) if example.starts_with('[') => {
+                Some(format!("[{}]", texts::quote(text)))
+            }
+            (DeValue::Array(list), _) if example.starts_with(['"', '\'']) => {
+                match list.get(0).map(Spanned::get_ref) {
+                    Some(DeValue::String(text)) if list.len() == 1 => Some(texts::quote(text)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let hint = match meant {
+            Some(meant) => format!("write {} = {meant}", self.key),
+            None => format!("for example {} = {example}", self.key),
+        };
+        self.sink.error(node.span(), message, hint);
+    }
+
+    fn bool(&mut self, kind: &Kind, node: &Node<'_>) -> Option<bool> {
+        let value = node.get_ref().as_bool();
+        if value.is_none() {
+            self.mismatch(kind, node);
+        }
+        value
+    }
+
+    fn count(&mut self, kind: &Kind, node: &Node<'_>, min: u64, max: u64) -> Option<u64> {
+        let Some(integer) = node.get_ref().as_integer() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let number = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        self.within(node, number, min, max, |n| n.to_string())
+    }
+
+    fn size(&mut self, kind: &Kind, node: &Node<'_>, min: u64, max: u64) -> Option<u64> {
+        let bytes = match node.get_ref() {
+            DeValue::Integer(integer) => {
+                u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+            }
+            DeValue::String(text) => Some(self.sink.take(node.span(), scalar::size(text))?),
+            _ => {
+                self.mismatch(kind, node);
+                return None;
+            }
+        };
+        self.within(node, bytes, min, max, texts::show_size)
+    }
+
+    fn within(
+        &mut self,
+        node: &Node<'_>,
+        number: Option<u64>,
+        min: u64,
+        max: u64,
+        show: impl Fn(u64) -> String,
+    ) -> Option<u64> {
+        if let Some(number) = number.filter(|n| (min..=max).contains(n)) {
+            return Some(number);
+        }
+        let message = match (number, max) {
+            (Some(n), _) if n < min => format!("`{}` is at least {}", self.key, show(min)),
+            (None, _) if min > 0 => format!("`{}` is at least {}", self.key, show(min)),
+            (None, u64::MAX) => format!("`{}` is a whole number, not negative", self.key),
+            (None, _) => format!("`{}` is between {} and {}", self.key, show(min), show(max)),
+            (Some(_), _) => format!("`{}` is at most {}", self.key, show(max)),
+        };
+        self.error(node, message, "");
+        None
+    }
+
+    fn duration(&mut self, kind: &Kind, node: &Node<'_>, zero: bool) -> Option<Duration> {
+        let checked = match node.get_ref() {
+            DeValue::String(text) => scalar::duration(text),
+            DeValue::Integer(integer) if integer.radix() == 10 => {
+                scalar::duration(integer.as_str())
+            }
+            DeValue::Float(float) => {
+                let seconds: f64 = float.as_str().parse().unwrap_or_default();
+                let hint = match seconds.is_finite() && (0.001..1e6).contains(&seconds) {
+                    true => format!("write {} = \"{}ms\"", self.key, (seconds * 1000.0).round()),
+                    false => String::new(),
+                };
+                wrong(format!("`{}` takes whole numbers", self.key), hint)
+            }
+            _ => {
+                self.mismatch(kind, node);
+                return None;
+            }
+        };
+        let duration = self.sink.take(node.span(), checked)?;
+        if duration.is_zero() && !zero {
+            let message = format!("`{}` cannot be zero", self.key);
+            let (_, example) = kind.expectation();
+            self.error(
+                node,
+                message,
+                format!("for example {} = {example}", self.key),
+            );
+            return None;
+        }
+        Some(duration)
+    }
+
+    fn word(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        words: &[&str],
+        later: &[&str],
+    ) -> Option<String> {
+        let Some(text) = node.get_ref().as_str() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        if words.contains(&text) {
+            return Some(text.to_owned());
+        }
+        let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        if later.contains(&text) {
+            let message = format!("`{} = \"{text}\"` is not built yet", self.key);
+            self.error(
+                node,
+                message,
+                format!("what works now: {}", quoted.join(", ")),
+            );
+            return None;
+        }
+        let message = format!("{text:?} is no value of `{}`", self.key);
+        let hint = match scalar::nearest(text, words.iter().chain(later).copied()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("one of {}", quoted.join(", ")),
+        };
+        self.error(node, message, hint);
+        None
+    }
+
+    fn scalar<T>(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl FnOnce(&str) -> Checked<T>,
+    ) -> Option<T> {
+        let Some(text) = node.get_ref().as_str() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        self.sink.take(node.span(), read(text))
+    }
+
+    fn list<T>(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl Fn(&str) -> Checked<T>,
+    ) -> Option<Vec<T>> {
+        let Some(array) = node.get_ref().as_array() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut list = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            let Some(text) = element.get_ref().as_str() else {
+                let (noun, _) = kind.expectation();
+                let message = format!(
+                    "`{}` takes {noun}; this is {}",
+                    self.key,
+                    type_of(element.get_ref())
+                );
+                self.error(element, message, "");
+                continue;
+            };
+            if let Some(value) = self.sink.take(element.span(), read(text)) {
+                list.push(value);
+                self.parts.push(element.span());
+            }
+        }
+        (list.len() == array.len()).then_some(list)
+    }
+
+    fn program(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<String>> {
+        let argv = self.list(kind, node, |text| match text.contains('\0') {
+            true => wrong("an argument cannot contain NUL", ""),
+            false => Ok(text.to_owned()),
+        })?;
+        match argv.first().map(String::as_str) {
+            None | Some("") => {
+                let (_, example) = kind.expectation();
+                self.error(
+                    node,
+                    "a command needs a program",
+                    format!("for example {} = {example}", self.key),
+                );
+                None
+            }
+            Some(program) if program.contains('/') => {
+                let program = texts::anchored(self.folder, program)
+                    .to_string_lossy()
+                    .into_owned();
+                let arguments = argv.into_iter().skip(1);
+                Some(core::iter::once(program).chain(arguments).collect())
+            }
+            Some(_) => Some(argv),
+        }
+    }
+
+    fn table<T>(
+        &mut self,
+        kind: &Kind,
+        node: &Node<'_>,
+        read: impl Fn(&str, &str) -> Checked<T>,
+    ) -> Option<Vec<T>> {
+        let Some(table) = node.get_ref().as_table() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let mut list = Vec::with_capacity(entries.len());
+        for (key, value) in &entries {
+            let Some(text) = value.get_ref().as_str() else {
+                let message = format!(
+                    "`{}` takes a text, not {}",
+                    key.get_ref(),
+                    type_of(value.get_ref())
+                );
+                let hint = match value.get_ref() {
+                    DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => {
+                        "write it in quotes"
+                    }
+                    _ => "",
+                };
+                self.sink.error(value.span(), message, hint);
+                continue;
+            };
+            match read(key.get_ref(), text) {
+                Ok(entry) => {
+                    list.push(entry);
+                    self.parts.push(key.span());
+                }
+                Err(Wrong { message, hint }) => {
+                    self.sink
+                        .error(key.span().start..value.span().end, message, hint)
+                }
+            }
+        }
+        (list.len() == entries.len()).then_some(list)
+    }
+
+    fn reply(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Action> {
+        let Some(table) = node.get_ref().as_table() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut reply = (200, Template::default(), PLAIN.to_owned());
+        let mut good = true;
+        for (key, value) in table {
+            let mut inner = Reader {
+                sink: &mut *self.sink,
+                folder: self.folder,
+                key: key.get_ref(),
+                parts: Vec::new(),
+            };
+            let read = match key.get_ref().as_ref() {
+                "status" => inner
+                    .count(&Kind::Count { min: 200, max: 599 }, value, 200, 599)
+                    .map(|status| reply.0 = status as u16),
+                "body" => inner
+                    .scalar(&Kind::Text, value, |text| Template::parse(text, false))
+                    .map(|body| reply.1 = body),
+                "content_type" => inner
+                    .scalar(&Kind::HeaderValue, value, texts::header_value)
+                    .map(|content_type| reply.2 = content_type),
+                unknown => {
+                    let hint = scalar::suggestion(unknown, ["status", "body", "content_type"]);
+                    let message = format!("`{unknown}` is not a key of a reply");
+                    inner.sink.error(key.span(), message, hint);
+                    None
+                }
+            };
+            good &= read.is_some();
+        }
+        let (status, body, content_type) = reply;
+        good.then_some(Action::Reply {
+            status,
+            body,
+            content_type,
+        })
+    }
+}
+
+/// What a TOML value is, as a noun.
+pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
