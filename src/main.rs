@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 mod error_log;
+mod control;
 mod gateway;
 mod log_sink;
 mod log_text;

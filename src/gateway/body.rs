@@ -276,4 +276,4 @@ impl std::error::Error for Truncated {}
 
 /// The longest piece of a file handed to hyper at once. Below hyper's write buffer limit, and long enough that
 /// sendfile(2) fills the socket's buffer in few calls.
-const FILE_SLICE: u64 = 1 << 20;
+pub(crate) const FILE_SLICE: u64 = 1 << 20;

@@ -324,11 +324,12 @@ impl ClientIo {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
                 self.populating = None;
-            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len) {
+            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64) {
                 // sendfile(2) would wait for the disk, and with it every connection of this reactor.
                 let piece = piece.clone();
                 self.populating = Some(tokio::task::spawn_blocking(move || {
-                    weir_sys::file::populate(piece.file.as_fd(), piece.offset, piece.len);
+                    // What cannot be read shows when it is sent.
+                    let _ = weir_sys::file::populate(piece.file.as_fd(), piece.offset, piece.len as u64);
                 }));
                 continue;
             }
@@ -432,8 +433,9 @@ impl AsyncWrite for ClientIo {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    /// Nothing: how the socket is closed is decided once hyper is done with it (see `connection`).
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A connection that stays idle longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped and only
 //! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory.
 
-use std::{convert::Infallible, future::poll_fn, os::fd::AsFd, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{convert::Infallible, future::{Future, poll_fn}, os::fd::AsFd, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -113,7 +113,7 @@ async fn drive(
         {
             return Poll::Ready(Turn::Park);
         }
-        hyper.poll_without_shutdown(cx).map(|result| Turn::Over(ending(result, gateway, conn)))
+        Pin::new(&mut *hyper).poll(cx).map(|result| Turn::Over(ending(result, gateway, conn)))
     })
     .await;
     let Parts { io, read_buf, .. } = hyper.into_parts();
@@ -164,7 +164,10 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
             let _ = tokio::time::timeout(LINGER, socket.write_all(REQUEST_TIMEOUT)).await;
             linger(socket).await;
         }
-        Ending::Abort => weir_sys::socket::reset_on_close(socket.as_fd()),
+        Ending::Abort => {
+            // Where the option cannot be set the connection is closed plainly; a length or chunks still tell.
+            let _ = weir_sys::socket::reset_on_close(socket.as_fd());
+        }
     }
 }
 

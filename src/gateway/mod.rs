@@ -68,7 +68,6 @@ use crate::{
 };
 
 /// What all reactors share.
-#[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
@@ -164,6 +163,12 @@ impl Gateway {
     /// A number for the next request.
     pub(crate) fn next_request(&self) -> u64 {
         self.requests.fetch_add(1, Relaxed) + 1
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gateway")
     }
 }
 

@@ -95,7 +95,7 @@ fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params
 /// (CVE-2016-5385), an underscore would let one header pass for another, and headers of the connection end here.
 fn may_pass(name: &HeaderName) -> bool {
     let name = name.as_str();
-    match name.len() {
+    let passes = match name.len() {
         2 => name != "te",
         5 => name != "proxy",
         6 => name != "expect",
@@ -107,7 +107,8 @@ fn may_pass(name: &HeaderName) -> bool {
         17 if name == "transfer-encoding" => false,
         19 if name == "proxy-authorization" => false,
         _ => true,
-    } && memchr::memchr(b'_', name.as_bytes()).is_none()
+    };
+    passes && memchr::memchr(b'_', name.as_bytes()).is_none()
 }
 
 /// What weir calls itself.

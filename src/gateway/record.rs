@@ -221,10 +221,15 @@ impl Variables for Record {
 }
 
 /// An address without its port, written once into a buffer on the stack.
-#[derive(Default)]
 pub(crate) struct AddressText {
     buffer: [u8; 48],
     len: usize,
+}
+
+impl Default for AddressText {
+    fn default() -> AddressText {
+        AddressText { buffer: [0; 48], len: 0 }
+    }
 }
 
 impl AddressText {

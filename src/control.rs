@@ -1,0 +1,850 @@
+//! The messages between manager and gateway, and nothing else.
+//!
+//! One `SOCK_SEQPACKET` pair joins the two. A message is one packet: a byte that says which, its fields in network
+//! order, and at most one descriptor attached. The end of the socket is a message too: each knows by it that the
+//! other is gone.
+//!
+//! The manager believes nothing that it reads here: the gateway meets the internet and may have been taken over. It
+//! can ask for what [`ToManager`] lists, of workers that are its own, and for no more. Decoding never panics.
+
+use std::{
+    ffi::OsString,
+    fmt, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use weir_sys::{identity::Identity, message, process::Exit};
+
+/// From the manager to the gateway. `F` is how descriptors are held: [`OwnedFd`] when received.
+///
+/// A gateway is given [`Jail`](Self::Jail) first, then `Config` and everything it serves with, then `Start`. The rest
+/// comes while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToGateway<F = OwnedFd> {
+    /// What to become before anything else is looked at.
+    Jail(Jail),
+    /// The configuration: its name, for messages, and its text as a file.
+    Config {
+        /// What its meaning depends on beside the text.
+        source: Source,
+        /// Say each step of each request on stderr.
+        trace: bool,
+        /// How many reactors the listeners were made for.
+        reactors: u16,
+        /// The text.
+        text: F,
+    },
+    /// A listening socket. One that is shared by several reactors comes once for each.
+    Listener {
+        /// Index into `Config::listeners`.
+        listener: u16,
+        /// Which reactor accepts from it.
+        reactor: u16,
+        /// The socket, non-blocking.
+        socket: F,
+    },
+    /// Where requests are written. While running: the log was reopened.
+    AccessLog(F),
+    /// Where errors are written. While running: the log was reopened.
+    ErrorLog(F),
+    /// The folder for spooled bodies.
+    SpoolDir(F),
+    /// A file or folder that the gateway cannot open itself, by its path in the configuration.
+    Opened {
+        /// The path as configured.
+        path: PathBuf,
+        /// The open file or folder.
+        file: F,
+    },
+    /// That was all: serve.
+    Start,
+    /// A worker is there, with the one connection to it.
+    Worker {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number, never used again.
+        worker: u32,
+        /// Its process id.
+        pid: u32,
+        /// A connected stream, non-blocking.
+        connection: F,
+    },
+    /// A worker is gone.
+    WorkerExited {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// Its process id.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// No worker of the pool can start; the next `Worker` says that one could.
+    PoolDown {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Why, for the log.
+        message: String,
+    },
+    /// Accept nothing more, finish what runs, then say `Drained`.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// From the gateway to the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToManager {
+    /// It accepts connections.
+    Ready,
+    /// It cannot serve, and why.
+    Failed(String),
+    /// Something that the operator should know, found on start.
+    Warning(String),
+    /// The connection to this worker is closed: make a new one.
+    Connect {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// This worker is stuck or answers nonsense: kill and replace it.
+    Kill {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// Nothing runs any more.
+    Drained,
+}
+
+/// What the gateway becomes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jail {
+    /// User and groups; none: it stays who it is.
+    pub identity: Option<Identity>,
+    /// The folder it locks itself into.
+    pub chroot: Option<PathBuf>,
+}
+
+/// Where a configuration comes from: what its text means depends on it (see [`weir_config::Environment`]), and a gateway
+/// in a chroot cannot look it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name as the user wrote it.
+    pub name: String,
+    /// The file's folder.
+    pub folder: PathBuf,
+    /// Cores of the machine.
+    pub cores: u64,
+    /// Memory of the machine, bytes.
+    pub memory: u64,
+    /// Files that may be open.
+    pub open_files: u64,
+}
+
+/// A packet that is no message, or one without its descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadMessage;
+
+/// One end of the pair. Shared by threads: sending and receiving take it by reference.
+#[derive(Debug)]
+pub struct Channel {
+    end: OwnedFd,
+}
+
+/// All that a gateway is given: what it does not find here it has not got.
+#[derive(Debug)]
+pub struct Heritage {
+    /// What to serve.
+    pub config: weir_config::Config,
+    /// Reactors to run; each has its own sockets among `listeners`.
+    pub reactors: u16,
+    /// Index into `config.listeners`, reactor, listening socket. A reactor may have several of one listener.
+    pub listeners: Vec<(u16, u16, OwnedFd)>,
+    /// Where requests are written; none: nowhere.
+    pub access_log: Option<OwnedFd>,
+    /// Where errors are written; none: nowhere.
+    pub error_log: Option<OwnedFd>,
+    /// The folder for spooled bodies.
+    pub spool_dir: Option<OwnedFd>,
+    /// Say each step of each request on stderr.
+    pub trace: bool,
+    /// The folder that the gateway is locked into; paths in `config` are those seen from outside.
+    pub chroot: Option<PathBuf>,
+    /// What lies outside of `chroot`, opened before, by its path in `config`.
+    pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// To the manager. What comes from here on are `Worker` and the messages after it.
+    pub control: Channel,
+}
+
+impl Heritage {
+    /// Opens a folder of the configuration, wherever the gateway is locked in.
+    ///
+    /// # Errors
+    /// As open(2); `NotFound` for what lies outside and was not there when the gateway started.
+    pub fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        match self.given(path) {
+            Some(folder) => folder.try_clone(),
+            None => weir_sys::file::open_dir(&self.inside(path)?),
+        }
+    }
+
+    /// Opens a file of the configuration for reading, wherever the gateway is locked in.
+    ///
+    /// # Errors
+    /// As [`folder`](Self::folder).
+    pub fn file(&self, path: &Path) -> io::Result<OwnedFd> {
+        match self.given(path) {
+            Some(file) => file.try_clone(),
+            None => Ok(std::fs::File::open(self.inside(path)?)?.into()),
+        }
+    }
+
+    /// How a path of the configuration is called inside `chroot`.
+    ///
+    /// # Errors
+    /// `NotFound` for what lies outside.
+    pub fn inside(&self, path: &Path) -> io::Result<PathBuf> {
+        match &self.chroot {
+            None => Ok(path.to_owned()),
+            Some(chroot) => path_inside(chroot, path).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!(
+                        "{} is not inside of chroot {}",
+                        path.display(),
+                        chroot.display()
+                    ),
+                )
+            }),
+        }
+    }
+
+    fn given(&self, path: &Path) -> Option<&OwnedFd> {
+        let found = self.opened.iter().find(|(name, _)| name == path)?;
+        Some(&found.1)
+    }
+}
+
+/// How `path` is called by who is locked into `chroot`; none: it lies outside.
+pub fn path_inside(chroot: &Path, path: &Path) -> Option<PathBuf> {
+    Some(Path::new("/").join(path.strip_prefix(chroot).ok()?))
+}
+
+impl Channel {
+    /// Takes over one end of a pair.
+    pub fn new(end: OwnedFd) -> Self {
+        Self { end }
+    }
+
+    /// Two connected ends.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = message::pair()?;
+        Ok((Self::new(one), Self::new(other)))
+    }
+
+    /// Sends to the manager; waits while its queue is full.
+    ///
+    /// # Errors
+    /// `BrokenPipe`: the manager is gone.
+    pub fn tell_manager(&self, message: &ToManager) -> io::Result<()> {
+        message::send(self.end.as_fd(), &message.encode(), &[], true)
+    }
+
+    /// Sends to the gateway; does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: its queue is full. `BrokenPipe`: it is gone.
+    pub fn tell_gateway<F: AsFd>(&self, message: &ToGateway<F>) -> io::Result<()> {
+        let (bytes, descriptor) = message.encode();
+        let attached: Vec<BorrowedFd<'_>> = descriptor.map(AsFd::as_fd).into_iter().collect();
+        message::send(self.end.as_fd(), &bytes, &attached, false)
+    }
+
+    /// The gateway's next message from the manager; waits for it. `None`: the manager is gone.
+    ///
+    /// # Errors
+    /// As recvmsg(2); `InvalidData` for what is no message.
+    pub fn next_for_gateway(&self) -> io::Result<Option<ToGateway>> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let (n, descriptors) = message::receive(self.end.as_fd(), &mut buffer, true)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        Ok(Some(ToGateway::decode(
+            &buffer[..n],
+            descriptors.into_iter().next(),
+        )?))
+    }
+
+    /// The manager's next message from the gateway; does not wait. `None`: the gateway is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none. `InvalidData` for what is no message.
+    pub fn next_for_manager(&self) -> io::Result<Option<ToManager>> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        // Descriptors that a gateway might send are closed here, unseen.
+        let (n, _) = message::receive(self.end.as_fd(), &mut buffer, false)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        Ok(Some(ToManager::decode(&buffer[..n])?))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+}
+
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.end
+    }
+}
+
+impl<F> ToGateway<F> {
+    /// The packet and what is attached to it.
+    pub fn encode(&self) -> (Vec<u8>, Option<&F>) {
+        let mut out = Writer::default();
+        let attached = match self {
+            Self::Jail(jail) => {
+                out.u8(1);
+                out.option(jail.identity.as_ref(), |out, identity| {
+                    out.u32(identity.uid);
+                    out.u32(identity.gid);
+                    out.u32(identity.groups.len() as u32);
+                    identity.groups.iter().for_each(|group| out.u32(*group));
+                });
+                out.option(jail.chroot.as_ref(), |out, path| out.path(path));
+                None
+            }
+            Self::Config {
+                source,
+                trace,
+                reactors,
+                text,
+            } => {
+                out.u8(2);
+                out.text(&source.name);
+                out.path(&source.folder);
+                out.u64(source.cores);
+                out.u64(source.memory);
+                out.u64(source.open_files);
+                out.u8((*trace).into());
+                out.u16(*reactors);
+                Some(text)
+            }
+            Self::Listener {
+                listener,
+                reactor,
+                socket,
+            } => {
+                out.u8(3);
+                out.u16(*listener);
+                out.u16(*reactor);
+                Some(socket)
+            }
+            Self::AccessLog(file) => {
+                out.u8(4);
+                Some(file)
+            }
+            Self::ErrorLog(file) => {
+                out.u8(5);
+                Some(file)
+            }
+            Self::SpoolDir(folder) => {
+                out.u8(6);
+                Some(folder)
+            }
+            Self::Opened { path, file } => {
+                out.u8(7);
+                out.path(path);
+                Some(file)
+            }
+            Self::Start => {
+                out.u8(8);
+                None
+            }
+            Self::Worker {
+                pool,
+                worker,
+                pid,
+                connection,
+            } => {
+                out.u8(9);
+                out.u16(*pool);
+                out.u32(*worker);
+                out.u32(*pid);
+                Some(connection)
+            }
+            Self::WorkerExited {
+                pool,
+                worker,
+                pid,
+                exit,
+            } => {
+                out.u8(10);
+                out.u16(*pool);
+                out.u32(*worker);
+                out.u32(*pid);
+                let (kind, number) = match *exit {
+                    Exit::Code(code) => (0, code),
+                    Exit::Signal(signal) => (1, signal),
+                };
+                out.u8(kind);
+                out.u32(number.cast_unsigned());
+                None
+            }
+            Self::PoolDown { pool, message } => {
+                out.u8(11);
+                out.u16(*pool);
+                out.text(message);
+                None
+            }
+            Self::Drain => {
+                out.u8(12);
+                None
+            }
+            Self::Stop => {
+                out.u8(13);
+                None
+            }
+        };
+        (out.bytes, attached)
+    }
+
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// For anything that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: &[u8], attached: Option<F>) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let had_descriptor = attached.is_some();
+        let mut attached = attached;
+        let mut take = || attached.take().ok_or(BadMessage);
+        let message = match from.u8()? {
+            1 => Self::Jail(Jail {
+                identity: from.option(|from| {
+                    let (uid, gid) = (from.u32()?, from.u32()?);
+                    let count = from.u32()?;
+                    let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+                    Ok(Identity { uid, gid, groups })
+                })?,
+                chroot: from.option(Reader::path)?,
+            }),
+            2 => Self::Config {
+                source: Source {
+                    name: from.text()?,
+                    folder: from.path()?,
+                    cores: from.u64()?,
+                    memory: from.u64()?,
+                    open_files: from.u64()?,
+                },
+                trace: from.flag()?,
+                reactors: from.u16()?,
+                text: take()?,
+            },
+            3 => Self::Listener {
+                listener: from.u16()?,
+                reactor: from.u16()?,
+                socket: take()?,
+            },
+            4 => Self::AccessLog(take()?),
+            5 => Self::ErrorLog(take()?),
+            6 => Self::SpoolDir(take()?),
+            7 => Self::Opened {
+                path: from.path()?,
+                file: take()?,
+            },
+            8 => Self::Start,
+            9 => Self::Worker {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                pid: from.u32()?,
+                connection: take()?,
+            },
+            10 => Self::WorkerExited {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                pid: from.u32()?,
+                exit: match (from.u8()?, from.u32()?.cast_signed()) {
+                    (0, code) => Exit::Code(code),
+                    (1, signal) => Exit::Signal(signal),
+                    _ => return Err(BadMessage),
+                },
+            },
+            11 => Self::PoolDown {
+                pool: from.u16()?,
+                message: from.text()?,
+            },
+            12 => Self::Drain,
+            13 => Self::Stop,
+            _ => return Err(BadMessage),
+        };
+        // A descriptor that the message does not speak of, or more bytes than it has.
+        if (had_descriptor && attached.is_some()) || !from.bytes.is_empty() {
+            return Err(BadMessage);
+        }
+        Ok(message)
+    }
+}
+
+impl ToManager {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        match self {
+            Self::Ready => out.u8(1),
+            Self::Failed(message) => {
+                out.u8(2);
+                out.text(message);
+            }
+            Self::Warning(message) => {
+                out.u8(3);
+                out.text(message);
+            }
+            Self::Connect { pool, worker } => {
+                out.u8(4);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::Kill { pool, worker } => {
+                out.u8(5);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::Drained => out.u8(6),
+        }
+        out.bytes
+    }
+
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// For anything that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let message = match from.u8()? {
+            1 => Self::Ready,
+            2 => Self::Failed(from.text()?),
+            3 => Self::Warning(from.text()?),
+            4 => Self::Connect {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            5 => Self::Kill {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            6 => Self::Drained,
+            _ => return Err(BadMessage),
+        };
+        if !from.bytes.is_empty() {
+            return Err(BadMessage);
+        }
+        Ok(message)
+    }
+}
+
+impl fmt::Display for BadMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a packet between manager and gateway is no message")
+    }
+}
+
+impl std::error::Error for BadMessage {}
+
+impl From<BadMessage> for io::Error {
+    fn from(error: BadMessage) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+#[derive(Default)]
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    /// Text, cut to what fits any message: it is meant for people.
+    fn text(&mut self, text: &str) {
+        let mut end = text.len().min(MAX_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.chunk(&text.as_bytes()[..end]);
+    }
+
+    fn path(&mut self, path: &Path) {
+        self.chunk(path.as_os_str().as_bytes());
+    }
+
+    fn chunk(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.bytes.extend(bytes);
+    }
+
+    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.u8(value.is_some().into());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadMessage> {
+        let (array, rest) = self.bytes.split_first_chunk().ok_or(BadMessage)?;
+        self.bytes = rest;
+        Ok(*array)
+    }
+
+    fn u8(&mut self) -> Result<u8, BadMessage> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+
+    fn u16(&mut self) -> Result<u16, BadMessage> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, BadMessage> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, BadMessage> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    fn flag(&mut self) -> Result<bool, BadMessage> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BadMessage),
+        }
+    }
+
+    fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
+        let len = self.u32()? as usize;
+        let (chunk, rest) = self.bytes.split_at_checked(len).ok_or(BadMessage)?;
+        self.bytes = rest;
+        Ok(chunk.to_vec())
+    }
+
+    fn text(&mut self) -> Result<String, BadMessage> {
+        String::from_utf8(self.chunk()?).map_err(|_| BadMessage)
+    }
+
+    fn path(&mut self) -> Result<PathBuf, BadMessage> {
+        Ok(OsString::from_vec(self.chunk()?).into())
+    }
+
+    fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, BadMessage>,
+    ) -> Result<Option<T>, BadMessage> {
+        match self.flag()? {
+            true => read(self).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Longest text in a message, bytes.
+const MAX_TEXT: usize = 8 * 1024;
+
+/// Longest message, bytes: an identity with all the 65,536 groups that Linux allows is 256 KiB, but no such user is
+/// known; 4,096 of them, a path and a text fit.
+const MAX_MESSAGE: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path() -> impl Strategy<Value = PathBuf> {
+        prop::collection::vec(any::<u8>(), 0..100).prop_map(|b| OsString::from_vec(b).into())
+    }
+
+    fn jail() -> impl Strategy<Value = Jail> {
+        let groups = prop::collection::vec(any::<u32>(), 0..20);
+        let identity = (any::<u32>(), any::<u32>(), groups)
+            .prop_map(|(uid, gid, groups)| Identity { uid, gid, groups });
+        (prop::option::of(identity), prop::option::of(path()))
+            .prop_map(|(identity, chroot)| Jail { identity, chroot })
+    }
+
+    fn source() -> impl Strategy<Value = Source> {
+        (".*", path(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+            |(name, folder, cores, memory, open_files)| Source {
+                name,
+                folder,
+                cores,
+                memory,
+                open_files,
+            },
+        )
+    }
+
+    fn exit() -> impl Strategy<Value = Exit> {
+        prop_oneof![
+            any::<i32>().prop_map(Exit::Code),
+            any::<i32>().prop_map(Exit::Signal)
+        ]
+    }
+
+    /// A number stands for the descriptor.
+    fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
+        let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
+        prop_oneof![
+            jail().prop_map(ToGateway::Jail),
+            (source(), any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
+                |(source, trace, reactors, text)| ToGateway::Config {
+                    source,
+                    trace,
+                    reactors,
+                    text
+                }
+            ),
+            (any::<u16>(), any::<u16>(), any::<u8>()).prop_map(|(listener, reactor, socket)| {
+                ToGateway::Listener {
+                    listener,
+                    reactor,
+                    socket,
+                }
+            }),
+            any::<u8>().prop_map(ToGateway::AccessLog),
+            any::<u8>().prop_map(ToGateway::ErrorLog),
+            any::<u8>().prop_map(ToGateway::SpoolDir),
+            (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
+            Just(ToGateway::Start),
+            (numbers(), any::<u8>()).prop_map(|((pool, worker, pid), connection)| {
+                ToGateway::Worker {
+                    pool,
+                    worker,
+                    pid,
+                    connection,
+                }
+            }),
+            (numbers(), exit()).prop_map(|((pool, worker, pid), exit)| {
+                ToGateway::WorkerExited {
+                    pool,
+                    worker,
+                    pid,
+                    exit,
+                }
+            }),
+            (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
+            Just(ToGateway::Drain),
+            Just(ToGateway::Stop),
+        ]
+    }
+
+    fn to_manager() -> impl Strategy<Value = ToManager> {
+        prop_oneof![
+            Just(ToManager::Ready),
+            ".*".prop_map(ToManager::Failed),
+            ".*".prop_map(ToManager::Warning),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
+            Just(ToManager::Drained),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_for_the_gateway_is_decoded(message in to_gateway()) {
+            let (bytes, attached) = message.encode();
+            let attached = attached.copied();
+            prop_assert_eq!(ToGateway::decode(&bytes, attached), Ok(message.clone()));
+            // Cut short, lengthened, or with a descriptor too many or too few, it is no message.
+            prop_assert_eq!(ToGateway::decode(&bytes[..bytes.len() - 1], attached), Err(BadMessage));
+            let longer = [bytes.as_slice(), &[0]].concat();
+            prop_assert_eq!(ToGateway::decode(&longer, attached), Err(BadMessage));
+            let other = if attached.is_some() { None } else { Some(0) };
+            prop_assert_eq!(ToGateway::decode(&bytes, other), Err(BadMessage));
+        }
+
+        #[test]
+        fn what_is_encoded_for_the_manager_is_decoded(message in to_manager()) {
+            prop_assert_eq!(ToManager::decode(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            attached in prop::option::of(any::<u8>()),
+        ) {
+            let _ = ToManager::decode(&bytes);
+            if let Ok(message) = ToGateway::decode(&bytes, attached) {
+                prop_assert_eq!(message.encode().0, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let message = ToManager::Failed("ä".repeat(MAX_TEXT));
+        let ToManager::Failed(text) = ToManager::decode(&message.encode()).unwrap() else {
+            panic!("another message");
+        };
+        assert_eq!(text.len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn a_message_arrives_with_its_descriptor_and_the_end_is_seen() {
+        let (manager, gateway) = Channel::pair().unwrap();
+        let text = weir_sys::memory::file(c"test", b"text").unwrap();
+        manager.tell_gateway(&ToGateway::AccessLog(text)).unwrap();
+        let Some(ToGateway::AccessLog(text)) = gateway.next_for_gateway().unwrap() else {
+            panic!("another message");
+        };
+        assert_eq!(weir_sys::memory::read(text.as_fd(), 10).unwrap(), b"text");
+        gateway.tell_manager(&ToManager::Ready).unwrap();
+        assert_eq!(manager.next_for_manager().unwrap(), Some(ToManager::Ready));
+        drop(gateway);
+        assert_eq!(manager.next_for_manager().unwrap(), None);
+    }
+
+    #[test]
+    fn paths_are_translated_into_the_chroot_or_lie_outside() {
+        let inside = |path: &str| path_inside(Path::new("/srv/weir"), Path::new(path));
+        assert_eq!(inside("/srv/weir/site"), Some("/site".into()));
+        assert_eq!(inside("/srv/weir"), Some("/".into()));
+        assert_eq!(inside("/srv/weirder"), None);
+        assert_eq!(inside("/etc"), None);
+    }
+}
