@@ -1,1 +1,8 @@
 //! The one door to the kernel: safe functions over owned descriptors. The only crate with unsafe code.
+//!
+//! One file per subject of the kernel. Nothing here decides anything: it says what can be asked and keeps the
+//! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
+//! function says what it does without it.
+
+pub mod file;
+pub mod socket;

@@ -1,0 +1,655 @@
+//! Files: opened beneath a folder, read without waiting for the disk, sent without being copied.
+//!
+//! A server that answers from one thread per core must know, before it reads, whether the kernel has the bytes.
+//! [`open_beneath`] (`cached_only`), [`read_cached`] and [`is_cached`] answer that; [`populate`] and the plain
+//! calls belong on a thread that may wait.
+
+use std::{
+    ffi::{CString, OsStr},
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use rustix::{
+    fs::{self, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    io::{Errno, ReadWriteFlags},
+};
+
+/// How [`open_beneath`] walks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Symbolic links may lead out of the root. The path itself may not: `..` in it is refused.
+    pub follow_symlinks_out: bool,
+    /// Answer `EAGAIN` (`WouldBlock`) rather than wait for the disk.
+    pub cached_only: bool,
+}
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Dir,
+    /// A symbolic link (only where links are not followed).
+    Symlink,
+    /// A socket, pipe or device.
+    Other,
+}
+
+/// What the kernel says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStat {
+    /// Device; with `ino` the file's identity.
+    pub dev: u64,
+    /// Inode.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of the contents, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Last change of contents or attributes, nanoseconds since 1970.
+    pub ctime_ns: i64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// Opens `path` (relative; empty: the folder itself) beneath `root` for reading.
+///
+/// Neither `..` nor a symbolic link leads out (but see [`Open::follow_symlinks_out`]); a path that would is
+/// refused with `EXDEV`. The descriptor is close-on-exec and non-blocking, so that a pipe at that place cannot
+/// hold the caller: look at [`fstat`] before reading.
+///
+/// With `cached_only`, `WouldBlock` says that the kernel would have to read the disk, or cannot tell: ask again
+/// on a thread that may wait.
+///
+/// # Errors
+/// `ENOENT`, `EACCES`, `ELOOP`, `ENOTDIR`, `ENAMETOOLONG` … as open(2); `EXDEV` for a way out; `EINVAL` for a NUL.
+pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    if path[0] == b'/' || (open.follow_symlinks_out && has_parent(path)) {
+        return Err(Errno::XDEV.into());
+    }
+    let mut resolve = ResolveFlags::NO_MAGICLINKS;
+    if !open.follow_symlinks_out {
+        resolve |= ResolveFlags::BENEATH;
+    }
+    if open.cached_only {
+        resolve |= ResolveFlags::CACHED;
+    }
+    if !NO_OPENAT2.load(Ordering::Relaxed) {
+        // A rename that races with `..` makes the kernel give up with EAGAIN: try again, not for ever.
+        for _ in 0..8 {
+            match fs::openat2(root, path, READ, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) if !open.cached_only => {}
+                // RESOLVE_CACHED is younger (Linux 5.12) than openat2 (5.6).
+                Err(Errno::INVAL) if open.cached_only && !path.contains(&0) => {
+                    return Err(Errno::AGAIN.into());
+                }
+                // Sandboxes that do not know the call answer EPERM; it is also what a file may answer, so the
+                // call is asked about the root itself before it is given up.
+                Err(Errno::NOSYS) => {
+                    NO_OPENAT2.store(true, Ordering::Relaxed);
+                    break;
+                }
+                Err(Errno::PERM) if openat2_is_refused(root) => {
+                    NO_OPENAT2.store(true, Ordering::Relaxed);
+                    break;
+                }
+                result => return Ok(result?),
+            }
+        }
+    }
+    if open.cached_only {
+        return Err(Errno::AGAIN.into());
+    }
+    if open.follow_symlinks_out {
+        return Ok(fs::openat(root, path, READ, Mode::empty())?);
+    }
+    walk_beneath(root, path)
+}
+
+/// Opens a folder, for [`open_beneath`] and [`temp_file`].
+///
+/// # Errors
+/// As open(2); `ENOTDIR` if it is no folder.
+pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fs::open(path, flags, Mode::empty())?)
+}
+
+/// Stats `path` beneath `root` as [`open_beneath`] would open it (needs no right to read the file).
+///
+/// # Errors
+/// As [`open_beneath`].
+pub fn stat_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<FileStat> {
+    fstat(as_borrowed(&open_beneath(root, path, open)?))
+}
+
+/// Stats an open file.
+///
+/// # Errors
+/// As fstat(2).
+pub fn fstat(fd: BorrowedFd<'_>) -> io::Result<FileStat> {
+    Ok(file_stat(&fs::fstat(fd)?))
+}
+
+/// Stats a path, following symbolic links.
+///
+/// # Errors
+/// As stat(2).
+pub fn stat_path(path: &Path) -> io::Result<FileStat> {
+    Ok(file_stat(&fs::stat(path)?))
+}
+
+/// Reads what the page cache has at `offset`, without waiting for the disk (preadv2(2), `RWF_NOWAIT`).
+///
+/// `Ok(None)`: nothing there without waiting, or the file system cannot tell. `Ok(Some(0))`: end of file.
+/// Fewer bytes than asked is no end.
+///
+/// # Errors
+/// As read(2).
+pub fn read_cached(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<Option<usize>> {
+    loop {
+        let slices = &mut [IoSliceMut::new(buffer)];
+        match rustix::io::preadv2(fd, slices, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) => return Ok(Some(n)),
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Reads at `offset`; may wait for the disk. Fewer bytes than asked is no end; 0 is.
+///
+/// # Errors
+/// As pread(2).
+pub fn read_at(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::io::pread(fd, &mut *buffer, offset)
+    })?)
+}
+
+/// Writes at `offset`; may wait for the disk; may write fewer bytes than asked.
+///
+/// # Errors
+/// As pwrite(2): `ENOSPC` for a full disk.
+pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::io::pwrite(fd, bytes, offset)
+    })?)
+}
+
+/// Sends at most `len` bytes of `file` from `*offset` on `socket` without copying them, and moves `*offset`.
+///
+/// `Ok(0)`: the file ends here. Waits for the disk where the bytes are not cached ([`is_cached`]).
+///
+/// # Errors
+/// As sendfile(2); `WouldBlock` where the socket's buffer is full.
+pub fn send_file(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: &mut u64,
+    len: usize,
+) -> io::Result<usize> {
+    loop {
+        match fs::sendfile(socket, file, Some(offset), len) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Whether all of `[offset, offset + len)` is in the page cache (or beyond the file's end).
+///
+/// Asks cachestat(2) (Linux 6.5) where it answers; it does so only for a file that the caller owns or may write.
+/// Otherwise one byte of each page is read with `RWF_NOWAIT`: ask for a few hundred KiB at a time at most.
+pub fn is_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    let Ok(stat) = fs::fstat(fd) else {
+        return false;
+    };
+    let end = offset.saturating_add(len).min(stat.st_size as u64);
+    if offset >= end {
+        return true;
+    }
+    let first_page = offset / PAGE;
+    let pages = end.div_ceil(PAGE) - first_page;
+    if let Some(cached) = cached_pages(fd, offset, end - offset) {
+        return cached >= pages;
+    }
+    (first_page..first_page + pages).all(|page| {
+        let at = (page * PAGE).max(offset);
+        matches!(read_cached(fd, &mut [0], at), Ok(Some(1)))
+    })
+}
+
+/// Reads `[offset, offset + len)` into the page cache and waits until it is there. For a thread that may wait.
+///
+/// # Errors
+/// As read(2).
+pub fn populate(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    // The advice starts the whole read at once; reading on waits for it.
+    let _ = fs::fadvise(
+        fd,
+        offset,
+        core::num::NonZeroU64::new(len),
+        Advice::WillNeed,
+    );
+    let end = offset.saturating_add(len);
+    let mut at = offset;
+    let mut buffer = vec![0; 64 * 1024];
+    while at < end {
+        let want = buffer.len().min((end - at) as usize);
+        match read_at(fd, &mut buffer[..want], at)? {
+            0 => break,
+            n => at += n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// A new file without a name in `dir`, for reading and writing, mode 0600: gone when it is closed.
+///
+/// # Errors
+/// As open(2): `EACCES`, `EROFS`, `ENOSPC`, `EMFILE` …
+pub fn temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    match fs::openat(dir, ".", flags, Mode::RUSR | Mode::WUSR) {
+        // The file system, or a very old kernel, does not know O_TMPFILE (open(2)).
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => named_temp_file(dir),
+        result => Ok(result?),
+    }
+}
+
+/// Removes a name that was made for this process only. A name that is not there is no error.
+///
+/// # Errors
+/// As unlink(2).
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The kernel answered that it has no openat2(2).
+static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
+
+fn openat2_is_refused(root: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let result = fs::openat2(root, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
+    matches!(result, Err(Errno::PERM))
+}
+
+fn has_parent(path: &[u8]) -> bool {
+    path.split(|&b| b == b'/').any(|part| part == b"..")
+}
+
+/// openat2's `RESOLVE_BENEATH` by hand, for kernels without it: each part is opened by itself and never followed
+/// by the kernel, each symbolic link is read and walked here, and `..` goes back to the folder that was come from.
+fn walk_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let open_part = |at: BorrowedFd<'_>, name: &[u8], flags: OFlags| {
+        fs::openat(
+            at,
+            name,
+            flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+    };
+    let mut folders: Vec<OwnedFd> = Vec::new();
+    let mut parts = to_parts(path);
+    let mut links = 0;
+    while let Some(part) = parts.pop() {
+        let here = folders.last().map_or(root, as_borrowed);
+        match part.as_slice() {
+            b"" | b"." => continue,
+            b".." => {
+                if folders.pop().is_none() {
+                    return Err(Errno::XDEV.into());
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let entry = open_part(here, &part, OFlags::PATH)?;
+        match FileType::from_raw_mode(fs::fstat(&entry)?.st_mode) {
+            FileType::Symlink => {
+                links += 1;
+                if links > 40 {
+                    return Err(Errno::LOOP.into());
+                }
+                let target: CString = fs::readlinkat(&entry, "", Vec::new())?;
+                if target.as_bytes().first() == Some(&b'/') {
+                    return Err(Errno::XDEV.into());
+                }
+                parts.extend(to_parts(target.as_bytes()));
+            }
+            FileType::Directory => folders.push(entry),
+            // A trailing slash leaves an empty part behind, and only folders may have one.
+            _ if !parts.is_empty() => return Err(Errno::NOTDIR.into()),
+            _ => return Ok(open_part(here, &part, READ)?),
+        }
+    }
+    let here = folders.last().map_or(root, as_borrowed);
+    Ok(open_part(here, b".", READ)?)
+}
+
+/// The parts of a path, last first.
+fn to_parts(path: &[u8]) -> Vec<Vec<u8>> {
+    path.rsplit(|&b| b == b'/').map(<[u8]>::to_vec).collect()
+}
+
+fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
+    use std::os::fd::AsFd;
+    fd.as_fd()
+}
+
+fn file_stat(stat: &fs::Stat) -> FileStat {
+    let nanoseconds = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns);
+    FileStat {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        size: stat.st_size as u64,
+        mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
+        kind: match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Dir,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Other,
+        },
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
+}
+
+/// Pages of the range that are cached; none where the kernel does not say.
+fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    /// `struct cachestat_range` of linux/mman.h.
+    #[repr(C)]
+    struct Range {
+        off: u64,
+        len: u64,
+    }
+    /// `struct cachestat` of linux/mman.h.
+    #[repr(C)]
+    struct Counts {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let range = Range { off: offset, len };
+    let mut counts = MaybeUninit::<Counts>::zeroed();
+    // SAFETY: both pointers are to live structures of the layout that the call is documented with, the second
+    // writable; the descriptor is borrowed for the call. A kernel without the call answers ENOSYS.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            counts.as_mut_ptr(),
+            0,
+        )
+    };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: plain integers, zeroed above and written by the kernel.
+    Some(unsafe { counts.assume_init() }.cached)
+}
+
+/// [`temp_file`] where files without a name cannot be made: a name nobody else uses, removed at once.
+fn named_temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    loop {
+        let name = random_name()?;
+        let name = OsStr::from_bytes(name.as_bytes());
+        match fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+            Ok(file) => {
+                fs::unlinkat(dir, name, AtFlags::empty())?;
+                return Ok(file);
+            }
+        }
+    }
+}
+
+/// A file name that nobody can foresee: `.weir-` and 16 hexadecimal digits.
+pub(crate) fn random_name() -> io::Result<String> {
+    let mut bytes = [0_u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!(".weir-{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+/// The page cache's unit where no larger one is in use. A larger page means that a page is asked for twice.
+const PAGE: u64 = 4096;
+
+/// cachestat(2): the same number on every architecture that Linux added calls to in common.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs as std_fs, os::fd::AsFd, os::unix::fs::symlink};
+
+    struct Tree {
+        _dir: tempfile::TempDir,
+        root: OwnedFd,
+        path: std::path::PathBuf,
+    }
+
+    fn tree() -> Tree {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("root");
+        std_fs::create_dir_all(path.join("a/b")).unwrap();
+        std_fs::write(path.join("a/b/file"), "inside").unwrap();
+        std_fs::write(dir.path().join("secret"), "outside").unwrap();
+        symlink("../../secret", path.join("a/out")).unwrap();
+        symlink("b/../b/file", path.join("a/in")).unwrap();
+        symlink(dir.path().join("secret"), path.join("absolute")).unwrap();
+        symlink("loop", path.join("loop")).unwrap();
+        symlink("a/b", path.join("folder")).unwrap();
+        Tree {
+            root: open_dir(&path).unwrap(),
+            path,
+            _dir: dir,
+        }
+    }
+
+    fn text(fd: &OwnedFd) -> String {
+        let mut buffer = [0; 64];
+        let n = read_at(fd.as_fd(), &mut buffer, 0).unwrap();
+        String::from_utf8_lossy(&buffer[..n]).into_owned()
+    }
+
+    type Opener = fn(BorrowedFd<'_>, &[u8]) -> io::Result<OwnedFd>;
+
+    #[test]
+    fn both_ways_of_opening_stay_beneath_the_root() {
+        let by_kernel: Opener = |root, path| open_beneath(root, path, Open::default());
+        for open in [by_kernel, walk_beneath as Opener] {
+            let tree = tree();
+            let root = tree.root.as_fd();
+            for path in [
+                "a/b/file",
+                "a/in",
+                "folder/file",
+                "a//b/./file",
+                "a/../a/b/file",
+            ] {
+                assert_eq!(
+                    text(&open(root, path.as_bytes()).unwrap()),
+                    "inside",
+                    "{path}"
+                );
+            }
+            let error = |path: &str| open(root, path.as_bytes()).unwrap_err().raw_os_error();
+            for path in [
+                "a/out",
+                "absolute",
+                "..",
+                "../secret",
+                "a/../../secret",
+                "a/b/../../../secret",
+            ] {
+                assert_eq!(error(path), Some(libc::EXDEV), "{path}");
+            }
+            assert_eq!(error("none"), Some(libc::ENOENT));
+            assert_eq!(error("a/b/file/x"), Some(libc::ENOTDIR));
+            assert_eq!(error("a/b/file/"), Some(libc::ENOTDIR));
+            assert_eq!(error("loop"), Some(libc::ELOOP));
+            assert_eq!(error("a\0b"), Some(libc::EINVAL));
+            let folder = open(root, b"a/").unwrap();
+            assert_eq!(fstat(folder.as_fd()).unwrap().kind, FileKind::Dir);
+        }
+    }
+
+    #[test]
+    fn links_lead_out_only_where_asked_and_dots_never() {
+        let tree = tree();
+        let open = Open {
+            follow_symlinks_out: true,
+            ..Open::default()
+        };
+        for path in ["a/out", "absolute"] {
+            let file = open_beneath(tree.root.as_fd(), path.as_bytes(), open).unwrap();
+            assert_eq!(text(&file), "outside");
+        }
+        for path in ["../secret", "a/../../secret", "/etc/passwd"] {
+            let error = open_beneath(tree.root.as_fd(), path.as_bytes(), open).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EXDEV), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_path_is_refused() {
+        let tree = tree();
+        let error = open_beneath(tree.root.as_fd(), b"/a", Open::default()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EXDEV));
+    }
+
+    #[test]
+    fn cached_only_opens_what_was_opened_before() {
+        let tree = tree();
+        let cached = Open {
+            cached_only: true,
+            ..Open::default()
+        };
+        open_beneath(tree.root.as_fd(), b"a/b/file", Open::default()).unwrap();
+        match open_beneath(tree.root.as_fd(), b"a/b/file", cached) {
+            Ok(file) => assert_eq!(text(&file), "inside"),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+
+    #[test]
+    fn a_pipe_does_not_hold_the_opener() {
+        let tree = tree();
+        fs::mknodat(
+            &tree.root,
+            "pipe",
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let pipe = open_beneath(tree.root.as_fd(), b"pipe", Open::default()).unwrap();
+        assert_eq!(fstat(pipe.as_fd()).unwrap().kind, FileKind::Other);
+    }
+
+    #[test]
+    fn stat_tells_size_kind_and_mode() {
+        let tree = tree();
+        let stat = stat_beneath(tree.root.as_fd(), b"a/in", Open::default()).unwrap();
+        assert_eq!((stat.size, stat.kind), (6, FileKind::File));
+        assert_eq!(stat, stat_path(&tree.path.join("a/b/file")).unwrap());
+        assert!(stat.mtime_ns > 1_500_000_000_000_000_000);
+    }
+
+    #[test]
+    fn what_was_just_written_is_cached_and_read_without_waiting() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let dir = open_dir(dir.path()).unwrap();
+        let file = temp_file(dir.as_fd()).unwrap();
+        let bytes = vec![7; 100_000];
+        assert_eq!(write_at(file.as_fd(), &bytes, 0).unwrap(), bytes.len());
+        assert!(is_cached(file.as_fd(), 0, 100_000));
+        assert!(
+            is_cached(file.as_fd(), 5_000, 1_000_000),
+            "beyond the end counts as there"
+        );
+        let mut buffer = vec![0; 10];
+        assert_eq!(
+            read_cached(file.as_fd(), &mut buffer, 99_995).unwrap(),
+            Some(5)
+        );
+        assert_eq!(
+            read_cached(file.as_fd(), &mut buffer, 100_000).unwrap(),
+            Some(0)
+        );
+        populate(file.as_fd(), 0, 200_000).unwrap();
+    }
+
+    #[test]
+    fn a_temporary_file_leaves_no_name_either_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = open_dir(dir.path()).unwrap();
+        for file in [
+            temp_file(fd.as_fd()).unwrap(),
+            named_temp_file(fd.as_fd()).unwrap(),
+        ] {
+            assert_eq!(write_at(file.as_fd(), b"x", 0).unwrap(), 1);
+            assert_eq!(fstat(file.as_fd()).unwrap().mode, 0o600);
+            assert_eq!(std_fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_sent_from_the_offset_and_ends_with_zero() {
+        use std::io::Read;
+        let dir = tempfile::tempdir().unwrap();
+        let file = temp_file(open_dir(dir.path()).unwrap().as_fd()).unwrap();
+        write_at(file.as_fd(), b"0123456789", 0).unwrap();
+        let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut offset = 4;
+        assert_eq!(
+            send_file(here.as_fd(), file.as_fd(), &mut offset, 100).unwrap(),
+            6
+        );
+        assert_eq!(offset, 10);
+        assert_eq!(
+            send_file(here.as_fd(), file.as_fd(), &mut offset, 100).unwrap(),
+            0
+        );
+        drop(here);
+        let mut got = String::new();
+        there.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "456789");
+    }
+}
