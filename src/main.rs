@@ -1,4 +1,6 @@
 //! weir: the front door of FastCGI applications.
 #![forbid(unsafe_code)]
 
+mod gateway;
+
 fn main() {}
