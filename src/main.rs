@@ -8,4 +8,6 @@ mod gateway;
 mod log_sink;
 mod log_text;
 
+mod gateway;
+
 fn main() {}

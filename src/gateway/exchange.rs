@@ -1,11 +1,430 @@
-//! stub
-use std::sync::Arc;
+//! One request and its answer: the steps, in order.
+//!
+//! ```text
+//! check_head ─► route ─► action | file | script ─► respond
+//!                 ▲                    │
+//!                 └── local redirect ◄─┘   any step may refuse; `refuse` turns that into an answer
+//! ```
+
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{self, HOST},
+};
 use hyper::body::Incoming;
-use http::{Request,Response,StatusCode};
-use super::{Gateway, client_io::Conn, body::{Outgoing,Body}, record::Record};
-pub(crate) async fn exchange(gateway: Arc<Gateway>, conn: Arc<Conn>, request: Request<Incoming>) -> Response<Outgoing> {
-    let (parts, _body) = request.into_parts();
-    let record = Record::new(gateway, &conn, parts);
-    Response::new(Outgoing::new(Body::Empty, None, conn, record))
+use weir_config::{Action, Template};
+
+use super::{
+    Gateway,
+    access_log::Entry,
+    body::{Body, Outgoing, Reply},
+    client_io::Conn,
+    clock, files,
+    record::{AddressText, Record},
+    refusal::Refusal,
+    route::{Rules, Script, Target},
+    script::{self, Answer, Instead, about},
+    spool::Spooled,
+    template, trace,
+};
+use crate::error_log::tell;
+
+/// An answer, and the length of its body where only the head says it.
+type Answered = (Reply, Option<u64>);
+
+/// Answers a request.
+pub(crate) async fn exchange(
+    gateway: Arc<Gateway>,
+    conn: Arc<Conn>,
+    request: Request<Incoming>,
+) -> Response<Outgoing> {
+    let (parts, body) = request.into_parts();
+    let mut record = Record::new(gateway.clone(), &conn, parts);
+    trace::step!(record.id, record.traced_from, "head", "{} {}", record.parts.method, record.parts.uri);
+    let mut rules = None;
+    let answered = match steps(&gateway, &mut record, &conn, body, &mut rules).await {
+        Ok(answered) => answered,
+        Err(refusal) => (refuse(&gateway, &mut record, refusal, rules.as_ref()).await, None),
+    };
+    respond(record, conn, answered, rules.as_deref())
 }
-pub(crate) fn refused_head(_: &Gateway, _: &Conn, _: StatusCode, _: &str) {}
+
+/// A head that hyper has refused and answered gets its lines in the logs.
+pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, why: &str) {
+    let (id, started) = (gateway.next_request(), conn.begin_request());
+    let mut address = AddressText::default();
+    log::info!(request = id; "refused a request of {}: {why}", address.of(conn.peer));
+    let time = clock::now() - started;
+    gateway.access_log.write(&Entry {
+        time: SystemTime::now(),
+        request_id: id,
+        remote_addr: address.of(conn.peer),
+        remote_user: None,
+        method: "",
+        uri: b"",
+        protocol: "",
+        host: b"",
+        status: status.as_u16(),
+        bytes_in: 0,
+        bytes_out: 0,
+        referer: None,
+        user_agent: None,
+        site: None,
+        pool: None,
+        worker: None,
+        time_head: time,
+        time_queue: None,
+        time_first_byte: None,
+        time_total: time,
+        queue: None,
+        retries: 0,
+        reason: Some("bad_head"),
+        request: &NoRequest,
+    });
+}
+
+/// The steps up to an answer. `in_force` becomes the rules that hold for it.
+async fn steps(
+    gateway: &Gateway,
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    body: Incoming,
+    in_force: &mut Option<Arc<Rules>>,
+) -> Result<Answered, Refusal> {
+    check_head(record)?;
+    if record.parts.uri.path() == "*" {
+        return Ok((options_of_the_server(), None));
+    }
+    let mut body = Some(body);
+    for _ in 0..=MAX_LOCAL_REDIRECTS {
+        let (rules, target) = route(gateway, record, conn).await?;
+        let rules = in_force.insert(rules);
+        let script = match target {
+            Step::Answer(reply) => return Ok((reply, None)),
+            Step::Script(script) => script,
+        };
+        let spooled = match body.take() {
+            Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
+            None => None,
+        };
+        match run_script(gateway, record, conn, rules, script, spooled.as_ref()).await? {
+            Answer::Reply(reply, length) => return Ok((reply, length)),
+            Answer::LocalRedirect(location) => redirect_within(record, &location)?,
+            Answer::Instead(instead, status, headers) => {
+                if let Some(reply) = send_instead(gateway, record, rules, &instead, status, headers).await? {
+                    return Ok((reply, None));
+                }
+            }
+        }
+    }
+    Err(Refusal::upstream(
+        StatusCode::BAD_GATEWAY,
+        "bad_response",
+        "http_protocol_error",
+        format!("more than {MAX_LOCAL_REDIRECTS} local redirects"),
+    ))
+}
+
+/// What RFC 9112 §3.2 asks of every request, and methods that are not for a front door.
+fn check_head(record: &Record) -> Result<(), Refusal> {
+    let parts = &record.parts;
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let bad = |message| Err(Refusal::client(StatusCode::BAD_REQUEST, "bad_host", message));
+    match (hosts.next(), hosts.next()) {
+        (None, _) if parts.version == Version::HTTP_11 => return bad("a request of HTTP/1.1 without Host"),
+        (Some(_), Some(_)) => return bad("a request with several Host headers"),
+        _ => {}
+    }
+    if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served")
+            .allow("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    }
+    Ok(())
+}
+
+enum Step {
+    Answer(Reply),
+    Script(Script),
+}
+
+/// Host and path → an answer, or a script that has to give it.
+async fn route(
+    gateway: &Gateway,
+    record: &mut Record,
+    conn: &Conn,
+) -> Result<(Arc<Rules>, Step), Refusal> {
+    let uri = record.parts.uri.clone();
+    let host = record.parts.headers.get(HOST).cloned();
+    let named = match (uri.authority(), &host) {
+        (Some(authority), _) => Some(authority.as_str().as_bytes()),
+        (None, host) => host.as_ref().map(HeaderValue::as_bytes),
+    };
+    let found = gateway
+        .router
+        .find(conn.listener, named, &record.parts.method, uri.path().as_bytes())
+        .map_err(|refusal| Refusal::client(refusal.status(), refusal.reason(), ""))?;
+    let rules = found.rules.clone();
+    record.site = Some(found.site.index);
+    record.host.clear();
+    record.host.extend_from_slice(&found.host);
+    record.path.clear();
+    record.path.extend_from_slice(&found.path);
+    record.logged = !rules.settings.access_log;
+    let now = record.traced_from;
+    let target = gateway.router.resolve(&found, &record.parts.method, uri.query(), now).await;
+    trace::step!(record.id, now, "route", "site={} {}", found.site.name, Named(&target));
+    let step = match target {
+        Target::Script(script) => Step::Script(script),
+        target => Step::Answer(answer_target(record, target)?),
+    };
+    Ok((rules, step))
+}
+
+/// Answers what needs no script.
+fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> {
+    let refused = |status, why: &str, tried: &std::path::Path| {
+        let reason = if status == StatusCode::FORBIDDEN { "forbidden" } else { "not_found" };
+        Err(Refusal::client(status, reason, format!("{}: {why}", tried.display())))
+    };
+    match target {
+        Target::Action(action) => act(record, action),
+        Target::File(entry) => Ok(files::serve(&entry, &record.parts.method, &record.parts.headers)),
+        Target::DirectoryRedirect { location, status } => Ok(bare(status, header::LOCATION, location)),
+        Target::Options { allow } => Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, allow)),
+        Target::MethodNotAllowed { allow: _ } => {
+            Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow("GET, HEAD, OPTIONS"))
+        }
+        Target::NotFound { why, tried } => refused(StatusCode::NOT_FOUND, why, &tried),
+        Target::Forbidden { why, tried } => refused(StatusCode::FORBIDDEN, why, &tried),
+        Target::Failed { error, tried } => {
+            let message = format!("{}: {error}", tried.display());
+            Err(match error.raw_os_error() {
+                Some(EMFILE | ENFILE | ENOMEM) => {
+                    Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, "out_of_descriptors", "proxy_internal_error", message)
+                        .retry_after(1)
+                }
+                _ => Refusal::upstream(StatusCode::INTERNAL_SERVER_ERROR, "file_error", "proxy_internal_error", message),
+            })
+        }
+        Target::Script(_) => Err(Refusal::client(StatusCode::FORBIDDEN, "forbidden", "a script where a file is wanted")),
+    }
+}
+
+/// A route that answers by itself.
+fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
+    match action {
+        Action::Deny => Err(Refusal::client(StatusCode::FORBIDDEN, "denied", "")),
+        Action::Redirect { to, status } => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
+            let location = HeaderValue::try_from(rendered(to, record))
+                .map_err(|_| Refusal::client(StatusCode::BAD_REQUEST, "bad_path", "the redirect would be no header"))?;
+            Ok(bare(status, header::LOCATION, location))
+        }
+        Action::Reply { status, body, content_type } => {
+            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::OK);
+            let body = Bytes::from(rendered(body, record));
+            let mut headers = HeaderMap::new();
+            if let Ok(content_type) = HeaderValue::try_from(content_type) {
+                headers.insert(header::CONTENT_TYPE, content_type);
+            }
+            Ok(Reply { status, headers, body: Body::Bytes(body) })
+        }
+    }
+}
+
+async fn run_script(
+    gateway: &Gateway,
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    rules: &Rules,
+    script: Script,
+    body: Option<&Spooled>,
+) -> Result<Answer, Refusal> {
+    let settings = &rules.settings;
+    let pool = settings.pool.and_then(|pool| gateway.pools.get(pool.0)).ok_or_else(|| {
+        Refusal::client(StatusCode::FORBIDDEN, "forbidden", format!("{}: the site has no pool", script.filename().display()))
+    })?;
+    record.pool = Some(pool.clone());
+    record.script = Some(script);
+    for (name, value) in &settings.set_request_headers {
+        let value = HeaderValue::try_from(rendered(value, record));
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value) {
+            record.parts.headers.insert(name, value);
+        }
+    }
+    script::run(record, conn, settings, pool, body).await
+}
+
+/// The script wants the answer of another URL of the site, as if it had been asked for with GET (RFC 3875 §6.2.2).
+fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
+    let bad = || {
+        let location = String::from_utf8_lossy(location);
+        let message = format!("the script's Location {location:?} is no path");
+        Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message)
+    };
+    let uri = Uri::try_from(location).map_err(|_| bad())?;
+    let asked = (
+        std::mem::replace(&mut record.parts.method, Method::GET),
+        std::mem::replace(&mut record.parts.uri, uri),
+    );
+    record.asked.get_or_insert(asked);
+    trace::step!(record.id, record.traced_from, "redirect", "{}", record.parts.uri);
+    Ok(())
+}
+
+/// The script wants a file to be sent. None where it named another URL of the site, which is asked for next.
+async fn send_instead(
+    gateway: &Gateway,
+    record: &mut Record,
+    rules: &Arc<Rules>,
+    instead: &Instead,
+    status: StatusCode,
+    said: HeaderMap,
+) -> Result<Option<Reply>, Refusal> {
+    let now = Instant::now();
+    let target = match instead {
+        Instead::Url(url) => match gateway.router.accel_redirect(rules, url, now).await {
+            Some(target) => target,
+            None => return redirect_within(record, url).map(|()| None),
+        },
+        Instead::Path(path) => gateway.router.sendfile(rules, path, now).await.ok_or_else(|| {
+            let path = String::from_utf8_lossy(path);
+            let message = format!("X-Sendfile {path:?} is in none of sendfile_dirs");
+            Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message)
+        })?,
+    };
+    trace::step!(record.id, record.traced_from, "send file", "{}", Named(&target));
+    let mut reply = answer_target(record, target)?;
+    if reply.status == StatusCode::OK && status != StatusCode::OK {
+        reply.status = status;
+    }
+    // The script speaks for the file's meaning, the file for its bytes.
+    let of_the_file = [header::CONTENT_LENGTH, header::CONTENT_RANGE, header::ETAG, header::LAST_MODIFIED];
+    for name in said.keys().filter(|name| !of_the_file.contains(name)) {
+        reply.headers.remove(name);
+        for value in said.get_all(name) {
+            reply.headers.append(name.clone(), value.clone());
+        }
+    }
+    Ok(Some(reply))
+}
+
+/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
+async fn refuse(gateway: &Gateway, record: &mut Record, refusal: Refusal, rules: Option<&Arc<Rules>>) -> Reply {
+    record.reason = Some(refusal.reason);
+    let status = refusal.status;
+    trace::step!(record.id, record.traced_from, "refuse", "{} {}", status.as_u16(), refusal.reason);
+    if status.is_server_error() {
+        tell!(error, about(record), "{} {}: {}", status.as_u16(), refusal.reason, Message(&refusal.message));
+    } else if !refusal.message.is_empty() {
+        tell!(notice, about(record), "{} {}: {}", status.as_u16(), refusal.reason, refusal.message);
+    }
+    let mut reply = refusal.reply();
+    if let Some(rules) = rules
+        && let Some(page) = gateway.router.error_page(rules, status, Instant::now()).await
+    {
+        let page = files::serve(&page, &Method::GET, &HeaderMap::new());
+        if let Some(content_type) = page.headers.get(header::CONTENT_TYPE) {
+            reply.headers.insert(header::CONTENT_TYPE, content_type.clone());
+        }
+        reply.body = page.body;
+    }
+    reply
+}
+
+/// Puts the last headers on an answer and hands it to hyper.
+fn respond(
+    mut record: Box<Record>,
+    conn: Arc<Conn>,
+    (mut reply, length): Answered,
+    rules: Option<&Rules>,
+) -> Response<Outgoing> {
+    record.status = Some(reply.status);
+    if let Some(rules) = rules {
+        for name in &rules.settings.remove_headers {
+            reply.headers.remove(name.as_str());
+        }
+        for (name, value) in &rules.settings.set_headers {
+            let value = HeaderValue::try_from(rendered(value, &record));
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value) {
+                reply.headers.insert(name, value);
+            }
+        }
+    }
+    if let header::Entry::Vacant(server) = reply.headers.entry(header::SERVER) {
+        server.insert(HeaderValue::from_static("weir"));
+    }
+    let most = record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
+    if most > 0 && conn.requests() >= most {
+        reply.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    trace::step!(record.id, record.traced_from, "response", "{}", reply.status.as_u16());
+    let mut response = Response::new(Outgoing::new(reply.body, length, conn, record));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7).
+fn options_of_the_server() -> Reply {
+    let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    bare(StatusCode::NO_CONTENT, header::ALLOW, methods)
+}
+
+fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(name, value);
+    Reply { status, headers, body: Body::Empty }
+}
+
+fn rendered(template: &Template, record: &Record) -> Vec<u8> {
+    let mut text = Vec::new();
+    template::render(template, record, &mut text);
+    text
+}
+
+/// A request of which there is no head.
+struct NoRequest;
+
+impl template::Variables for NoRequest {
+    fn put(&self, _: &weir_config::Variable, _: &mut Vec<u8>) {}
+}
+
+struct Message<'m>(&'m str);
+
+impl std::fmt::Display for Message<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "the pool did not take the request" } else { self.0 })
+    }
+}
+
+/// What a target is, for the trace.
+struct Named<'t>(&'t Target<'t>);
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Target::Action(_) => f.write_str("reply of the route"),
+            Target::File(_) => f.write_str("file"),
+            Target::Script(script) => write!(f, "script {}", script.filename().display()),
+            Target::DirectoryRedirect { .. } => f.write_str("redirect to the folder"),
+            Target::Options { .. } => f.write_str("options"),
+            Target::MethodNotAllowed { .. } => f.write_str("method not allowed"),
+            Target::NotFound { why, tried } => write!(f, "not found: {} ({why})", tried.display()),
+            Target::Forbidden { why, tried } => write!(f, "forbidden: {} ({why})", tried.display()),
+            Target::Failed { error, tried } => write!(f, "failed: {} ({error})", tried.display()),
+        }
+    }
+}
+
+/// Local redirects followed for one request, as nginx limits its own.
+const MAX_LOCAL_REDIRECTS: usize = 10;
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;

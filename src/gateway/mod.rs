@@ -57,7 +57,7 @@ use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, PoolHandle},
-    route::Router,
+    route::{Reach, Router},
     spool::SpoolSpace,
     worker_conn::WorkerConn,
 };
@@ -92,7 +92,19 @@ pub(crate) struct Drain {
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
 pub fn run(heritage: Heritage) -> Result<(), String> {
-    let Heritage { config, reactors, listeners, access_log, error_log, spool_dir, trace, control, .. } = heritage;
+    let Heritage {
+        config,
+        reactors,
+        listeners,
+        access_log,
+        error_log,
+        spool_dir,
+        trace,
+        chroot,
+        opened,
+        control,
+    } = heritage;
+    let reach = Reach { chroot, opened: opened.into_iter().collect() };
     if let Some(fd) = error_log {
         error_log::write_behind(Target::Fd(fd)).map_err(|error| format!("cannot write the error log: {error}"))?;
     }
@@ -108,7 +120,7 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
-    let gateway = Arc::new(Gateway::new(config, access_log, spool_dir, &manager)?);
+    let gateway = Arc::new(Gateway::new(config, reach, access_log, spool_dir, &manager)?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
     for (listener, reactor, socket) in listeners {
@@ -131,11 +143,12 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
 impl Gateway {
     fn new(
         config: Config,
+        reach: Reach,
         access_log: Option<OwnedFd>,
         spool_dir: Option<OwnedFd>,
         manager: &Manager,
     ) -> Result<Gateway, String> {
-        let router = Router::new(&config)?;
+        let router = Router::with_reach(&config, reach)?;
         let pools = config
             .pools
             .iter()

@@ -9,23 +9,13 @@ use super::{
     template,
 };
 
-/// A script as the worker is told of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Script {
-    /// The URL's part that names the script.
-    pub(crate) name: Vec<u8>,
-    /// The URL's part behind it.
-    pub(crate) path_info: Vec<u8>,
-    /// The file, as the worker calls it.
-    pub(crate) filename: Vec<u8>,
-    /// The root, as the worker calls it.
-    pub(crate) document_root: Vec<u8>,
-}
-
 /// Appends the PARAMS records of a request for `script`. `body` is the length of its body; none where it has none.
-pub(crate) fn put(record: &Record, script: &Script, settings: &Settings, body: Option<u64>, out: &mut Vec<u8>) {
+pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: &mut Vec<u8>) {
     let mut params = Params::new(out, super::fastcgi::REQUEST);
     let parts = &record.parts;
+    let Some(script) = &record.script else {
+        return params.finish();
+    };
     let mut digits = itoa::Buffer::new();
 
     params.pair(b"GATEWAY_INTERFACE", b"CGI/1.1");
@@ -33,16 +23,16 @@ pub(crate) fn put(record: &Record, script: &Script, settings: &Settings, body: O
     params.pair(b"REDIRECT_STATUS", b"200");
     params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
     params.pair(b"REQUEST_SCHEME", b"http");
-    params.pair(b"REQUEST_URI", uri(parts));
+    params.pair(b"REQUEST_URI", uri(&parts.uri));
     params.pair(b"QUERY_STRING", parts.uri.query().unwrap_or("").as_bytes());
     params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
     params.pair(b"DOCUMENT_ROOT", &script.document_root);
     params.pair(b"SCRIPT_FILENAME", &script.filename);
-    params.pair(b"SCRIPT_NAME", &script.name);
+    params.pair(b"SCRIPT_NAME", &script.script_name);
     if script.path_info.is_empty() {
-        params.pair(b"DOCUMENT_URI", &script.name);
+        params.pair(b"DOCUMENT_URI", &script.script_name);
     } else {
-        params.pair(b"DOCUMENT_URI", &[&script.name[..], &script.path_info].concat());
+        params.pair(b"DOCUMENT_URI", &[&script.script_name[..], &script.path_info].concat());
         params.pair(b"PATH_INFO", &script.path_info);
         params.pair(b"PATH_TRANSLATED", &[&script.document_root[..], &script.path_info].concat());
     }
@@ -59,7 +49,8 @@ pub(crate) fn put(record: &Record, script: &Script, settings: &Settings, body: O
     params.pair(b"SERVER_ADDR", address.of(record.local).as_bytes());
     let port = record.local.map_or(DEFAULT_PORT, |local| local.port());
     params.pair(b"SERVER_PORT", digits.format(port).as_bytes());
-    params.pair(b"SERVER_NAME", record.host.as_bytes());
+    let name = if record.host.is_empty() { address.of(record.local).as_bytes() } else { &record.host };
+    params.pair(b"SERVER_NAME", name);
 
     put_headers(&parts.headers, settings.pass_headers.as_deref(), &mut params);
     let mut value = Vec::new();

@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, header, request::Parts};
+use http::{Method, StatusCode, Uri, header, request::Parts};
 use weir_config::Variable;
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{PoolHandle, Wait},
+    route::Script,
     template::Variables,
     trace,
 };
@@ -39,13 +40,14 @@ pub(crate) struct Record {
     /// The same moment for the trace.
     pub(crate) traced_from: Instant,
     /// The host that was asked for, lower case, without port; empty where none was.
-    pub(crate) host: String,
-    pub(crate) site: Option<Arc<str>>,
+    pub(crate) host: Vec<u8>,
+    /// Index into the configuration's sites.
+    pub(crate) site: Option<usize>,
     /// The path, decoded and normalised.
     pub(crate) path: Vec<u8>,
-    pub(crate) document_root: Vec<u8>,
-    pub(crate) script_name: Vec<u8>,
-    pub(crate) path_info: Vec<u8>,
+    pub(crate) script: Option<Script>,
+    /// What the client asked for, where a script's local redirect has put something else into `parts`.
+    pub(crate) asked: Option<(Method, Uri)>,
     pub(crate) pool: Option<Arc<PoolHandle>>,
     pub(crate) worker: Option<OwnedWorker>,
     pub(crate) wait: Option<Wait>,
@@ -83,12 +85,11 @@ impl Record {
             started,
             head_whole: clock::now(),
             traced_from: Instant::now(),
-            host: String::new(),
+            host: Vec::new(),
             site: None,
             path: Vec::new(),
-            document_root: Vec::new(),
-            script_name: Vec::new(),
-            path_info: Vec::new(),
+            script: None,
+            asked: None,
             pool: None,
             worker: None,
             wait: None,
@@ -105,8 +106,18 @@ impl Record {
 
     /// Whether the answer has no body whatever its head says (RFC 9110 §6.4.1).
     pub(crate) fn bodyless(&self) -> bool {
-        self.parts.method == Method::HEAD
+        *self.method() == Method::HEAD
             || matches!(self.status, Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED))
+    }
+
+    /// The method that the client used.
+    pub(crate) fn method(&self) -> &Method {
+        self.asked.as_ref().map_or(&self.parts.method, |(method, _)| method)
+    }
+
+    /// The site's NAME.
+    pub(crate) fn site_name(&self) -> Option<&str> {
+        self.site.and_then(|site| self.gateway.config.sites.get(site)).map(|site| site.name.as_str())
     }
 
     /// The answer is cut before its end, and the connection with it.
@@ -123,6 +134,12 @@ impl Record {
     pub(crate) fn cut_short(mut self: Box<Self>) {
         self.reason.get_or_insert("client_left");
         self.log();
+    }
+
+    fn put_of_script(&self, out: &mut Vec<u8>, part: impl FnOnce(&Script) -> &[u8]) {
+        if let Some(script) = &self.script {
+            out.extend_from_slice(part(script));
+        }
     }
 
     fn log(&mut self) {
@@ -142,16 +159,16 @@ impl Record {
             request_id: self.id,
             remote_addr: address.of(self.peer),
             remote_user: None,
-            method: self.parts.method.as_str(),
-            uri: uri(&self.parts),
+            method: self.method().as_str(),
+            uri: uri(self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)),
             protocol: protocol(&self.parts),
-            host: self.host.as_bytes(),
+            host: &self.host,
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             referer: header(header::REFERER),
             user_agent: header(header::USER_AGENT),
-            site: self.site.as_deref(),
+            site: self.site_name(),
             pool: self.pool.as_ref().map(|pool| pool.settings.name.as_str()),
             worker: self.worker.as_ref().map(|worker| match worker {
                 OwnedWorker::Pid(pid) => Worker::Pid(*pid),
@@ -184,8 +201,8 @@ impl Variables for Record {
         match variable {
             Variable::Method => out.extend_from_slice(self.parts.method.as_str().as_bytes()),
             Variable::Scheme => out.extend_from_slice(b"http"),
-            Variable::Host => out.extend_from_slice(self.host.as_bytes()),
-            Variable::Uri => out.extend_from_slice(self::uri(&self.parts)),
+            Variable::Host => out.extend_from_slice(&self.host),
+            Variable::Uri => out.extend_from_slice(self::uri(uri)),
             Variable::Path => out.extend_from_slice(&self.path),
             Variable::Query => out.extend_from_slice(uri.query().unwrap_or("").as_bytes()),
             Variable::Args => {
@@ -199,15 +216,15 @@ impl Variables for Record {
             Variable::RemotePort => put_port(self.peer, out),
             Variable::ServerAddr => out.extend_from_slice(AddressText::default().of(self.local).as_bytes()),
             Variable::ServerPort => put_port(self.local, out),
-            Variable::Site => out.extend_from_slice(self.site.as_deref().unwrap_or("").as_bytes()),
+            Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
                 if let Some(pool) = &self.pool {
                     out.extend_from_slice(pool.settings.name.as_bytes());
                 }
             }
-            Variable::DocumentRoot => out.extend_from_slice(&self.document_root),
-            Variable::ScriptName => out.extend_from_slice(&self.script_name),
-            Variable::PathInfo => out.extend_from_slice(&self.path_info),
+            Variable::DocumentRoot => self.put_of_script(out, |script| &script.document_root),
+            Variable::ScriptName => self.put_of_script(out, |script| &script.script_name),
+            Variable::PathInfo => self.put_of_script(out, |script| &script.path_info),
             Variable::Header(name) => {
                 if let Some(value) = self.parts.headers.get(name) {
                     out.extend_from_slice(value.as_bytes());
@@ -249,8 +266,8 @@ impl AddressText {
 }
 
 /// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
-pub(crate) fn uri(parts: &Parts) -> &[u8] {
-    parts.uri.path_and_query().map_or(b"*", |path| path.as_str().as_bytes())
+pub(crate) fn uri(uri: &Uri) -> &[u8] {
+    uri.path_and_query().map_or(b"*", |path| path.as_str().as_bytes())
 }
 
 /// `HTTP/1.1`

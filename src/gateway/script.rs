@@ -24,7 +24,7 @@ use super::{
     clock,
     dispatch::{Lease, PoolHandle},
     fastcgi::{self, Failure, OnDrop, Progress, REQUEST, Run},
-    params::{self, Script},
+    params,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -88,7 +88,6 @@ pub(crate) async fn run(
     conn: &Arc<Conn>,
     settings: &Settings,
     pool: &Arc<PoolHandle>,
-    script: &Script,
     body: Option<&Spooled>,
 ) -> Result<Answer, Refusal> {
     let empty = Spooled::default();
@@ -116,7 +115,7 @@ pub(crate) async fn run(
         trace::step!(record.id, record.traced_from, "dispatch", "worker={} waited={}us", WorkerText(record), record.wait.map_or(0, |wait| wait.waited));
         let mut request = fastcgi::buffer();
         client::begin_request(&mut request, REQUEST, Role::Responder, pool.settings.keep_conn);
-        params::put(record, script, settings, body.map(Spooled::len), &mut request);
+        params::put(record, settings, body.map(Spooled::len), &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
@@ -372,7 +371,7 @@ async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
 /// What the log's lines about a request name.
 pub(crate) fn about(record: &Record) -> About<'_> {
     About {
-        site: record.site.as_deref(),
+        site: record.site_name(),
         pool: record.pool.as_ref().map(|pool| pool.settings.name.as_str()),
         request: Some(record.id),
         worker: None,

@@ -78,6 +78,10 @@ pub struct FileStat {
 /// # Errors
 /// `ENOENT`, `EACCES`, `ELOOP`, `ENOTDIR`, `ENAMETOOLONG` … as open(2); `EXDEV` for a way out; `EINVAL` for a NUL.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<OwnedFd> {
+    open_as(root, path, open, READ)
+}
+
+fn open_as(root: BorrowedFd<'_>, path: &[u8], open: Open, flags: OFlags) -> io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
     if path[0] == b'/' || (open.follow_symlinks_out && has_parent(path)) {
         return Err(Errno::XDEV.into());
@@ -92,7 +96,7 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result
     if !NO_OPENAT2.load(Ordering::Relaxed) {
         // A rename that races with `..` makes the kernel give up with EAGAIN: try again, not for ever.
         for _ in 0..8 {
-            match fs::openat2(root, path, READ, Mode::empty(), resolve) {
+            match fs::openat2(root, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) if !open.cached_only => {}
                 // RESOLVE_CACHED is younger (Linux 5.12) than openat2 (5.6).
                 Err(Errno::INVAL) if open.cached_only && !path.contains(&0) => {
@@ -116,18 +120,26 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result
         return Err(Errno::AGAIN.into());
     }
     if open.follow_symlinks_out {
-        return Ok(fs::openat(root, path, READ, Mode::empty())?);
+        return Ok(fs::openat(root, path, flags, Mode::empty())?);
     }
-    walk_beneath(root, path)
+    walk_beneath(root, path, flags)
 }
 
-/// Opens a folder, for [`open_beneath`] and [`temp_file`].
+/// Opens a folder, for [`open_beneath`] and [`temp_file`]; the right to list it is not needed.
 ///
 /// # Errors
 /// As open(2); `ENOTDIR` if it is no folder.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = NAME | OFlags::DIRECTORY;
     Ok(fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens a folder beneath another as [`open_beneath`] does; the right to list it is not needed.
+///
+/// # Errors
+/// As [`open_beneath`]; `ENOTDIR` if it is no folder.
+pub fn open_dir_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<OwnedFd> {
+    open_as(root, path, open, NAME | OFlags::DIRECTORY)
 }
 
 /// Stats `path` beneath `root` as [`open_beneath`] would open it (needs no right to read the file).
@@ -135,7 +147,18 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// As [`open_beneath`].
 pub fn stat_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<FileStat> {
-    fstat(as_borrowed(&open_beneath(root, path, open)?))
+    fstat(as_borrowed(&open_as(root, path, open, NAME)?))
+}
+
+/// Stats `path` from `root`, following symbolic links wherever they lead.
+///
+/// Only for asking whether a name that was opened with [`open_beneath`] is still the same file (`dev`, `ino` and
+/// times of a descriptor that is still open): one system call instead of three.
+///
+/// # Errors
+/// As stat(2).
+pub fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<FileStat> {
+    Ok(file_stat(&fs::statat(root, path, AtFlags::empty())?))
 }
 
 /// Stats an open file.
@@ -304,7 +327,7 @@ fn has_parent(path: &[u8]) -> bool {
 
 /// openat2's `RESOLVE_BENEATH` by hand, for kernels without it: each part is opened by itself and never followed
 /// by the kernel, each symbolic link is read and walked here, and `..` goes back to the folder that was come from.
-fn walk_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let open_part = |at: BorrowedFd<'_>, name: &[u8], flags: OFlags| {
         fs::openat(
             at,
@@ -344,11 +367,11 @@ fn walk_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
             FileType::Directory => folders.push(entry),
             // A trailing slash leaves an empty part behind, and only folders may have one.
             _ if !parts.is_empty() => return Err(Errno::NOTDIR.into()),
-            _ => return Ok(open_part(here, &part, READ)?),
+            _ => return Ok(open_part(here, &part, flags)?),
         }
     }
     let here = folders.last().map_or(root, as_borrowed);
-    Ok(open_part(here, b".", READ)?)
+    Ok(open_part(here, b".", flags)?)
 }
 
 /// The parts of a path, last first.
@@ -447,6 +470,9 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
+/// A place in the tree without the right to read what is there.
+const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// The page cache's unit where no larger one is in use. A larger page means that a page is asked for twice.
 const PAGE: u64 = 4096;
 
@@ -493,7 +519,8 @@ mod tests {
     #[test]
     fn both_ways_of_opening_stay_beneath_the_root() {
         let by_kernel: Opener = |root, path| open_beneath(root, path, Open::default());
-        for open in [by_kernel, walk_beneath as Opener] {
+        let by_hand: Opener = |root, path| walk_beneath(root, path, READ);
+        for open in [by_kernel, by_hand] {
             let tree = tree();
             let root = tree.root.as_fd();
             for path in [

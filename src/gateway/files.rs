@@ -1,0 +1,172 @@
+//! Static files: from an open file to the answer that RFC 9110 asks for.
+//!
+//! A [`FileEntry`] is a file as it was when it was opened, with everything about its answer that does not depend on
+//! the request: headers, validators, the precompressed files beside it, and its bytes if they are few. [`serve`]
+//! chooses among that by the request: representation (`Accept-Encoding`), conditions, ranges.
+//!
+//! The descriptor keeps the contents that were opened, whatever happens to the name meanwhile. A file that shrinks
+//! in place while it is sent is the sender's business: it cuts the connection.
+
+mod conditional;
+mod encoding;
+mod entry;
+mod range;
+mod types;
+
+pub use entry::{FileEntry, Representation, Source};
+pub use types::Presentation;
+
+use std::collections::VecDeque;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use self::{
+    conditional::Outcome,
+    range::{Ranges, Span},
+};
+use super::body::{Body, Part, Reply};
+
+/// Answers GET or HEAD for a file.
+///
+/// The headers are complete, `Content-Length` included, also where the body is empty because of HEAD; a 304 has
+/// those that RFC 9110 §15.4.5 asks for; 412 and 416 have no body, so that an error page may be put there.
+pub fn serve(entry: &FileEntry, method: &Method, headers: &HeaderMap) -> Reply {
+    let chosen = entry.choose(headers);
+    match conditional::evaluate(chosen, headers) {
+        Outcome::Proceed => {}
+        Outcome::NotModified => return not_modified(chosen),
+        Outcome::Failed => return bare(StatusCode::PRECONDITION_FAILED),
+    }
+    // RFC 9110 §14.2: Range is for GET only.
+    if *method == Method::GET
+        && let Some(ranges) = range::requested(chosen, headers)
+    {
+        match ranges {
+            Ranges::All => {}
+            Ranges::None => return unsatisfiable(chosen),
+            Ranges::One(span) => return partial(chosen, span),
+            Ranges::Many(spans) => return multipart(chosen, &spans, &range::boundary()),
+        }
+    }
+    let body = match *method {
+        Method::HEAD => Body::Empty,
+        _ => whole(chosen),
+    };
+    Reply {
+        status: StatusCode::OK,
+        headers: chosen.headers.clone(),
+        body,
+    }
+}
+
+fn whole(chosen: &Representation) -> Body {
+    match &chosen.content {
+        _ if chosen.stat.size == 0 => Body::Empty,
+        Some(content) => Body::Bytes(content.clone()),
+        None => Body::Parts(VecDeque::from([piece(chosen, Span::all(chosen.stat.size))])),
+    }
+}
+
+fn piece(chosen: &Representation, span: Span) -> Part {
+    match &chosen.content {
+        Some(content) => Part::Bytes(content.slice(span.start as usize..span.end as usize)),
+        None => Part::File {
+            file: chosen.file.clone(),
+            offset: span.start,
+            len: span.len(),
+        },
+    }
+}
+
+/// RFC 9110 §15.3.7.1
+fn partial(chosen: &Representation, span: Span) -> Reply {
+    let mut headers = chosen.headers.clone();
+    headers.insert(header::CONTENT_RANGE, content_range(span, chosen.stat.size));
+    headers.insert(header::CONTENT_LENGTH, span.len().into());
+    let body = match piece(chosen, span) {
+        Part::Bytes(bytes) => Body::Bytes(bytes),
+        part => Body::Parts(VecDeque::from([part])),
+    };
+    Reply {
+        status: StatusCode::PARTIAL_CONTENT,
+        headers,
+        body,
+    }
+}
+
+/// RFC 9110 §15.3.7.2
+fn multipart(chosen: &Representation, spans: &[Span], boundary: &str) -> Reply {
+    let mut headers = chosen.headers.clone();
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .map_or(&b""[..], HeaderValue::as_bytes);
+    let mut parts = VecDeque::with_capacity(2 * spans.len() + 1);
+    let mut len = 0;
+    for (n, &span) in spans.iter().enumerate() {
+        let mut head = Vec::with_capacity(160);
+        if n > 0 {
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(format!("--{boundary}\r\nContent-Type: ").as_bytes());
+        head.extend_from_slice(content_type);
+        head.extend_from_slice(b"\r\nContent-Range: ");
+        head.extend_from_slice(content_range(span, chosen.stat.size).as_bytes());
+        head.extend_from_slice(b"\r\n\r\n");
+        len += head.len() as u64 + span.len();
+        parts.push_back(Part::Bytes(head.into()));
+        parts.push_back(piece(chosen, span));
+    }
+    let end = format!("\r\n--{boundary}--\r\n");
+    len += end.len() as u64;
+    parts.push_back(Part::Bytes(end.into()));
+    headers.insert(
+        header::CONTENT_TYPE,
+        types::value(&format!("multipart/byteranges; boundary={boundary}")),
+    );
+    headers.insert(header::CONTENT_LENGTH, len.into());
+    Reply {
+        status: StatusCode::PARTIAL_CONTENT,
+        headers,
+        body: Body::Parts(parts),
+    }
+}
+
+fn content_range(span: Span, size: u64) -> HeaderValue {
+    types::value(&format!("bytes {}-{}/{size}", span.start, span.end - 1))
+}
+
+/// RFC 9110 §15.5.17
+fn unsatisfiable(chosen: &Representation) -> Reply {
+    let mut reply = bare(StatusCode::RANGE_NOT_SATISFIABLE);
+    let range = types::value(&format!("bytes */{}", chosen.stat.size));
+    reply.headers.insert(header::CONTENT_RANGE, range);
+    reply
+}
+
+fn not_modified(chosen: &Representation) -> Reply {
+    let mut headers = chosen.headers.clone();
+    for name in [
+        header::CONTENT_TYPE,
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::ACCEPT_RANGES,
+    ] {
+        headers.remove(name);
+    }
+    Reply {
+        status: StatusCode::NOT_MODIFIED,
+        headers,
+        body: Body::Empty,
+    }
+}
+
+fn bare(status: StatusCode) -> Reply {
+    Reply {
+        status,
+        headers: HeaderMap::new(),
+        body: Body::Empty,
+    }
+}
+
+#[cfg(test)]
+mod tests;

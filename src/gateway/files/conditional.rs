@@ -1,0 +1,139 @@
+//! Conditional requests (RFC 9110 §13): whether the client has what is there, or asked for something that is gone.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use super::entry::Representation;
+
+/// What the conditions of a GET or HEAD come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Answer as without them.
+    Proceed,
+    /// 304
+    NotModified,
+    /// 412
+    Failed,
+}
+
+/// Evaluates the conditions in the order of RFC 9110 §13.2.2. A date that is none is as if it were not there.
+pub(super) fn evaluate(chosen: &Representation, headers: &HeaderMap) -> Outcome {
+    let etag = chosen.etag.as_bytes();
+    if headers.contains_key(header::IF_MATCH) {
+        if !any_tag(headers, header::IF_MATCH, |tag| {
+            !tag.weak && tag.opaque == etag
+        }) {
+            return Outcome::Failed;
+        }
+    } else if date(headers, header::IF_UNMODIFIED_SINCE)
+        .is_some_and(|since| chosen.modified > since)
+    {
+        return Outcome::Failed;
+    }
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        if any_tag(headers, header::IF_NONE_MATCH, |tag| tag.opaque == etag) {
+            return Outcome::NotModified;
+        }
+    } else if date(headers, header::IF_MODIFIED_SINCE).is_some_and(|since| chosen.modified <= since)
+    {
+        return Outcome::NotModified;
+    }
+    Outcome::Proceed
+}
+
+/// Whether the ranges of a request are to be looked at (RFC 9110 §13.1.5): its `If-Range`, if any, is what is there.
+pub(super) fn range_applies(chosen: &Representation, headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::IF_RANGE) else {
+        return true;
+    };
+    let value = value.as_bytes();
+    if value.ends_with(b"\"") {
+        return value == chosen.etag.as_bytes();
+    }
+    let Some(since) = date(headers, header::IF_RANGE) else {
+        return false;
+    };
+    // RFC 9110 §8.8.2.2: a date is a strong validator only once the second that it names is over.
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    since == chosen.modified && chosen.modified + 1 < now.as_secs()
+}
+
+/// An entity tag (RFC 9110 §8.8.3).
+#[derive(Debug, PartialEq, Eq)]
+struct Tag<'h> {
+    weak: bool,
+    /// Quotes included.
+    opaque: &'h [u8],
+}
+
+/// Whether the header is `*` or lists a tag that fits. What stands after something that is no tag is not read.
+fn any_tag(headers: &HeaderMap, name: HeaderName, fits: impl Fn(&Tag<'_>) -> bool) -> bool {
+    headers.get_all(name).iter().any(|value| {
+        let mut rest = value.as_bytes().trim_ascii();
+        rest == b"*" || core::iter::from_fn(|| next_tag(&mut rest)).any(|tag| fits(&tag))
+    })
+}
+
+fn next_tag<'h>(rest: &mut &'h [u8]) -> Option<Tag<'h>> {
+    while let [b' ' | b'\t' | b',', after @ ..] = rest {
+        *rest = after;
+    }
+    let weak = rest.starts_with(b"W/");
+    let quoted: &[u8] = if weak { &rest[2..] } else { rest };
+    if quoted.first() != Some(&b'"') {
+        return None;
+    }
+    let len = memchr::memchr(b'"', &quoted[1..])? + 2;
+    *rest = &quoted[len..];
+    let opaque = &quoted[..len];
+    Some(Tag { weak, opaque })
+}
+
+/// Seconds since 1970. Of a header that comes twice, neither is believed.
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<u64> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let date = httpdate::parse_http_date(HeaderValue::to_str(value).ok()?).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tags(list: &str) -> Vec<(bool, String)> {
+        let mut rest = list.as_bytes();
+        core::iter::from_fn(|| next_tag(&mut rest))
+            .map(|tag| (tag.weak, String::from_utf8_lossy(tag.opaque).into_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn lists_of_tags_are_read_up_to_the_first_that_is_none() {
+        let owned = |weak, text: &str| (weak, text.to_owned());
+        assert_eq!(tags(r#""a""#), [owned(false, r#""a""#)]);
+        assert_eq!(
+            tags(r#" , W/"a,b" ,"" "#),
+            [owned(true, r#""a,b""#), owned(false, r#""""#)]
+        );
+        assert_eq!(tags(r#""a", b, "c""#), [owned(false, r#""a""#)]);
+        assert_eq!(tags(r#""a"#), []);
+        assert_eq!(tags("w/\"a\""), []);
+        assert_eq!(tags(""), []);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_taken(mut list in proptest::collection::vec(any::<u8>(), 0..30)) {
+            list.extend_from_slice(b"\"");
+            let mut rest = &list[..];
+            prop_assert!(core::iter::from_fn(|| next_tag(&mut rest)).count() <= list.len());
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A file as it was when it was opened.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
+use weir_sys::file::{self, FileKind, FileStat, Open};
+
+use super::{
+    encoding::{self, Coding},
+    types::{self, Presentation},
+};
+
+/// A file and the precompressed ones beside it.
+#[derive(Debug)]
+pub struct FileEntry {
+    identity: Representation,
+    /// At most one for each coding, in the order of [`Coding::ALL`].
+    variants: Vec<Representation>,
+    /// Its type is worth compressing beforehand, and the rules allow it.
+    negotiable: bool,
+    settled: bool,
+}
+
+/// One encoding of a file (RFC 9110 §3.2), and the answer for it as far as it is known beforehand.
+#[derive(Debug)]
+pub struct Representation {
+    /// The file; its contents stay while this is held.
+    pub file: Arc<OwnedFd>,
+    /// As it was when it was opened.
+    pub stat: FileStat,
+    /// All of it, where it is small.
+    pub content: Option<Bytes>,
+    /// How it is compressed.
+    pub coding: Option<Coding>,
+    /// Of a 200.
+    pub headers: HeaderMap,
+    /// The strong validator, quotes included.
+    pub etag: HeaderValue,
+    /// `Last-Modified`, seconds since 1970.
+    pub modified: u64,
+    /// Relative to the root.
+    path: Box<[u8]>,
+}
+
+/// Where an entry comes from.
+#[derive(Debug)]
+pub struct Source<'s> {
+    /// The open root.
+    pub root: BorrowedFd<'s>,
+    /// Relative to it.
+    pub path: &'s [u8],
+    /// How to open what lies beside it, and whether waiting for the disk is allowed.
+    pub walk: Open,
+    /// It is a script that is shown, not run.
+    pub as_text: bool,
+}
+
+impl FileEntry {
+    /// Takes an open regular file, reads it if it is small, and looks for its precompressed variants.
+    ///
+    /// # Errors
+    /// As read(2); `WouldBlock` with [`Open::cached_only`].
+    pub fn new(
+        source: &Source<'_>,
+        file: OwnedFd,
+        stat: FileStat,
+        look: &Presentation,
+    ) -> io::Result<Self> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let content_type = match source.as_text {
+            true => types::value("text/plain"),
+            false => look.content_type(source.path),
+        };
+        let negotiable =
+            look.precompressed && !source.as_text && encoding::is_compressible(&content_type);
+        let mut variants = Vec::new();
+        if negotiable {
+            for coding in Coding::ALL {
+                if let Some((path, file, stat)) = open_variant(source, &stat, coding)? {
+                    let content = small_content(&file, &stat, source.walk.cached_only)?;
+                    variants.push((coding, path, file, stat, content));
+                }
+            }
+        }
+        let content = small_content(&file, &stat, source.walk.cached_only)?;
+        let base = Base {
+            content_type,
+            as_text: source.as_text,
+            vary: !variants.is_empty(),
+            look,
+            now,
+        };
+        let settled = |stat: &FileStat| {
+            let changed = stat.ctime_ns.max(stat.mtime_ns);
+            i128::from(changed) + (SETTLING.as_nanos() as i128) < now.as_nanos() as i128
+        };
+        Ok(Self {
+            negotiable,
+            settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.3)),
+            identity: base.representation(None, source.path.into(), file, stat, content),
+            variants: variants
+                .into_iter()
+                .map(|(coding, path, file, stat, content)| {
+                    base.representation(Some(coding), path.into(), file, stat, content)
+                })
+                .collect(),
+        })
+    }
+
+    /// Relative to the root.
+    pub fn path(&self) -> &[u8] {
+        &self.identity.path
+    }
+
+    /// The file itself, whatever the client accepts.
+    pub fn identity(&self) -> &Representation {
+        &self.identity
+    }
+
+    /// The representation that the client prefers.
+    pub fn choose(&self, headers: &HeaderMap) -> &Representation {
+        if self.variants.is_empty() {
+            return &self.identity;
+        }
+        let is_there = |coding| {
+            self.variants
+                .iter()
+                .any(|variant| variant.coding == Some(coding))
+        };
+        let coding = encoding::choose(headers, is_there);
+        let chosen = self
+            .variants
+            .iter()
+            .find(|variant| variant.coding == coding);
+        chosen.unwrap_or(&self.identity)
+    }
+
+    /// Whether the names still lead to the files that were opened, unchanged. One system call for each of them.
+    pub fn is_current(&self, root: BorrowedFd<'_>) -> bool {
+        let is_same = |one: &Representation| {
+            file::stat_at(root, &one.path).is_ok_and(|stat| stat == one.stat)
+        };
+        is_same(&self.identity) && self.variants.iter().all(is_same)
+    }
+
+    /// Whether no further variant has appeared; false also where that cannot be told without waiting.
+    pub fn has_all_variants(&self, root: BorrowedFd<'_>, walk: Open) -> bool {
+        !self.negotiable
+            || Coding::ALL.iter().all(|&coding| {
+                self.variants
+                    .iter()
+                    .any(|variant| variant.coding == Some(coding))
+                    || match file::stat_beneath(root, &coding.name_beside(self.path()), walk) {
+                        Ok(stat) => !is_usable(&self.identity.stat, &stat),
+                        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+                    }
+            })
+    }
+
+    /// Whether its last change is long enough ago that the next one will show in its times.
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Bytes that it keeps in memory, about.
+    pub fn bytes_in_memory(&self) -> usize {
+        let of = |one: &Representation| one.content.as_ref().map_or(0, Bytes::len) + OVERHEAD;
+        of(&self.identity) + self.variants.iter().map(of).sum::<usize>()
+    }
+
+    /// Descriptors that it keeps open.
+    pub fn descriptors(&self) -> usize {
+        1 + self.variants.len()
+    }
+}
+
+/// What all representations of a file have in common.
+struct Base<'b> {
+    content_type: HeaderValue,
+    as_text: bool,
+    vary: bool,
+    look: &'b Presentation,
+    now: Duration,
+}
+
+impl Base<'_> {
+    fn representation(
+        &self,
+        coding: Option<Coding>,
+        path: Box<[u8]>,
+        file: OwnedFd,
+        stat: FileStat,
+        content: Option<Bytes>,
+    ) -> Representation {
+        // RFC 9110 §8.8.2.1: never later than the answer; a year has four digits.
+        let modified = (stat.mtime_ns.max(0) as u64 / 1_000_000_000).min(self.now.as_secs());
+        let etag = etag(&stat, coding);
+        let last_modified = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
+        let mut headers = HeaderMap::with_capacity(9);
+        headers.insert(header::CONTENT_TYPE, self.content_type.clone());
+        headers.insert(header::CONTENT_LENGTH, stat.size.into());
+        if let Some(coding) = coding {
+            headers.insert(
+                header::CONTENT_ENCODING,
+                HeaderValue::from_static(coding.name()),
+            );
+        }
+        headers.insert(header::LAST_MODIFIED, types::value(&last_modified));
+        headers.insert(header::ETAG, etag.clone());
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if let Some(cache_control) = &self.look.cache_control {
+            headers.insert(header::CACHE_CONTROL, cache_control.clone());
+        }
+        if self.vary {
+            headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        if self.as_text {
+            headers.insert(
+                header::X_CONTENT_TYPE_OPTIONS,
+                HeaderValue::from_static("nosniff"),
+            );
+        }
+        Representation {
+            file: Arc::new(file),
+            stat,
+            content,
+            coding,
+            headers,
+            etag,
+            modified,
+            path,
+        }
+    }
+}
+
+/// Time of the last change to the nanosecond, and length: the same on every host that has the file with its times.
+fn etag(stat: &FileStat, coding: Option<Coding>) -> HeaderValue {
+    let (mtime, size) = (stat.mtime_ns, stat.size);
+    types::value(&match coding {
+        None => format!("\"{mtime:x}-{size:x}\""),
+        Some(coding) => format!("\"{mtime:x}-{size:x}-{}\"", coding.extension()),
+    })
+}
+
+type Opened = (Vec<u8>, OwnedFd, FileStat);
+
+/// The precompressed file beside the original, if it can be used. One that cannot be read is as if it were not there.
+fn open_variant(
+    source: &Source<'_>,
+    original: &FileStat,
+    coding: Coding,
+) -> io::Result<Option<Opened>> {
+    let path = coding.name_beside(source.path);
+    let opened = file::open_beneath(source.root, &path, source.walk)
+        .and_then(|file| file::fstat(file.as_fd()).map(|stat| (file, stat)));
+    match opened {
+        Ok((file, stat)) => Ok(is_usable(original, &stat).then_some((path, file, stat))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A variant that is older than its original was made from something else. Compared by the second: tools that
+/// copy a folder write the two a moment apart, in any order.
+fn is_usable(original: &FileStat, variant: &FileStat) -> bool {
+    const SECOND: i64 = 1_000_000_000;
+    variant.kind == FileKind::File
+        && variant.mtime_ns.div_euclid(SECOND) >= original.mtime_ns.div_euclid(SECOND)
+}
+
+/// All of a small file. None where it is large, or changed its length meanwhile: it is then sent from the file.
+fn small_content(file: &OwnedFd, stat: &FileStat, cached_only: bool) -> io::Result<Option<Bytes>> {
+    if stat.size > SMALL {
+        return Ok(None);
+    }
+    let mut content = vec![0; stat.size as usize];
+    let mut filled = 0;
+    while filled < content.len() {
+        let (rest, at) = (&mut content[filled..], filled as u64);
+        let read = match cached_only {
+            true => file::read_cached(file.as_fd(), rest, at)?.ok_or(io::ErrorKind::WouldBlock)?,
+            false => file::read_at(file.as_fd(), rest, at)?,
+        };
+        match read {
+            0 => return Ok(None),
+            read => filled += read,
+        }
+    }
+    Ok(Some(content.into()))
+}
+
+/// Files up to this size are kept in memory, bytes.
+const SMALL: u64 = 64 * 1024;
+/// What an entry takes beside its contents: headers, names, tables. Bytes, about.
+const OVERHEAD: usize = 1024;
+/// The coarsest clock of a file system in use (FAT: two seconds).
+const SETTLING: Duration = Duration::from_secs(2);

@@ -1,0 +1,566 @@
+//! Host and path → file, script, redirect, reply or refusal.
+//!
+//! [`Router::new`] compiles a configuration. For each request, [`Router::find`] says which site and route it belongs
+//! to (no I/O), and [`Router::resolve`] what its path means there; [`files`](super::files) then answers with a file.
+//! The order of the steps stands in `route/resolve.rs`, what is remembered and for how long in `route/cache.rs`.
+//!
+//! Nothing here blocks the reactor: lookups answer from the kernel's caches, or run on tokio's blocking threads.
+
+use std::{
+    borrow::Cow,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use http::{HeaderValue, Method, StatusCode};
+use weir_config::{Action, Config};
+
+mod cache;
+mod host;
+mod path;
+mod pattern;
+mod resolve;
+mod root;
+mod rules;
+
+pub use cache::CacheLimits;
+pub use resolve::Script;
+pub use root::Reach;
+pub use rules::Rules;
+
+use self::{
+    host::HostTable,
+    pattern::PathMatcher,
+    resolve::{Stop, Walk, Wanted},
+    root::{OpenRoot, Roots},
+    rules::{Compiler, Space},
+};
+use super::files::FileEntry;
+
+/// All sites and routes of a configuration, compiled.
+#[derive(Debug)]
+pub struct Router {
+    /// Number of this router in the process: reactors remember per router.
+    number: u64,
+    limits: CacheLimits,
+    /// By the listener's index in the configuration.
+    listeners: Vec<HostTable>,
+    sites: Vec<Site>,
+}
+
+/// `[site.NAME]`, compiled.
+#[derive(Debug)]
+pub struct Site {
+    /// Index in the configuration.
+    pub index: usize,
+    /// The NAME.
+    pub name: String,
+    /// What holds where no route says otherwise.
+    pub rules: Arc<Rules>,
+    routes: Vec<Route>,
+}
+
+/// `[[site.NAME.route]]`, compiled.
+#[derive(Debug)]
+pub struct Route {
+    /// Index in the site's routes.
+    pub index: usize,
+    /// What it answers by itself.
+    pub action: Option<Action>,
+    /// What holds for its paths.
+    pub rules: Arc<Rules>,
+    path: PathMatcher,
+    /// Empty: any.
+    methods: Vec<Method>,
+}
+
+/// Where a request belongs.
+#[derive(Debug, Clone)]
+pub struct Found<'r> {
+    /// Its site.
+    pub site: &'r Site,
+    /// The site's first route that its path and method match.
+    pub route: Option<&'r Route>,
+    /// The route's rules, else the site's.
+    pub rules: &'r Arc<Rules>,
+    /// Its host: lower case, without port; empty where the client named none.
+    pub host: Cow<'r, [u8]>,
+    /// Its path, decoded and normalised (see `route/path.rs`).
+    pub path: Cow<'r, [u8]>,
+}
+
+/// A request that is answered before any rule is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The host is none: 400.
+    BadHost,
+    /// No site of the listener answers to the host, and there is no default site: 421 (RFC 9110 §15.5.20).
+    UnknownHost,
+    /// Not a path: wrong escapes, NUL: 400.
+    BadPath,
+    /// `..` beyond the root: 400.
+    AboveRoot,
+    /// `%2F`: 404. As a character of a name it can be nothing that is there; as a separator it would pass by the
+    /// rules that are written with slashes.
+    EncodedSlash,
+}
+
+impl Refusal {
+    /// The answer's status.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::BadHost | Self::BadPath | Self::AboveRoot => StatusCode::BAD_REQUEST,
+            Self::UnknownHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::EncodedSlash => StatusCode::NOT_FOUND,
+        }
+    }
+
+    /// The log's reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::BadHost => "bad_host",
+            Self::UnknownHost => "unknown_host",
+            Self::BadPath => "bad_path",
+            Self::AboveRoot => "path_above_root",
+            Self::EncodedSlash => "encoded_slash",
+        }
+    }
+}
+
+/// What a request's path means under its rules. `tried` and `why` are for the error log, never for the client.
+#[derive(Debug)]
+pub enum Target<'r> {
+    /// The route answers by itself.
+    Action(&'r Action),
+    /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers.
+    File(Arc<FileEntry>),
+    /// A script that is there, and a pool to run it.
+    Script(Script),
+    /// A folder without its slash: 301, or 308 for methods other than GET and HEAD.
+    DirectoryRedirect {
+        /// Path and query.
+        location: HeaderValue,
+        /// 301 or 308.
+        status: StatusCode,
+    },
+    /// OPTIONS of a file: 204.
+    Options {
+        /// The `Allow` header.
+        allow: HeaderValue,
+    },
+    /// A file, and another method than GET and HEAD: 405.
+    MethodNotAllowed {
+        /// The `Allow` header.
+        allow: HeaderValue,
+    },
+    /// 404
+    NotFound {
+        /// What is missing.
+        why: &'static str,
+        /// Where it would be.
+        tried: PathBuf,
+    },
+    /// 403
+    Forbidden {
+        /// The rule.
+        why: &'static str,
+        /// What it forbids.
+        tried: PathBuf,
+    },
+    /// The lookup itself failed: 503 where descriptors or memory are used up, else 500.
+    Failed {
+        /// Why.
+        error: io::Error,
+        /// What was looked up.
+        tried: PathBuf,
+    },
+}
+
+impl Router {
+    /// Compiles `config`, whose paths are the ones that this process sees.
+    ///
+    /// # Errors
+    /// A pattern that is none, and which site says it.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        Self::with_reach(config, Reach::default())
+    }
+
+    /// Compiles `config` for a process that is locked into a folder or was given folders.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; also a folder that cannot be reached from the chroot and was not given.
+    pub fn with_reach(config: &Config, reach: Reach) -> Result<Self, String> {
+        let roots = Roots::new(reach).map_err(|error| format!("/: {error}"))?;
+        let mut compiler = Compiler::new(config, roots);
+        let mut listeners: Vec<HostTable> = Vec::new();
+        listeners.resize_with(config.listeners.len(), HostTable::default);
+        let mut sites = Vec::with_capacity(config.sites.len());
+        for (index, site) in config.sites.iter().enumerate() {
+            for &listener in &site.listen {
+                if let Some(table) = listeners.get_mut(listener) {
+                    table.add(index, &site.hosts);
+                }
+            }
+            sites.push(
+                compile_site(&mut compiler, index, site)
+                    .map_err(|e| format!("site.{}: {e}", site.name))?,
+            );
+        }
+        Ok(Self {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            limits: CacheLimits::default(),
+            listeners,
+            sites,
+        })
+    }
+
+    /// Limits what each reactor keeps in memory.
+    #[must_use]
+    pub fn with_cache_limits(mut self, limits: CacheLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The sites, in the order of the configuration.
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// Which site and route a request belongs to.
+    ///
+    /// `host` is the target's authority, else the `Host` header, as received; `target_path` the target's path as
+    /// received, without query.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the host is none or nobody's, or the path is none.
+    pub fn find<'r>(
+        &'r self,
+        listener: u16,
+        host: Option<&'r [u8]>,
+        method: &Method,
+        target_path: &'r [u8],
+    ) -> Result<Found<'r>, Refusal> {
+        let table = self
+            .listeners
+            .get(usize::from(listener))
+            .ok_or(Refusal::UnknownHost)?;
+        let host = host::host_name(host.unwrap_or_default())?;
+        let site = &self.sites[table.find(&host)?];
+        self.find_in(site, host, method, target_path)
+    }
+
+    /// As [`Self::find`], within a site that is known: for a local redirect of its script.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the path is none.
+    pub fn find_in<'r>(
+        &'r self,
+        site: &'r Site,
+        host: Cow<'r, [u8]>,
+        method: &Method,
+        target_path: &'r [u8],
+    ) -> Result<Found<'r>, Refusal> {
+        let path = path::normalise(target_path)?;
+        let is_for = |route: &&Route| {
+            (route.methods.is_empty() || route.methods.contains(method))
+                && route.path.matches(&path)
+        };
+        let route = site.routes.iter().find(is_for);
+        Ok(Found {
+            site,
+            route,
+            rules: route.map_or(&site.rules, |route| &route.rules),
+            host,
+            path,
+        })
+    }
+
+    /// What the request's path means under its rules. Does not wait where the kernel's caches can tell.
+    ///
+    /// `query` is without its question mark; it goes into redirects. `now` is the request's time.
+    pub async fn resolve<'r>(
+        &self,
+        found: &Found<'r>,
+        method: &Method,
+        query: Option<&str>,
+        now: Instant,
+    ) -> Target<'r> {
+        match self.resolve_now(found, method, query, now) {
+            Some(target) => target,
+            None => {
+                let rules = found.rules;
+                let Some(space) = &rules.space else {
+                    return no_root();
+                };
+                let request = Some((method.clone(), query.map(str::to_owned)));
+                self.wait(rules, space, &found.path, request, now).await
+            }
+        }
+    }
+
+    /// As [`Self::resolve`]; none where it would have to wait for the disk.
+    pub fn resolve_now<'r>(
+        &self,
+        found: &Found<'r>,
+        method: &Method,
+        query: Option<&str>,
+        now: Instant,
+    ) -> Option<Target<'r>> {
+        if let Some(action) = found.route.and_then(|route| route.action.as_ref()) {
+            return Some(Target::Action(action));
+        }
+        let Some(space) = &found.rules.space else {
+            return Some(no_root());
+        };
+        let wanted = Wanted {
+            path: &found.path,
+            request: Some((method, query)),
+        };
+        self.try_now(found.rules, space, &wanted, now)
+    }
+
+    /// The file that `X-Accel-Redirect: uri` means: the first `accel_redirect` whose prefix `uri` (path, encoded, a
+    /// query is ignored) begins with. None: no prefix fits, and the URI is to be looked up as one of the site.
+    pub async fn accel_redirect(
+        &self,
+        rules: &Arc<Rules>,
+        uri: &[u8],
+        now: Instant,
+    ) -> Option<Target<'static>> {
+        let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
+        let path = path::normalise(path).ok()?;
+        let (prefix, space) = rules
+            .accel
+            .iter()
+            .find(|(prefix, _)| path.starts_with(prefix))?;
+        Some(self.file_in(rules, space, &path[prefix.len()..], now).await)
+    }
+
+    /// The file that `X-Sendfile: path` means: an absolute path in one of `sendfile_dirs`. None: it is in none.
+    pub async fn sendfile(
+        &self,
+        rules: &Arc<Rules>,
+        file: &[u8],
+        now: Instant,
+    ) -> Option<Target<'static>> {
+        use std::os::unix::ffi::OsStrExt;
+        let (space, inner) = rules.sendfile.iter().find_map(|space| {
+            let folder = root::trim_slash(space.root.path.as_os_str().as_bytes());
+            let inner = file.strip_prefix(folder)?;
+            inner.starts_with(b"/").then_some((space, inner))
+        })?;
+        Some(self.file_in(rules, space, inner, now).await)
+    }
+
+    /// The page for an error of that status, if there is one and it can be read.
+    pub async fn error_page(
+        &self,
+        rules: &Arc<Rules>,
+        status: StatusCode,
+        now: Instant,
+    ) -> Option<Arc<FileEntry>> {
+        let (space, name) = rules.error_pages.get(&status.as_u16())?;
+        match self.file_in(rules, space, name, now).await {
+            Target::File(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
+    async fn file_in(
+        &self,
+        rules: &Arc<Rules>,
+        space: &Space,
+        inner: &[u8],
+        now: Instant,
+    ) -> Target<'static> {
+        let mut path = vec![b'/'];
+        path.extend_from_slice(inner.strip_prefix(b"/").unwrap_or(inner));
+        let wanted = Wanted {
+            path: &path,
+            request: None,
+        };
+        match self.try_now(rules, space, &wanted, now) {
+            Some(target) => target,
+            None => self.wait(rules, space, &path, None, now).await,
+        }
+    }
+
+    fn try_now(
+        &self,
+        rules: &Rules,
+        space: &Space,
+        wanted: &Wanted<'_>,
+        now: Instant,
+    ) -> Option<Target<'static>> {
+        cache::with(self.number, self.limits, |cache| {
+            let id = space.root.id;
+            let root = match cache.root(id, now) {
+                Some(root) => root,
+                None => match space.root.open(true) {
+                    Ok(root) => cache.keep_root(id, root, now),
+                    // Used up descriptors, a root that is gone: the other way tells it, and it may wait.
+                    Err(_) => return None,
+                },
+            };
+            let mut walk = Walk {
+                rules,
+                space,
+                root: &root,
+                cache: Some(cache),
+                now,
+            };
+            match walk.target(wanted) {
+                Ok(target) => Some(target),
+                Err(Stop::WouldBlock) => None,
+                Err(Stop::Failed(error, tried)) => Some(Target::Failed { error, tried }),
+            }
+        })
+    }
+
+    async fn wait(
+        &self,
+        rules: &Arc<Rules>,
+        space: &Space,
+        path: &[u8],
+        request: Option<(Method, Option<String>)>,
+        now: Instant,
+    ) -> Target<'static> {
+        let id = space.root.id;
+        let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
+        let (rules, space, path) = (rules.clone(), space.clone(), path.to_vec());
+        let space_id = space.id;
+        let shown = space.root.path.clone();
+        let task = move || {
+            let root = match known.map_or_else(|| space.root.open(false), Ok) {
+                Ok(root) => root,
+                Err(error) => return (None, missing_root(error, space.root.shown(&path))),
+            };
+            let wanted = Wanted {
+                path: &path,
+                request: request
+                    .as_ref()
+                    .map(|(method, query)| (method, query.as_deref())),
+            };
+            let mut walk = Walk {
+                rules: &rules,
+                space: &space,
+                root: &root,
+                cache: None,
+                now,
+            };
+            let target = match walk.target(&wanted) {
+                Ok(target) => target,
+                Err(Stop::Failed(error, tried)) => Target::Failed { error, tried },
+                Err(Stop::WouldBlock) => Target::Failed {
+                    error: io::ErrorKind::WouldBlock.into(),
+                    tried: space.root.shown(&path),
+                },
+            };
+            (Some(root), target)
+        };
+        let (root, target) = match tokio::task::spawn_blocking(task).await {
+            Ok(done) => done,
+            Err(error) => {
+                let error = io::Error::other(error);
+                return Target::Failed {
+                    error,
+                    tried: shown,
+                };
+            }
+        };
+        if let Some(root) = root {
+            self.keep(id, space_id, root, &target, now);
+        }
+        target
+    }
+
+    /// Remembers what a thread that may wait has found.
+    fn keep(
+        &self,
+        root_id: usize,
+        space: usize,
+        root: Arc<OpenRoot>,
+        target: &Target<'_>,
+        now: Instant,
+    ) {
+        cache::with(self.number, self.limits, |cache| {
+            let current = match cache.root(root_id, now) {
+                Some(current) => current,
+                None => cache.keep_root(root_id, root.clone(), now),
+            };
+            match target {
+                Target::File(entry) if entry.is_settled() => {
+                    cache.files.insert(space, entry.clone(), now)
+                }
+                Target::Script(script) if current.is(&root) => {
+                    cache.keep_known(root_id, &root, &script.script_name, now);
+                }
+                Target::Failed { error, .. } if resolve::is_out_of_descriptors(error) => {
+                    cache.files.clear()
+                }
+                _ => {}
+            }
+        });
+    }
+}
+
+/// Closes files that this reactor kept open and that nobody asked for lately. Call it about every second, also and
+/// just when there are no requests: a deleted file's disk space is free only once it is closed.
+pub fn sweep(now: Instant) {
+    cache::sweep(now);
+}
+
+fn compile_site(
+    compiler: &mut Compiler<'_>,
+    index: usize,
+    site: &weir_config::Site,
+) -> Result<Site, String> {
+    let mut routes = Vec::with_capacity(site.routes.len());
+    for (index, route) in site.routes.iter().enumerate() {
+        let named = |error: String| format!("route {}: {error}", index + 1);
+        let method = |name: &String| {
+            Method::from_bytes(name.as_bytes()).map_err(|_| named(format!("method `{name}`")))
+        };
+        routes.push(Route {
+            index,
+            action: route.action.clone(),
+            rules: compiler.rules(&route.settings).map_err(named)?,
+            path: PathMatcher::new(&route.path).map_err(named)?,
+            methods: route.methods.iter().map(method).collect::<Result<_, _>>()?,
+        });
+    }
+    Ok(Site {
+        index,
+        name: site.name.clone(),
+        rules: compiler.rules(&site.settings)?,
+        routes,
+    })
+}
+
+fn no_root() -> Target<'static> {
+    Target::NotFound {
+        why: "the site has no root",
+        tried: PathBuf::new(),
+    }
+}
+
+fn missing_root(error: io::Error, tried: PathBuf) -> Target<'static> {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Target::NotFound {
+            why: "the root is not there",
+            tried,
+        },
+        _ => Target::Failed { error, tried },
+    }
+}
+
+/// 0 is no router.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! What a reactor remembers between requests: open roots, names that are there, small files.
+//!
+//! Each reactor has its own, so nothing is locked. Nothing is believed for longer than it says:
+//!
+//! | what | believed |
+//! |---|---|
+//! | the folder that a root leads to | 1 s ([`ROOT_AGE`]) |
+//! | "this script is there", "this folder is there" | 1 s ([`KNOWN_AGE`]); that something is *not* there is never kept |
+//! | a file: contents, length, type, validators | not at all: one stat at every request; its descriptor stays open, so that the same inode cannot be another file |
+//! | that no `.br`, `.zst`, `.gz` appeared beside it | 1 s; those that are there are asked about like the file |
+//!
+//! A file that changed less than two seconds before it was opened is not kept, because its next change might not
+//! show in its times (file systems count in steps of up to two seconds). Files are dropped when they were not
+//! asked for in [`UNUSED_AGE`], so that deleted ones do not hold their disk space for long.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::root::{OpenRoot, ROOT_AGE};
+use crate::gateway::files::FileEntry;
+
+/// What may be kept in memory, per reactor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Open files.
+    pub descriptors: usize,
+    /// Bytes of small files' contents.
+    pub bytes: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        Self {
+            descriptors: 1024,
+            bytes: 16 << 20,
+        }
+    }
+}
+
+/// Runs `act` with this reactor's memory for the router of that number, empty if another one was in use.
+pub(super) fn with<T>(router: u64, limits: CacheLimits, act: impl FnOnce(&mut Cache) -> T) -> T {
+    CACHE.with_borrow_mut(|cache| {
+        if cache.router != router {
+            *cache = Cache {
+                router,
+                ..Cache::default()
+            };
+        }
+        cache.files.limits = limits;
+        act(cache)
+    })
+}
+
+/// Drops what was not used for a while.
+pub(super) fn sweep(now: Instant) {
+    CACHE.with_borrow_mut(|cache| {
+        let all = cache.files.slots.len();
+        cache.files.sweep(now, all);
+    });
+}
+
+/// The memory of one reactor for one router.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    /// Number of the router; 0: of none.
+    router: u64,
+    /// By root's number.
+    roots: Vec<Option<KnownRoot>>,
+    pub(super) files: FileCache,
+}
+
+#[derive(Debug)]
+struct KnownRoot {
+    open: Arc<OpenRoot>,
+    opened_at: Instant,
+    /// Scripts, and folders with a slash at the end: when they were seen.
+    known: HashMap<Box<[u8]>, Instant>,
+}
+
+impl Cache {
+    /// The open root of that number, if it is young enough.
+    pub(super) fn root(&self, id: usize, now: Instant) -> Option<Arc<OpenRoot>> {
+        let root = self.roots.get(id)?.as_ref()?;
+        is_young(root.opened_at, now, ROOT_AGE).then(|| root.open.clone())
+    }
+
+    /// Remembers a root that was just opened; answers the one to use. What was known of another folder is dropped.
+    pub(super) fn keep_root(
+        &mut self,
+        id: usize,
+        open: Arc<OpenRoot>,
+        now: Instant,
+    ) -> Arc<OpenRoot> {
+        if self.roots.len() <= id {
+            self.roots.resize_with(id + 1, || None);
+        }
+        match &mut self.roots[id] {
+            Some(root) if root.open.is(&open) => {
+                root.opened_at = now;
+                root.open.clone()
+            }
+            other => {
+                *other = Some(KnownRoot {
+                    open: open.clone(),
+                    opened_at: now,
+                    known: HashMap::new(),
+                });
+                open
+            }
+        }
+    }
+
+    /// Whether `name` was there a moment ago.
+    pub(super) fn knows(&self, root: usize, name: &[u8], now: Instant) -> bool {
+        let root = self.roots.get(root).and_then(Option::as_ref);
+        let seen = root.and_then(|root| root.known.get(name));
+        seen.is_some_and(|seen| is_young(*seen, now, KNOWN_AGE))
+    }
+
+    /// Remembers that `name` is there, if `open` still is the root.
+    pub(super) fn keep_known(&mut self, root: usize, open: &OpenRoot, name: &[u8], now: Instant) {
+        let Some(Some(root)) = self.roots.get_mut(root) else {
+            return;
+        };
+        if !root.open.is(open) {
+            return;
+        }
+        if let Some(seen) = root.known.get_mut(name) {
+            *seen = now;
+            return;
+        }
+        if root.known.len() >= MAX_KNOWN {
+            root.known.retain(|_, seen| is_young(*seen, now, KNOWN_AGE));
+            if root.known.len() >= MAX_KNOWN {
+                root.known.clear();
+            }
+        }
+        root.known.insert(name.into(), now);
+    }
+}
+
+/// Files by space and path. Those that were used since the hand last passed are spared once (a clock, after
+/// Corbató), so that a run over many files does not drive out the few that are always asked for.
+#[derive(Debug, Default)]
+pub(super) struct FileCache {
+    limits: CacheLimits,
+    /// Space → path → slot.
+    index: Vec<HashMap<Box<[u8]>, usize>>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    hand: usize,
+    swept_at: Option<Instant>,
+    bytes: usize,
+    descriptors: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    space: usize,
+    entry: Arc<FileEntry>,
+    spared: bool,
+    used_at: Instant,
+    variants_seen_at: Instant,
+}
+
+/// What the cache has of a file.
+#[derive(Debug)]
+pub(super) struct Kept<'c> {
+    /// Opened some time ago: to be compared with what is there now.
+    pub(super) entry: &'c Arc<FileEntry>,
+    /// Variants may have appeared since they were last looked for.
+    pub(super) look_for_variants: bool,
+    /// Its slot.
+    pub(super) slot: usize,
+}
+
+impl FileCache {
+    pub(super) fn get(&mut self, space: usize, path: &[u8], now: Instant) -> Option<Kept<'_>> {
+        if self
+            .swept_at
+            .is_none_or(|at| !is_young(at, now, SWEEP_EVERY))
+        {
+            self.sweep(now, SWEEP_STEPS);
+        }
+        let slot = *self.index.get(space)?.get(path)?;
+        let kept = self.slots[slot].as_mut()?;
+        kept.spared = true;
+        kept.used_at = now;
+        Some(Kept {
+            entry: &kept.entry,
+            look_for_variants: !is_young(kept.variants_seen_at, now, KNOWN_AGE),
+            slot,
+        })
+    }
+
+    /// The variants in `slot` are all that there are, as of now.
+    pub(super) fn variants_seen(&mut self, slot: usize, now: Instant) {
+        if let Some(Some(slot)) = self.slots.get_mut(slot) {
+            slot.variants_seen_at = now;
+        }
+    }
+
+    pub(super) fn insert(&mut self, space: usize, entry: Arc<FileEntry>, now: Instant) {
+        self.remove(space, entry.path());
+        let (bytes, descriptors) = (entry.bytes_in_memory(), entry.descriptors());
+        if bytes > self.limits.bytes / 8 || descriptors > self.limits.descriptors {
+            return;
+        }
+        while self.bytes + bytes > self.limits.bytes
+            || self.descriptors + descriptors > self.limits.descriptors
+        {
+            self.evict_one();
+        }
+        self.bytes += bytes;
+        self.descriptors += descriptors;
+        if self.index.len() <= space {
+            self.index.resize_with(space + 1, HashMap::new);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.index[space].insert(entry.path().into(), slot);
+        self.slots[slot] = Some(Slot {
+            space,
+            entry,
+            spared: false,
+            used_at: now,
+            variants_seen_at: now,
+        });
+    }
+
+    pub(super) fn remove(&mut self, space: usize, path: &[u8]) {
+        let slot = self.index.get(space).and_then(|index| index.get(path));
+        if let Some(slot) = slot.copied() {
+            self.empty(slot);
+        }
+    }
+
+    /// Closes everything, where descriptors ran out.
+    pub(super) fn clear(&mut self) {
+        *self = Self {
+            limits: self.limits,
+            ..Self::default()
+        };
+    }
+
+    fn evict_one(&mut self) {
+        // Two rounds at most: the first takes the mark off all of them.
+        for _ in 0..self.slots.len() * 2 {
+            let slot = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            match &mut self.slots[slot] {
+                None => {}
+                Some(kept) if kept.spared => kept.spared = false,
+                Some(_) => return self.empty(slot),
+            }
+        }
+    }
+
+    /// Looks at the next `steps` slots.
+    fn sweep(&mut self, now: Instant, steps: usize) {
+        self.swept_at = Some(now);
+        for _ in 0..steps.min(self.slots.len()) {
+            let slot = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let unused = |kept: &Slot| !is_young(kept.used_at, now, UNUSED_AGE);
+            if self.slots[slot].as_ref().is_some_and(unused) {
+                self.empty(slot);
+            }
+        }
+    }
+
+    fn empty(&mut self, slot: usize) {
+        let Some(kept) = self.slots[slot].take() else {
+            return;
+        };
+        self.bytes -= kept.entry.bytes_in_memory();
+        self.descriptors -= kept.entry.descriptors();
+        self.index[kept.space].remove(kept.entry.path());
+        self.free.push(slot);
+    }
+}
+
+fn is_young(at: Instant, now: Instant, age: Duration) -> bool {
+    now.saturating_duration_since(at) < age
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+}
+
+/// That a script or a folder is there is believed for so long.
+const KNOWN_AGE: Duration = Duration::from_secs(1);
+/// Names remembered per root.
+const MAX_KNOWN: usize = 4096;
+/// A file that nobody asked for in this time is closed.
+const UNUSED_AGE: Duration = Duration::from_secs(20);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_STEPS: usize = 128;

@@ -1,0 +1,219 @@
+//! Which site a host name belongs to: one table per listener.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use weir_config::HostPattern;
+
+use super::Refusal;
+
+/// The sites of one listener by host. A site is an index into the configuration's.
+#[derive(Debug, Default)]
+pub(super) struct HostTable {
+    exact: HashMap<Box<[u8]>, usize>,
+    /// `.shop.example`, with its leading dot.
+    suffixes: HashMap<Box<[u8]>, usize>,
+    /// `shop.`, with its last dot.
+    prefixes: HashMap<Box<[u8]>, usize>,
+    /// The site that names no host.
+    default: Option<usize>,
+    /// The first site of the listener, in the order of the file.
+    first: Option<usize>,
+}
+
+impl HostTable {
+    /// Adds a site; of two that name the same host the first keeps it.
+    pub(super) fn add(&mut self, site: usize, hosts: &[HostPattern]) {
+        self.first.get_or_insert(site);
+        if hosts.is_empty() {
+            self.default.get_or_insert(site);
+        }
+        for host in hosts {
+            let (table, name) = match host {
+                HostPattern::Exact(name) => (&mut self.exact, name),
+                HostPattern::Suffix(name) => (&mut self.suffixes, name),
+                HostPattern::Prefix(name) => (&mut self.prefixes, name),
+            };
+            let name = name.to_ascii_lowercase().into_bytes();
+            table.entry(name.into()).or_insert(site);
+        }
+    }
+
+    /// The exact name, else the longest `*.name`, else the longest `name.*`, else the default site.
+    ///
+    /// A client that names no host (HTTP/1.0, a health check) gets the default site or, where there is none, the
+    /// listener's first.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownHost`] for a host that no site answers to, on a listener without a default site: the
+    /// first site would else answer for names that it never heard of, and take them into its links and caches.
+    pub(super) fn find(&self, host: &[u8]) -> Result<usize, Refusal> {
+        if host.is_empty() {
+            return self.default.or(self.first).ok_or(Refusal::UnknownHost);
+        }
+        self.by_name(host)
+            .or(self.default)
+            .ok_or(Refusal::UnknownHost)
+    }
+
+    fn by_name(&self, host: &[u8]) -> Option<usize> {
+        if let Some(site) = lookup(&self.exact, host) {
+            return Some(site);
+        }
+        let suffix = |dot| lookup(&self.suffixes, &host[dot..]);
+        let prefix = |dot| lookup(&self.prefixes, &host[..=dot]);
+        // A star stands for at least one character.
+        let inner = 1..host.len().max(2) - 1;
+        let mut found = None;
+        if !self.suffixes.is_empty() {
+            found = memchr::memchr_iter(b'.', host)
+                .filter(|&dot| dot > 0)
+                .find_map(suffix);
+        }
+        if found.is_none() && !self.prefixes.is_empty() {
+            found = memchr::memrchr_iter(b'.', host)
+                .filter(|dot| inner.contains(dot))
+                .find_map(prefix);
+        }
+        found
+    }
+}
+
+/// The host of a `Host` header or an absolute request target: lower case, without port and final dot.
+/// Empty where the header is (RFC 9112 §3.2: a target without authority). Allocates only for upper case.
+///
+/// # Errors
+/// [`Refusal::BadHost`] for what cannot be a host (RFC 3986 §3.2.2) and for a port that is no number.
+pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
+    let is_literal = header.first() == Some(&b'[');
+    let name_len = if is_literal {
+        memchr::memchr(b']', header).ok_or(Refusal::BadHost)? + 1
+    } else {
+        memchr::memchr(b':', header).unwrap_or(header.len())
+    };
+    let (name, port) = header.split_at(name_len);
+    let is_port = match port {
+        [] => true,
+        [colon, digits @ ..] => *colon == b':' && digits.iter().all(u8::is_ascii_digit),
+    };
+    let is_name = if is_literal {
+        let address = &name[1..name_len - 1];
+        !address.is_empty() && address.iter().all(|&b| b == b':' || is_host_byte(b))
+    } else {
+        name.iter().all(|&b| is_host_byte(b))
+    };
+    if !is_port || !is_name {
+        return Err(Refusal::BadHost);
+    }
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.iter().any(u8::is_ascii_uppercase) {
+        return Ok(Cow::Owned(name.to_ascii_lowercase()));
+    }
+    Ok(Cow::Borrowed(name))
+}
+
+/// reg-name of RFC 3986 §3.2.2; a percent sign stands for itself.
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
+}
+
+fn lookup(table: &HashMap<Box<[u8]>, usize>, name: &[u8]) -> Option<usize> {
+    if table.is_empty() {
+        return None;
+    }
+    table.get(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table() -> HostTable {
+        let mut table = HostTable::default();
+        let exact = |s: &str| HostPattern::Exact(s.into());
+        let suffix = |s: &str| HostPattern::Suffix(s.into());
+        let prefix = |s: &str| HostPattern::Prefix(s.into());
+        table.add(0, &[exact("shop.example"), suffix(".shop.example")]);
+        table.add(1, &[suffix(".api.shop.example"), prefix("shop.")]);
+        table.add(2, &[prefix("shop.de."), exact("shop.example")]);
+        table
+    }
+
+    #[test]
+    fn exact_then_longest_suffix_then_longest_prefix_then_default() {
+        let mut table = table();
+        for (host, site) in [
+            ("shop.example", Ok(0)),
+            ("www.shop.example", Ok(0)),
+            ("a.b.shop.example", Ok(0)),
+            ("v1.api.shop.example", Ok(1)),
+            ("api.shop.example", Ok(0)),
+            ("shop.org", Ok(1)),
+            ("shop.de.org", Ok(2)),
+            ("shop.", Err(Refusal::UnknownHost)),
+            (".shop.example", Err(Refusal::UnknownHost)),
+            ("other.example", Err(Refusal::UnknownHost)),
+            (".", Err(Refusal::UnknownHost)),
+            ("", Ok(0)),
+        ] {
+            assert_eq!(table.find(host.as_bytes()), site, "{host}");
+        }
+        table.add(3, &[]);
+        table.add(4, &[]);
+        assert_eq!(table.find(b"other.example"), Ok(3));
+        assert_eq!(table.find(b""), Ok(3));
+        assert_eq!(table.find(b"shop.example"), Ok(0));
+    }
+
+    #[test]
+    fn host_names_lose_port_case_and_final_dot() {
+        for (header, name) in [
+            ("shop.example", "shop.example"),
+            ("Shop.Example:8080", "shop.example"),
+            ("shop.example.", "shop.example"),
+            ("shop.example.:80", "shop.example"),
+            ("shop.example:", "shop.example"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("[::1]:80", "[::1]"),
+            ("[FE80::1]", "[fe80::1]"),
+            ("", ""),
+            (":80", ""),
+        ] {
+            let got = host_name(header.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&got), name, "{header}");
+        }
+        for header in [
+            "a b",
+            "a/b",
+            "a\\b",
+            "user@host",
+            "a:b",
+            "a:80:80",
+            "[::1",
+            "[]",
+            "[::1]x",
+            "::1",
+            "a?b",
+            "a#b",
+            "a\0",
+            "\u{fc}.example",
+            "a[b]",
+            "<a>",
+        ] {
+            assert_eq!(
+                host_name(header.as_bytes()),
+                Err(Refusal::BadHost),
+                "{header}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(header in proptest::collection::vec(any::<u8>(), 0..30)) {
+            if let Ok(name) = host_name(&header) {
+                let _ = table().find(&name);
+            }
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! From a path to what it means under its rules: a file, a script, a redirect, or nothing.
+//!
+//! The order, as users of nginx's `try_files $uri $uri/ /index.php` and of Apache's `!-f !-d` rules expect it:
+//!
+//! 1. A hidden path is not there (404), whatever the rest says.
+//! 2. A path that the script pattern matches runs that script, if it is there. If it is not, the path is one that
+//!    is no file: the fallback has it (so that a front controller owns `/old-page.php` and `/wiki/Index.php` too), else 404.
+//! 3. A path that ends in a slash is a folder: its index files in order, scripts among them.
+//! 4. Any other path is a file; if it is a folder, its URL is the one with a slash (301, 308).
+//! 5. What is no file, folders without index included, goes to the fallback, with no path-info and the request's own URI;
+//!    without a fallback 404.
+//!
+//! Below `deny_scripts` nothing runs, also not as index: scripts there are text. Elsewhere a PHP source that the
+//! pattern does not match is refused (403), never sent. A link out of the root, a file that may not be read and
+//! anything that is neither file nor folder is refused too, without asking the fallback.
+//!
+//! The same steps run twice at most: first on the reactor, with what is remembered and with lookups that answer from
+//! the kernel's caches only; where those would have to wait for the disk, once more on a thread that may wait.
+
+use std::{
+    ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc, time::Instant,
+};
+
+use http::{HeaderValue, Method, StatusCode};
+use weir_sys::file::{self, FileKind};
+
+use super::{
+    Target,
+    cache::Cache,
+    path::encode,
+    pattern::is_php_source,
+    root::OpenRoot,
+    rules::{Rules, Space},
+};
+use crate::gateway::files::{FileEntry, Source};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted<'w> {
+    /// Decoded and normalised.
+    pub(super) path: &'w [u8],
+    /// None: a file that a script or the configuration names; no scripts, no folders, no fallback.
+    pub(super) request: Option<(&'w Method, Option<&'w str>)>,
+}
+
+/// Why the steps stopped without an answer.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The kernel would have to read the disk.
+    WouldBlock,
+    /// Something that is nobody's rule: descriptors used up, a disk that fails.
+    Failed(io::Error, PathBuf),
+}
+
+/// One walk through the steps.
+pub(super) struct Walk<'l> {
+    pub(super) rules: &'l Rules,
+    pub(super) space: &'l Space,
+    pub(super) root: &'l OpenRoot,
+    /// On the reactor: what is remembered. None on a thread that may wait.
+    pub(super) cache: Option<&'l mut Cache>,
+    pub(super) now: Instant,
+}
+
+enum Seen {
+    File(Arc<FileEntry>),
+    Dir,
+    Missing,
+    Refused(&'static str),
+}
+
+enum SeenName {
+    File,
+    Dir,
+    Missing,
+    Refused(&'static str),
+}
+
+impl Walk<'_> {
+    /// What `wanted` means.
+    ///
+    /// # Errors
+    /// [`Stop`]; `WouldBlock` only with a cache.
+    pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<Target<'static>, Stop> {
+        let path = wanted.path;
+        let Some((method, query)) = wanted.request else {
+            return Ok(match self.open_any(path, true)? {
+                Seen::File(entry) => Target::File(entry),
+                Seen::Dir => self.forbidden("is a folder", path),
+                Seen::Missing => self.not_found("no such file", path),
+                Seen::Refused(why) => self.forbidden(why, path),
+            });
+        };
+        if self.rules.hidden.matches(path) {
+            return Ok(self.not_found("hidden by hide_files", path));
+        }
+        if let Some((name, info)) = self.script(path) {
+            match self.see(name)? {
+                SeenName::File => return Ok(self.run(name, info)),
+                SeenName::Dir => {}
+                SeenName::Missing => return self.fallback(method, "no such script", name),
+                SeenName::Refused(why) => return Ok(self.forbidden(why, name)),
+            }
+        }
+        if path.ends_with(b"/") {
+            return self.folder(path, method);
+        }
+        match self.open(path)? {
+            Seen::File(entry) => Ok(self.send(entry, method)),
+            Seen::Dir => Ok(redirect_to_folder(path, method, query)),
+            Seen::Missing => self.fallback(method, "no such file", path),
+            Seen::Refused(why) => Ok(self.forbidden(why, path)),
+        }
+    }
+
+    fn folder(&mut self, path: &[u8], method: &Method) -> Result<Target<'static>, Stop> {
+        let rules = self.rules;
+        let mut candidate = Vec::with_capacity(path.len() + 16);
+        let mut is_there = path == b"/";
+        for index in &rules.settings.index {
+            candidate.clear();
+            candidate.extend_from_slice(path);
+            candidate.extend_from_slice(index.as_bytes());
+            let is_script = rules
+                .script
+                .split(&candidate)
+                .is_some_and(|(_, info)| info.is_empty());
+            if is_script && rules.denies_script(&candidate) {
+                continue;
+            }
+            // A folder that is not there costs one lookup instead of one for each index file.
+            if !is_there && !(is_script && self.knows(&candidate)) {
+                match self.see(path)? {
+                    SeenName::Dir => is_there = true,
+                    SeenName::File | SeenName::Missing => break,
+                    SeenName::Refused(why) => return Ok(self.forbidden(why, path)),
+                }
+            }
+            if is_script {
+                match self.see(&candidate)? {
+                    SeenName::File => return Ok(self.run(&candidate, b"")),
+                    SeenName::Refused(why) => return Ok(self.forbidden(why, &candidate)),
+                    SeenName::Dir | SeenName::Missing => {}
+                }
+            } else {
+                match self.open(&candidate)? {
+                    Seen::File(entry) => return Ok(self.send(entry, method)),
+                    Seen::Refused(why) => return Ok(self.forbidden(why, &candidate)),
+                    Seen::Dir | Seen::Missing => {}
+                }
+            }
+        }
+        self.fallback(method, "no such folder, or no index file in it", path)
+    }
+
+    fn fallback(
+        &mut self,
+        method: &Method,
+        why: &'static str,
+        tried: &[u8],
+    ) -> Result<Target<'static>, Stop> {
+        let rules = self.rules;
+        let Some(fallback) = &rules.settings.fallback else {
+            return Ok(self.not_found(why, tried));
+        };
+        let fallback = fallback.as_bytes();
+        if let Some((name, _)) = self.script(fallback) {
+            return Ok(match self.see(name)? {
+                SeenName::File => self.run(name, b""),
+                SeenName::Refused(why) => self.forbidden(why, name),
+                SeenName::Dir | SeenName::Missing => {
+                    self.not_found("the fallback is not there", name)
+                }
+            });
+        }
+        Ok(match self.open(fallback)? {
+            Seen::File(entry) => self.send(entry, method),
+            Seen::Refused(why) => self.forbidden(why, fallback),
+            Seen::Dir | Seen::Missing => self.not_found("the fallback is not there", fallback),
+        })
+    }
+
+    /// The script that a path names, unless none may run there.
+    fn script<'p>(&self, path: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
+        let split = self.rules.script.split(path)?;
+        (!self.rules.denies_script(split.0)).then_some(split)
+    }
+
+    fn run(&self, name: &[u8], info: &[u8]) -> Target<'static> {
+        if self.rules.settings.pool.is_none() {
+            return self.forbidden("a script, and no pool to run it", name);
+        }
+        if !self.rules.may_run(name) {
+            return self.forbidden("not among the pool's limit_extensions", name);
+        }
+        let document_root = self.rules.document_root(self.root);
+        let mut filename = Vec::with_capacity(document_root.len() + name.len());
+        filename.extend_from_slice(&document_root);
+        filename.extend_from_slice(name);
+        Target::Script(Script {
+            script_name: name.into(),
+            path_info: info.into(),
+            filename,
+            document_root,
+        })
+    }
+
+    fn send(&self, entry: Arc<FileEntry>, method: &Method) -> Target<'static> {
+        match *method {
+            Method::GET | Method::HEAD => Target::File(entry),
+            Method::OPTIONS => Target::Options { allow: ALLOW },
+            _ => Target::MethodNotAllowed { allow: ALLOW },
+        }
+    }
+
+    fn knows(&self, name: &[u8]) -> bool {
+        let cache = self.cache.as_deref();
+        cache.is_some_and(|cache| cache.knows(self.space.root.id, name, self.now))
+    }
+
+    /// Whether a script or folder is there; it is not opened for reading, which may be its worker's right alone.
+    fn see(&mut self, name: &[u8]) -> Result<SeenName, Stop> {
+        if self.knows(name) {
+            return Ok(if name.ends_with(b"/") {
+                SeenName::Dir
+            } else {
+                SeenName::File
+            });
+        }
+        let walk = self.space.root.walk(self.cache.is_some());
+        let seen = self.retry(|root| file::stat_beneath(root.fd(), &name[1..], walk));
+        let kind = match seen.map(|stat| stat.kind) {
+            Ok(kind) => kind,
+            Err(error) => {
+                return Ok(match self.meaning(error, name)? {
+                    None => SeenName::Missing,
+                    Some(why) => SeenName::Refused(why),
+                });
+            }
+        };
+        let as_expected = match kind {
+            FileKind::File => !name.ends_with(b"/"),
+            FileKind::Dir => name.ends_with(b"/"),
+            _ => return Ok(SeenName::Refused("neither file nor folder")),
+        };
+        if let Some(cache) = self.cache.as_deref_mut().filter(|_| as_expected) {
+            cache.keep_known(self.space.root.id, self.root, name, self.now);
+        }
+        Ok(if kind == FileKind::Dir {
+            SeenName::Dir
+        } else {
+            SeenName::File
+        })
+    }
+
+    fn open(&mut self, path: &[u8]) -> Result<Seen, Stop> {
+        self.open_any(path, false)
+    }
+
+    /// Opens what is there, or takes it from memory; the source of a script only where that is `wanted`.
+    fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen, Stop> {
+        let relative = &path[1..];
+        if let Some(entry) = self.kept(relative) {
+            return Ok(Seen::File(entry));
+        }
+        let walk = self.space.root.walk(self.cache.is_some());
+        let opened = self.retry(|root| {
+            let file = file::open_beneath(root.fd(), relative, walk)?;
+            let stat = file::fstat(file.as_fd())?;
+            Ok((file, stat))
+        });
+        let (file, stat) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+                return match self.meaning(error, path)? {
+                    None => Ok(Seen::Missing),
+                    // A folder may be entered without the right to list it.
+                    Some(_) if is_denied && matches!(self.see(path)?, SeenName::Dir) => {
+                        Ok(Seen::Dir)
+                    }
+                    Some(why) => Ok(Seen::Refused(why)),
+                };
+            }
+        };
+        match stat.kind {
+            FileKind::File => {}
+            FileKind::Dir => return Ok(Seen::Dir),
+            _ => return Ok(Seen::Refused("neither file nor folder")),
+        }
+        let is_script = |(_, info): (&[u8], &[u8])| info.is_empty();
+        let is_source = is_php_source(path) || self.rules.script.split(path).is_some_and(is_script);
+        let is_text = self.rules.denies_script(path);
+        if is_source && !is_text && !wanted {
+            return Ok(Seen::Refused("the source of a script"));
+        }
+        let source = Source {
+            root: self.root.fd(),
+            path: relative,
+            walk,
+            as_text: is_source,
+        };
+        match FileEntry::new(&source, file, stat, &self.space.presentation) {
+            Ok(entry) => {
+                let entry = Arc::new(entry);
+                self.keep(&entry);
+                Ok(Seen::File(entry))
+            }
+            Err(error) => match self.meaning(error, path)? {
+                None => Ok(Seen::Missing),
+                Some(why) => Ok(Seen::Refused(why)),
+            },
+        }
+    }
+
+    /// The file from memory, if it is still the one that is there.
+    fn kept(&mut self, path: &[u8]) -> Option<Arc<FileEntry>> {
+        let cache = self.cache.as_deref_mut()?;
+        let kept = cache.files.get(self.space.id, path, self.now)?;
+        let (slot, look) = (kept.slot, kept.look_for_variants);
+        let entry = kept.entry.clone();
+        if !entry.is_current(self.root.fd()) {
+            cache.files.remove(self.space.id, path);
+            return None;
+        }
+        if look {
+            if !entry.has_all_variants(self.root.fd(), self.space.root.walk(true)) {
+                cache.files.remove(self.space.id, path);
+                return None;
+            }
+            cache.files.variants_seen(slot, self.now);
+        }
+        Some(entry)
+    }
+
+    fn keep(&mut self, entry: &Arc<FileEntry>) {
+        if let Some(cache) = self.cache.as_deref_mut().filter(|_| entry.is_settled()) {
+            cache.files.insert(self.space.id, entry.clone(), self.now);
+        }
+    }
+
+    /// Once more with the cached files closed, where descriptors are used up.
+    fn retry<T>(&mut self, act: impl Fn(&OpenRoot) -> io::Result<T>) -> io::Result<T> {
+        match (act(self.root), self.cache.as_deref_mut()) {
+            (Err(error), Some(cache)) if is_out_of_descriptors(&error) => {
+                cache.files.clear();
+                act(self.root)
+            }
+            (result, _) => result,
+        }
+    }
+
+    /// None: there is nothing. Some: there is something that is not for clients.
+    fn meaning(&self, error: io::Error, path: &[u8]) -> Result<Option<&'static str>, Stop> {
+        use io::ErrorKind as Kind;
+        match error.kind() {
+            Kind::WouldBlock if self.cache.is_some() => Err(Stop::WouldBlock),
+            Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename | Kind::InvalidInput => {
+                Ok(None)
+            }
+            Kind::PermissionDenied => Ok(Some("no right to read it")),
+            Kind::CrossesDevices => Ok(Some("a link out of the root")),
+            _ if error.raw_os_error() == Some(ELOOP) => Ok(Some("a loop of links")),
+            // A socket in the file system.
+            _ if error.raw_os_error() == Some(ENXIO) => Ok(Some("neither file nor folder")),
+            _ => Err(Stop::Failed(error, self.space.root.shown(path))),
+        }
+    }
+
+    fn not_found(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+        let tried = self.space.root.shown(path);
+        Target::NotFound { why, tried }
+    }
+
+    fn forbidden(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+        let tried = self.space.root.shown(path);
+        Target::Forbidden { why, tried }
+    }
+}
+
+/// A script to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// `SCRIPT_NAME`
+    pub script_name: Vec<u8>,
+    /// `PATH_INFO`; may be empty.
+    pub path_info: Vec<u8>,
+    /// `SCRIPT_FILENAME`, as the worker sees it.
+    pub filename: Vec<u8>,
+    /// `DOCUMENT_ROOT`, as the worker sees it, without a slash at the end.
+    pub document_root: Arc<[u8]>,
+}
+
+impl Script {
+    /// [`Self::filename`] as a path.
+    pub fn filename(&self) -> &std::path::Path {
+        std::path::Path::new(OsStr::from_bytes(&self.filename))
+    }
+}
+
+/// 301 changes the method of a POST to GET in practice (RFC 9110 §15.4.2), 308 does not.
+fn redirect_to_folder(path: &[u8], method: &Method, query: Option<&str>) -> Target<'static> {
+    let mut location = Vec::with_capacity(path.len() + query.map_or(0, str::len) + 2);
+    encode(path, &mut location);
+    location.push(b'/');
+    if let Some(query) = query {
+        location.push(b'?');
+        location.extend_from_slice(query.as_bytes());
+    }
+    let status = match *method {
+        Method::GET | Method::HEAD => StatusCode::MOVED_PERMANENTLY,
+        _ => StatusCode::PERMANENT_REDIRECT,
+    };
+    match HeaderValue::from_maybe_shared(bytes::Bytes::from(location)) {
+        Ok(location) => Target::DirectoryRedirect { location, status },
+        // The path is ASCII now; a query with control characters is not passed on by the head's parser.
+        Err(_) => Target::DirectoryRedirect {
+            location: HeaderValue::from_static("/"),
+            status,
+        },
+    }
+}
+
+pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+/// Methods of a static file.
+const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+const ENXIO: i32 = 6;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ELOOP: i32 = 40;

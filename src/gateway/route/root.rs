@@ -1,0 +1,318 @@
+//! Document roots: folders that files are opened beneath.
+//!
+//! A root is a path of the configuration; what is opened is the folder that it leads to now. Deployments switch a
+//! symbolic link (`current` → `releases/42`) and expect the switch to be seen soon and whole: a root is opened
+//! anew every [`ROOT_AGE`], and one request uses one open root from its first lookup to `SCRIPT_FILENAME`.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use weir_sys::file::{self, FileStat, Open};
+
+/// An open root is used for so long before its path is looked up again.
+pub(super) const ROOT_AGE: Duration = Duration::from_secs(1);
+
+/// How the gateway reaches the folders that the configuration names. The default: as they are written.
+#[derive(Debug, Default)]
+pub struct Reach {
+    /// The folder that the gateway is locked into. Paths below it are opened without it.
+    pub chroot: Option<PathBuf>,
+    /// Folders that were opened before (they lie outside of `chroot`), by the path in the configuration. Such a
+    /// folder stays the same for the life of the process: its path cannot be looked up again.
+    pub opened: HashMap<PathBuf, OwnedFd>,
+}
+
+/// A folder that files are opened beneath.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// Place in the per-reactor table of open roots.
+    pub(super) id: usize,
+    /// As written in the configuration, absolute.
+    pub(super) path: PathBuf,
+    /// Symbolic links may lead out of it.
+    pub(super) follow_symlinks: bool,
+    by: By,
+}
+
+#[derive(Debug)]
+enum By {
+    /// Looked up from `/`, as this process sees it.
+    Path {
+        slash: Arc<OwnedFd>,
+        path: PathBuf,
+        chroot: Option<PathBuf>,
+    },
+    /// Opened before, for ever.
+    Opened(Arc<OpenRoot>),
+}
+
+/// A root as it was when it was opened.
+#[derive(Debug)]
+pub(super) struct OpenRoot {
+    fd: OwnedFd,
+    dev: u64,
+    ino: u64,
+    /// Its path without symbolic links, as seen from outside of a chroot, without a slash at the end.
+    pub(super) real: Arc<[u8]>,
+}
+
+/// All roots of a configuration; the same path is one root.
+#[derive(Debug)]
+pub(super) struct Roots {
+    slash: Arc<OwnedFd>,
+    reach: Reach,
+    all: Vec<Arc<Root>>,
+}
+
+impl Roots {
+    pub(super) fn new(reach: Reach) -> io::Result<Self> {
+        Ok(Self {
+            slash: Arc::new(file::open_dir(Path::new("/"))?),
+            reach,
+            all: Vec::new(),
+        })
+    }
+
+    /// The root for `path`.
+    ///
+    /// # Errors
+    /// A path outside of the chroot that was not opened before.
+    pub(super) fn root(&mut self, path: &Path, follow_symlinks: bool) -> Result<Arc<Root>, String> {
+        let path =
+            std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let same = |root: &&Arc<Root>| root.path == path && root.follow_symlinks == follow_symlinks;
+        if let Some(root) = self.all.iter().find(same) {
+            return Ok(root.clone());
+        }
+        let by = self.way_to(&path)?;
+        let root = Arc::new(Root {
+            id: self.all.len(),
+            path,
+            follow_symlinks,
+            by,
+        });
+        self.all.push(root.clone());
+        Ok(root)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    fn way_to(&mut self, path: &Path) -> Result<By, String> {
+        let told = |error: io::Error| format!("{}: {error}", path.display());
+        if let Some(fd) = self.reach.opened.get(path) {
+            let fd = fd.try_clone().map_err(told)?;
+            return OpenRoot::new(fd, path.as_os_str().as_bytes())
+                .map(|root| By::Opened(Arc::new(root)))
+                .map_err(told);
+        }
+        let chroot = self
+            .reach
+            .chroot
+            .clone()
+            .filter(|chroot| chroot != Path::new("/"));
+        let inner = match &chroot {
+            None => path.to_owned(),
+            Some(chroot) => {
+                let inner = path.strip_prefix(chroot).map_err(|_| {
+                    format!(
+                        "{} lies outside of the chroot {}",
+                        path.display(),
+                        chroot.display()
+                    )
+                })?;
+                Path::new("/").join(inner)
+            }
+        };
+        Ok(By::Path {
+            slash: self.slash.clone(),
+            path: inner,
+            chroot,
+        })
+    }
+}
+
+impl Root {
+    /// Opens the folder that the path leads to now; with `cached_only` without waiting for the disk.
+    ///
+    /// # Errors
+    /// As open(2); `WouldBlock` with `cached_only`.
+    pub(super) fn open(&self, cached_only: bool) -> io::Result<Arc<OpenRoot>> {
+        let (slash, path, chroot) = match &self.by {
+            By::Opened(root) => return Ok(root.clone()),
+            By::Path {
+                slash,
+                path,
+                chroot,
+            } => (slash, path, chroot),
+        };
+        let relative = path
+            .strip_prefix("/")
+            .unwrap_or(path)
+            .as_os_str()
+            .as_bytes();
+        let how = Open {
+            // From `/` nothing is outside; an absolute link would count as a way out.
+            follow_symlinks_out: true,
+            cached_only,
+        };
+        // What lies above a link is only known once it was followed, which that way of opening does not do.
+        let has_parent = path.components().any(|part| part == Component::ParentDir);
+        let fd = match (has_parent, cached_only) {
+            (true, true) => return Err(io::ErrorKind::WouldBlock.into()),
+            (true, false) => file::open_dir(path)?,
+            (false, _) => file::open_dir_beneath(slash.as_fd(), relative, how)?,
+        };
+        let mut root = OpenRoot::new(fd, b"")?;
+        root.real = real_path(path, chroot.as_deref(), &root).into();
+        Ok(Arc::new(root))
+    }
+
+    /// How lookups beneath it walk.
+    pub(super) fn walk(&self, cached_only: bool) -> Open {
+        Open {
+            follow_symlinks_out: self.follow_symlinks,
+            cached_only,
+        }
+    }
+
+    /// `path` beneath it, for the error log.
+    pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
+        let relative = path.strip_prefix(b"/").unwrap_or(path);
+        self.path.join(OsStr::from_bytes(relative))
+    }
+}
+
+impl OpenRoot {
+    fn new(fd: OwnedFd, real: &[u8]) -> io::Result<Self> {
+        let FileStat { dev, ino, .. } = file::fstat(fd.as_fd())?;
+        Ok(Self {
+            fd,
+            dev,
+            ino,
+            real: trim_slash(real).into(),
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The same folder under the same name.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino) && self.real == other.real
+    }
+}
+
+/// A path without its last slash: `/` becomes nothing, so that a script's name can be put after it.
+pub(super) fn trim_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// `path` without symbolic links if it still leads to `root`, else as written. The links were followed a moment
+/// ago, when the root was opened: reading them again does not wait for the disk.
+fn real_path(path: &Path, chroot: Option<&Path>, root: &OpenRoot) -> Vec<u8> {
+    let is_root = |stat: FileStat| (stat.dev, stat.ino) == (root.dev, root.ino);
+    let real = fs::canonicalize(path)
+        .ok()
+        .filter(|real| file::stat_path(real).is_ok_and(is_root))
+        .unwrap_or_else(|| path.to_owned());
+    let seen = match chroot {
+        None => real,
+        Some(chroot) => chroot.join(real.strip_prefix("/").unwrap_or(&real)),
+    };
+    trim_slash(&seen.into_os_string().into_vec()).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_root_is_where_its_link_leads_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("releases/1")).unwrap();
+        fs::create_dir_all(base.join("releases/2")).unwrap();
+        let current = base.join("current");
+        symlink(base.join("releases/1"), &current).unwrap();
+        let mut roots = Roots::new(Reach::default()).unwrap();
+        let root = roots.root(&current, false).unwrap();
+        let first = root.open(false).unwrap();
+        assert_eq!(&*first.real, base.join("releases/1").as_os_str().as_bytes());
+        fs::remove_file(&current).unwrap();
+        symlink("releases/2", &current).unwrap();
+        let second = root.open(false).unwrap();
+        assert_eq!(
+            &*second.real,
+            base.join("releases/2").as_os_str().as_bytes()
+        );
+        assert!(!first.is(&second));
+        assert!(second.is(&root.open(true).unwrap_or(second.clone())));
+    }
+
+    #[test]
+    fn the_same_path_is_one_root() {
+        let mut roots = Roots::new(Reach::default()).unwrap();
+        let one = roots.root(Path::new("/srv/a"), false).unwrap();
+        let two = roots.root(Path::new("/srv/a/"), false).unwrap();
+        let three = roots.root(Path::new("/srv/a"), true).unwrap();
+        assert_eq!((one.id, two.id, three.id), (0, 0, 1));
+        assert_eq!(roots.len(), 2);
+    }
+
+    #[test]
+    fn a_chroot_is_taken_off_to_open_and_put_back_to_show() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        // As if locked into /, named /jail outside: the inner path is the real one.
+        let reach = Reach {
+            chroot: Some(PathBuf::from("/jail")),
+            ..Reach::default()
+        };
+        let mut roots = Roots::new(reach).unwrap();
+        let outside = Path::new("/jail").join(base.strip_prefix("/").unwrap());
+        let root = roots.root(&outside, false).unwrap();
+        assert_eq!(
+            &*root.open(false).unwrap().real,
+            outside.as_os_str().as_bytes()
+        );
+        assert_eq!(root.shown(b"/a/b"), outside.join("a/b"));
+        assert!(
+            roots
+                .root(&base, false)
+                .unwrap_err()
+                .contains("outside of the chroot")
+        );
+    }
+
+    #[test]
+    fn an_opened_folder_needs_no_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = PathBuf::from("/far/away/");
+        let mut reach = Reach {
+            chroot: Some(PathBuf::from("/jail")),
+            ..Reach::default()
+        };
+        reach
+            .opened
+            .insert(path.clone(), file::open_dir(dir.path()).unwrap());
+        let mut roots = Roots::new(reach).unwrap();
+        let root = roots.root(&path, false).unwrap();
+        let open = root.open(true).unwrap();
+        assert_eq!(&*open.real, b"/far/away");
+        assert_eq!(open.ino, file::stat_path(dir.path()).unwrap().ino);
+    }
+}
