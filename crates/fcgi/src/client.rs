@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 pub use crate::ProtocolError;
 use crate::nv;
 use crate::record::{
-    HEADER_LEN, Header, MAX_CONTENT, RecordType, Role, put_empty, put_fixed, put_stream,
+    HEADER_LEN, Header, MAX_CONTENT, RecordType, Role, put_empty, put_fixed, put_pairs, put_stream,
 };
 
-pub use response::{Event, MAX_MANAGEMENT, ResponseDecoder};
+pub use response::{Event, ResponseDecoder};
 
 /// Starts request `id` (not 0) and says whether the connection stays open after it (FastCGI 1.0 §5.1).
 pub fn begin_request(out: &mut Vec<u8>, id: u16, role: Role, keep_conn: bool) {
@@ -185,17 +185,8 @@ pub fn abort_request(out: &mut Vec<u8>, id: u16) {
 ///
 /// The question is one record. Names that do not fit it are left out, as an application may leave out what it does not know.
 pub fn get_values(out: &mut Vec<u8>, names: &[&[u8]]) {
-    let start = out.len();
-    put_empty(out, RecordType::GetValues, 0);
-    let content = out.len();
-    for name in names {
-        if out.len() - content + nv::encoded_len(name.len(), 0) > MAX_CONTENT {
-            break;
-        }
-        nv::encode(out, name, b"");
-    }
-    let header = Header::new(RecordType::GetValues, 0, (out.len() - content) as u16);
-    out[start..content].copy_from_slice(&header.to_bytes());
+    let pairs = names.iter().map(|&name| (name, &b""[..]));
+    put_pairs(out, RecordType::GetValues, pairs);
 }
 
 /// A byte of a header's name as CGI spells it.
@@ -209,3 +200,152 @@ const fn cgi_byte(byte: u8) -> u8 {
 }
 
 const HTTP: &[u8] = b"HTTP_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// The contents of the records in `bytes`, each with its type; checks what all records have in common.
+    fn records(mut bytes: &[u8], id: u16) -> Vec<(u8, &[u8])> {
+        let mut records = Vec::new();
+        while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() {
+            let header = Header::from_bytes(*header);
+            assert_eq!((header.version, header.id, header.padding_len), (1, id, 0));
+            let (content, rest) = rest.split_at(usize::from(header.content_len));
+            records.push((header.kind, content));
+            bytes = rest;
+        }
+        assert!(bytes.is_empty());
+        records
+    }
+
+    fn params(write: impl Fn(&mut Params<'_>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut params = Params::new(&mut out, 1);
+        write(&mut params);
+        params.finish();
+        out
+    }
+
+    #[test]
+    fn begin_request_is_laid_out_as_the_specification_draws_it() {
+        let mut out = Vec::new();
+        begin_request(&mut out, 0x0102, Role::Filter, true);
+        assert_eq!(out, [1, 1, 1, 2, 0, 8, 0, 0, 0, 3, 1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_stream_of_no_parameters_is_its_end() {
+        assert_eq!(params(|_| {}), [1, 4, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn pairs_of_the_specifications_example() {
+        // FastCGI 1.0, appendix B.
+        let out = params(|params| {
+            params.pair(b"SERVER_PORT", b"80");
+            params.pair(b"SERVER_ADDR", b"199.170.183.42");
+        });
+        let content = b"\x0b\x02SERVER_PORT80\x0b\x0eSERVER_ADDR199.170.183.42";
+        assert_eq!(records(&out, 1), [(4, &content[..]), (4, b"")]);
+    }
+
+    #[test]
+    fn a_header_gets_its_cgi_name() {
+        let plain = params(|params| params.pair(b"HTTP_X_FORWARDED_FOR2.A", b"v-x"));
+        let header = params(|params| params.header(b"x-Forwarded-fOr2.a", b"v-x"));
+        assert_eq!(plain, header);
+    }
+
+    #[test]
+    fn every_byte_of_a_name_is_mapped_as_cgi_has_it() {
+        for byte in 0..=u8::MAX {
+            let expected = match byte {
+                b'-' => b'_',
+                b'a'..=b'z' => byte - b'a' + b'A',
+                other => other,
+            };
+            assert_eq!(cgi_byte(byte), expected);
+        }
+    }
+
+    #[test]
+    fn a_pair_goes_to_the_next_record_whole() {
+        // Six bytes and the value, then four bytes: 65,525 fill the first record to its last byte.
+        for (first, contents) in [
+            (65_525, vec![65_535, 0]),
+            (65_526, vec![65_532, 4, 0]),
+            (65_529, vec![65_535, 4, 0]),
+        ] {
+            let out = params(|params| {
+                params.pair(b"a", &vec![b'v'; first]);
+                params.pair(b"b", b"w");
+            });
+            let lengths: Vec<_> = records(&out, 1).iter().map(|r| r.1.len()).collect();
+            assert_eq!(lengths, contents, "{first}");
+        }
+    }
+
+    #[test]
+    fn a_pair_longer_than_a_record_spans_records() {
+        for spans in [65_530, 200_000] {
+            let value = vec![b'v'; spans];
+            let name = vec![b'n'; 70_000];
+            for header in [false, true] {
+                let out = params(|params| {
+                    params.pair(b"before", b"1");
+                    if header {
+                        params.header(&name, &value);
+                    } else {
+                        params.pair(&name, &value);
+                    }
+                    params.pair(b"after", b"2");
+                });
+                let records = records(&out, 1);
+                assert!(records.iter().all(|record| record.0 == 4));
+                let (last, full) = records.split_last().unwrap();
+                assert!(last.1.is_empty() && full.iter().all(|record| !record.1.is_empty()));
+                let content: Vec<u8> = full.iter().flat_map(|r| r.1).copied().collect();
+                let mut expected = Vec::new();
+                nv::encode(&mut expected, b"before", b"1");
+                if header {
+                    let name = [b"HTTP_", &vec![b'N'; 70_000][..]].concat();
+                    nv::encode(&mut expected, &name, &value);
+                } else {
+                    nv::encode(&mut expected, &name, &value);
+                }
+                nv::encode(&mut expected, b"after", b"2");
+                assert!(content == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_buffer_before_is_left_alone() {
+        let mut out = b"earlier".to_vec();
+        let mut params = Params::new(&mut out, 1);
+        params.pair(b"n", b"v");
+        params.finish();
+        assert_eq!(&out[..7], b"earlier");
+        assert_eq!(records(&out[7..], 1).len(), 2);
+    }
+
+    #[test]
+    fn an_empty_piece_of_a_body_does_not_end_it() {
+        let mut out = Vec::new();
+        stdin(&mut out, 1, b"");
+        assert!(out.is_empty());
+        stdin_end(&mut out, 1);
+        assert_eq!(out, stdin_header(1, 0));
+    }
+
+    #[test]
+    fn names_that_do_not_fit_a_question_are_left_out() {
+        let long = vec![b'n'; 40_000];
+        let mut out = Vec::new();
+        get_values(&mut out, &[&long, &long]);
+        assert_eq!(records(&out, 0), [(9, &out[HEADER_LEN..])]);
+        assert_eq!(out.len(), HEADER_LEN + nv::encoded_len(40_000, 0));
+    }
+}

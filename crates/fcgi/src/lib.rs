@@ -7,9 +7,12 @@ extern crate alloc;
 pub mod client;
 pub mod nv;
 pub mod record;
+pub mod server;
 
 mod error;
-mod gather;
+mod frame;
 
 pub use error::ProtocolError;
-pub use record::{HEADER_LEN, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, VERSION};
+pub use record::{
+    HEADER_LEN, Header, MAX_CONTENT, MAX_MANAGEMENT, ProtocolStatus, RecordType, Role, VERSION,
+};

@@ -320,3 +320,97 @@ fn encode_length(out: &mut Vec<u8>, length: usize) {
 
 /// The longest length that takes one byte.
 const SHORT: usize = 127;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn decode(bytes: &[u8], step: usize, limits: Limits) -> Result<Pairs, NvError> {
+        let mut decoder = Decoder::new(limits);
+        for piece in bytes.chunks(step) {
+            decoder.feed(piece)?;
+            assert!(decoder.held() <= limits.bytes);
+        }
+        decoder.finish()
+    }
+
+    #[test]
+    fn lengths_around_their_border_round_trip() {
+        for name_len in [0, 1, 126, 127, 128, 129, 300] {
+            for value_len in [0, 1, 126, 127, 128, 129, 70_000] {
+                let (name, value) = (vec![b'n'; name_len], vec![b'v'; value_len]);
+                let mut bytes = Vec::new();
+                encode(&mut bytes, &name, &value);
+                assert_eq!(bytes.len(), encoded_len(name_len, value_len));
+                let pairs = decode(&bytes, 7, Limits::default()).unwrap();
+                assert_eq!(pairs.len(), 1);
+                assert!(pairs.iter().eq([(&name[..], &value[..])]));
+                assert_eq!(pairs.as_encoded(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn four_bytes_for_a_short_length_are_taken_too() {
+        let bytes = [0x80, 0, 0, 1, 0x80, 0, 0, 2, b'n', b'v', b'w'];
+        let pairs = decode(&bytes, 1, Limits::default()).unwrap();
+        assert_eq!(pairs.get(b"n"), Some(&b"vw"[..]));
+    }
+
+    #[test]
+    fn the_later_of_two_pairs_counts() {
+        let pairs = decode(b"\x01\x01n1\x01\x01n2\x01\x01m3", 100, Limits::default()).unwrap();
+        assert_eq!(pairs.get(b"n"), Some(&b"2"[..]));
+        assert_eq!(pairs.get(b"o"), None);
+    }
+
+    #[test]
+    fn a_pair_that_is_not_whole_is_refused_at_the_end() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, b"name", &[b'v'; 200]);
+        for length in 1..bytes.len() {
+            assert_eq!(
+                decode(&bytes[..length], 3, Limits::default()),
+                Err(NvError::Truncated)
+            );
+        }
+        assert_eq!(
+            decode(&[], 1, Limits::default()).map(|pairs| pairs.is_empty()),
+            Ok(true)
+        );
+    }
+
+    #[test]
+    fn limits_are_met_exactly() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, b"name", b"value");
+        encode(&mut bytes, b"name", b"value");
+        let limits = |bytes, pairs| Limits { bytes, pairs };
+        let length = bytes.len();
+        assert!(decode(&bytes, 1, limits(length, 2)).is_ok());
+        let limit = length - 1;
+        assert_eq!(
+            decode(&bytes, 1, limits(limit, 2)),
+            Err(NvError::TooLarge { limit })
+        );
+        assert_eq!(
+            decode(&bytes, 1, limits(length, 1)),
+            Err(NvError::TooManyPairs { limit: 1 })
+        );
+    }
+
+    #[test]
+    fn a_length_past_the_limit_is_refused_before_its_bytes_come() {
+        let mut decoder = Decoder::new(Limits::default());
+        let limit = Limits::default().bytes;
+        assert_eq!(decoder.feed(&[0xff; 8]), Err(NvError::TooLarge { limit }));
+        assert!(decoder.held() < 100);
+    }
+
+    #[test]
+    #[should_panic = "cannot be encoded"]
+    fn a_length_of_32_bits_is_not_encoded() {
+        encode_lengths(&mut Vec::new(), MAX_LEN + 1, 0);
+    }
+}

@@ -2,11 +2,17 @@
 
 use alloc::vec::Vec;
 
+use crate::{ProtocolError, nv};
+
 /// Length of a record's header in bytes (FastCGI 1.0 §3.3).
 pub const HEADER_LEN: usize = 8;
 
 /// The most content that one record can carry, in bytes: its length is a 16-bit number (FastCGI 1.0 §3.3).
 pub const MAX_CONTENT: usize = 65_535;
+
+/// The longest management record that is taken from a peer, in bytes of content: variables' names, or their values.
+/// The three variables of the specification take about 60.
+pub const MAX_MANAGEMENT: usize = 4096;
 
 /// The only protocol version there is: `FCGI_VERSION_1` (FastCGI 1.0 §8).
 pub const VERSION: u8 = 1;
@@ -194,6 +200,17 @@ impl Header {
             padding_len: bytes[6],
         }
     }
+
+    /// An error unless the record belongs to the connection, as management records do (FastCGI 1.0 §3.3).
+    pub(crate) fn management(self) -> Result<(), ProtocolError> {
+        if self.id != 0 {
+            return Err(ProtocolError::WrongRequest {
+                expected: 0,
+                got: self.id,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Appends a record of eight bytes' content, as the fixed bodies of FastCGI 1.0 §8 are.
@@ -207,6 +224,25 @@ pub(crate) fn put_fixed(out: &mut Vec<u8>, kind: RecordType, id: u16, body: [u8;
 /// Appends a record without content, the end of a stream (FastCGI 1.0 §3.3).
 pub(crate) fn put_empty(out: &mut Vec<u8>, kind: RecordType, id: u16) {
     out.extend_from_slice(&Header::new(kind, id, 0).to_bytes());
+}
+
+/// Appends a management record of as many of the pairs as one record holds.
+pub(crate) fn put_pairs<'p>(
+    out: &mut Vec<u8>,
+    kind: RecordType,
+    pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
+) {
+    let start = out.len();
+    put_empty(out, kind, 0);
+    let content = out.len();
+    for (name, value) in pairs {
+        if out.len() - content + nv::encoded_len(name.len(), value.len()) > MAX_CONTENT {
+            break;
+        }
+        nv::encode(out, name, value);
+    }
+    let header = Header::new(kind, 0, (out.len() - content) as u16); // at most MAX_CONTENT
+    out[start..content].copy_from_slice(&header.to_bytes());
 }
 
 /// Appends `data` as records of a stream, as few as hold it; none at all for no data, which would end the stream.

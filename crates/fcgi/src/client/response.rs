@@ -3,21 +3,17 @@
 use alloc::vec::Vec;
 
 use crate::ProtocolError;
-use crate::gather::Gather;
+use crate::frame::Frame;
 use crate::nv;
-use crate::record::{Header, ProtocolStatus, RecordType, VERSION};
-
-/// The longest management record (`FCGI_GET_VALUES_RESULT`) that is taken from an application, in bytes of content.
-/// The three variables of the specification take about 60.
-pub const MAX_MANAGEMENT: usize = 4096;
+use crate::record::{Header, MAX_MANAGEMENT, ProtocolStatus, RecordType};
 
 /// What an application said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// A piece of the response: header block, blank line, body, as of a CGI program. Never empty. Pieces do not mean
-    /// anything; one record may give several.
+    /// A piece of the response: header block, blank line, body, as of a CGI program. Never empty. Where pieces end
+    /// means nothing: one record may give several.
     Stdout(&'i [u8]),
-    /// The response is complete. PHP leaves it out and goes on to [`End`](Self::End).
+    /// The response is complete. PHP leaves this out and goes on to [`End`](Self::End).
     StdoutEnd,
     /// A piece of error messages; may come between any two pieces of the response. Never empty.
     Stderr(&'i [u8]),
@@ -36,28 +32,26 @@ pub enum Event<'i> {
     UnknownType(u8),
 }
 
-/// Decodes the records of one request at a time on one connection, in pieces of any size.
+/// Decodes the records of one request at a time on one connection, from pieces of any size.
 ///
 /// Payloads are slices of the input. What is held is at most eight bytes of a header or fixed body, and a management
 /// record of at most [`MAX_MANAGEMENT`] bytes.
 ///
-/// An application is trusted with nothing: a record of another request, of a type that only clients send, out of
-/// order or of a wrong length is an error, and so is any byte after the end.
+/// An application is trusted with nothing: a record of another request, of a type that only clients send, after the
+/// end of its stream or of a wrong length is an error, and so is any byte after the end.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     id: u16,
-    content_left: u16,
-    padding_left: u8,
+    frame: Frame,
     body: Body,
     stdout_ended: bool,
     stderr_ended: bool,
     ended: bool,
     failed: Option<ProtocolError>,
-    unit: Gather,
     values: nv::Decoder,
 }
 
-/// What the content that is being read belongs to.
+/// What the content that is being read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Stdout,
@@ -75,14 +69,12 @@ impl ResponseDecoder {
     pub fn new(id: u16) -> Self {
         Self {
             id,
-            content_left: 0,
-            padding_left: 0,
+            frame: Frame::default(),
             body: Body::Stdout,
             stdout_ended: false,
             stderr_ended: false,
             ended: false,
             failed: None,
-            unit: Gather::default(),
             values: nv::Decoder::new(VALUES),
         }
     }
@@ -90,21 +82,22 @@ impl ResponseDecoder {
     /// Goes on to the next request on the same connection, after [`Event::End`]. Padding of the last record that has
     /// not come yet is still skipped.
     ///
-    /// For another connection, make a new decoder (which is as cheap).
+    /// For another connection make a new decoder, which costs as little.
     pub fn reset(&mut self, id: u16) {
         let padding_left = if self.ended && self.failed.is_none() {
-            self.padding_left
+            self.frame.padding_left()
         } else {
             0
         };
         *self = Self {
-            padding_left,
+            frame: Frame::after_padding(padding_left),
             ..Self::new(id)
         };
     }
 
     /// Takes bytes from the front of `input` and gives the next event; `None` once all of the input is taken and
-    /// more is needed.
+    /// more is needed. Empty input is not the end of anything: a caller whose peer has closed looks at
+    /// [`is_ended`](Self::is_ended).
     ///
     /// # Errors
     ///
@@ -121,11 +114,11 @@ impl ResponseDecoder {
         event
     }
 
-    /// Whether no record is open: all of its content and padding has been taken. A connection can be kept only if
-    /// this holds after [`Event::End`] or the rest is padding (see [`reset`](Self::reset)).
+    /// Whether no record is open: all of its content and padding has been taken. A connection can be kept if this
+    /// holds after [`Event::End`], or if only padding is missing (see [`reset`](Self::reset)).
     #[must_use]
     pub fn at_record_boundary(&self) -> bool {
-        self.content_left == 0 && self.padding_left == 0 && self.unit.is_empty()
+        self.frame.at_boundary()
     }
 
     /// Whether [`Event::End`] has been given.
@@ -134,33 +127,34 @@ impl ResponseDecoder {
         self.ended
     }
 
+    /// Memory held on the heap, in bytes; never more than [`MAX_MANAGEMENT`].
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.values.held()
+    }
+
     #[inline]
     fn advance<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Event<'i>>, ProtocolError> {
         loop {
-            if self.content_left > 0 {
-                if input.is_empty() {
-                    return Ok(None);
-                }
-                let event = self.content(input)?;
-                self.skip_padding(input);
-                if event.is_some() {
-                    return Ok(event);
-                }
-                continue;
-            }
-            self.skip_padding(input);
+            self.frame.skip_padding(input);
             if input.is_empty() {
                 return Ok(None);
             }
-            if self.ended {
+            let event = if self.frame.content_left() > 0 {
+                self.content(input)?
+            } else if self.ended {
                 return Err(ProtocolError::AfterEnd);
-            }
-            let Some(bytes) = self.unit.take(input) else {
-                return Ok(None);
+            } else {
+                match self.frame.header(input)? {
+                    Some(header) => self.open(header)?,
+                    None => return Ok(None),
+                }
             };
-            if let Some(event) = self.open(Header::from_bytes(bytes))? {
-                self.skip_padding(input);
-                return Ok(Some(event));
+            if event.is_some() {
+                // With the last piece of a record goes its padding, so that a caller who has got the event it waited
+                // for finds the connection at a boundary.
+                self.frame.skip_padding(input);
+                return Ok(event);
             }
         }
     }
@@ -168,16 +162,17 @@ impl ResponseDecoder {
     /// Judges a header; an event where the record has no content to wait for.
     #[inline]
     fn open(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
-        if header.version != VERSION {
-            return Err(ProtocolError::BadVersion(header.version));
-        }
         let kind = RecordType::try_from(header.kind).map_err(ProtocolError::UnexpectedType)?;
         let length = header.content_len;
-        let body = match kind {
+        self.body = match kind {
             RecordType::Stdout => {
                 self.of_request(header)?;
                 if self.stdout_ended {
                     return Err(ProtocolError::AfterStreamEnd(header.kind));
+                }
+                if length == 0 {
+                    self.stdout_ended = true;
+                    return Ok(Some(Event::StdoutEnd));
                 }
                 Body::Stdout
             }
@@ -185,6 +180,10 @@ impl ResponseDecoder {
                 self.of_request(header)?;
                 if self.stderr_ended {
                     return Err(ProtocolError::AfterStreamEnd(header.kind));
+                }
+                if length == 0 {
+                    self.stderr_ended = true;
+                    return Ok(Some(Event::StderrEnd));
                 }
                 Body::Stderr
             }
@@ -196,16 +195,19 @@ impl ResponseDecoder {
                 Body::End
             }
             RecordType::GetValuesResult => {
-                management(header)?;
+                header.management()?;
                 if usize::from(length) > MAX_MANAGEMENT {
                     return Err(ProtocolError::TooLarge {
                         limit: MAX_MANAGEMENT,
                     });
                 }
+                if length == 0 {
+                    return Ok(Some(Event::GetValuesResult(Vec::new())));
+                }
                 Body::Values
             }
             RecordType::UnknownType => {
-                management(header)?;
+                header.management()?;
                 if length != 8 {
                     return Err(ProtocolError::BadUnknownType);
                 }
@@ -220,77 +222,41 @@ impl ResponseDecoder {
                 return Err(ProtocolError::UnexpectedType(header.kind));
             }
         };
-        self.body = body;
-        self.content_left = length;
-        self.padding_left = header.padding_len;
-        if length > 0 {
-            return Ok(None);
-        }
-        Ok(match body {
-            Body::Stdout => {
-                self.stdout_ended = true;
-                Some(Event::StdoutEnd)
-            }
-            Body::Stderr => {
-                self.stderr_ended = true;
-                Some(Event::StderrEnd)
-            }
-            Body::Values => Some(Event::GetValuesResult(Vec::new())),
-            Body::End | Body::UnknownType => None,
-        })
+        Ok(None)
     }
 
     /// Takes content of the open record; `input` is not empty.
     #[inline]
     fn content<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Event<'i>>, ProtocolError> {
-        match self.body {
-            Body::Stdout => Ok(Some(Event::Stdout(self.take(input)))),
-            Body::Stderr => Ok(Some(Event::Stderr(self.take(input)))),
-            Body::End => Ok(self.unit.take(input).map(|body| {
-                self.content_left = 0;
+        Ok(match self.body {
+            Body::Stdout => Some(Event::Stdout(self.frame.take(input))),
+            Body::Stderr => Some(Event::Stderr(self.frame.take(input))),
+            Body::End => self.frame.fixed(input).map(|body| {
                 self.ended = true;
                 Event::End {
                     app_status: u32::from_be_bytes([body[0], body[1], body[2], body[3]]),
                     protocol_status: ProtocolStatus::from(body[4]),
                 }
-            })),
-            Body::UnknownType => Ok(self.unit.take(input).map(|body| {
-                self.content_left = 0;
-                Event::UnknownType(body[0])
-            })),
-            Body::Values => {
-                let piece = self.take(input);
-                self.values.feed(piece)?;
-                if self.content_left > 0 {
-                    return Ok(None);
-                }
-                let pairs = self.values.finish()?;
-                let owned = pairs
-                    .iter()
-                    .map(|(name, value)| (name.to_vec(), value.to_vec()));
-                Ok(Some(Event::GetValuesResult(owned.collect())))
-            }
-        }
+            }),
+            Body::UnknownType => self
+                .frame
+                .fixed(input)
+                .map(|body| Event::UnknownType(body[0])),
+            Body::Values => self.values(input)?,
+        })
     }
 
-    /// Takes as much of the open record's content as there is.
-    #[inline]
-    fn take<'i>(&mut self, input: &mut &'i [u8]) -> &'i [u8] {
-        let length = input.len().min(usize::from(self.content_left));
-        let (piece, rest) = input.split_at(length);
-        *input = rest;
-        self.content_left -= length as u16; // at most content_left
-        piece
-    }
-
-    /// Skips the padding that is there, once the content is taken.
-    #[inline]
-    fn skip_padding(&mut self, input: &mut &[u8]) {
-        if self.padding_left > 0 && self.content_left == 0 {
-            let length = input.len().min(usize::from(self.padding_left));
-            *input = &input[length..];
-            self.padding_left -= length as u8; // at most padding_left
+    #[cold]
+    fn values(&mut self, input: &mut &[u8]) -> Result<Option<Event<'static>>, ProtocolError> {
+        self.values.feed(self.frame.take(input))?;
+        if self.frame.content_left() > 0 {
+            return Ok(None);
         }
+        let pairs = self.values.finish()?;
+        let owned = pairs
+            .iter()
+            .map(|(name, value)| (name.to_vec(), value.to_vec()));
+        Ok(Some(Event::GetValuesResult(owned.collect())))
     }
 
     #[inline]
@@ -305,18 +271,262 @@ impl ResponseDecoder {
     }
 }
 
-fn management(header: Header) -> Result<(), ProtocolError> {
-    if header.id != 0 {
-        return Err(ProtocolError::WrongRequest {
-            expected: 0,
-            got: header.id,
-        });
-    }
-    Ok(())
-}
-
 /// One management record's worth of pairs; two bytes is the shortest pair.
 const VALUES: nv::Limits = nv::Limits {
     bytes: MAX_MANAGEMENT,
     pairs: MAX_MANAGEMENT / 2,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server;
+    use alloc::vec;
+
+    const END: Event<'static> = Event::End {
+        app_status: 0,
+        protocol_status: ProtocolStatus::RequestComplete,
+    };
+
+    fn record(kind: RecordType, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
+        let header = Header {
+            padding_len: padding,
+            ..Header::new(kind, id, content.len() as u16)
+        };
+        let mut out = header.to_bytes().to_vec();
+        out.extend_from_slice(content);
+        out.resize(out.len() + usize::from(padding), 0xaa);
+        out
+    }
+
+    fn end(id: u16) -> Vec<u8> {
+        record(RecordType::EndRequest, id, &[0; 8], 0)
+    }
+
+    /// The outcome for the whole input at once, which must be the outcome for single bytes too.
+    fn error_of(records: &[Vec<u8>]) -> ProtocolError {
+        let bytes = records.concat();
+        let whole = run(&mut ResponseDecoder::new(1), &bytes, bytes.len());
+        assert_eq!(whole, run(&mut ResponseDecoder::new(1), &bytes, 1));
+        whole.expect_err("the decoder took it")
+    }
+
+    fn run(decoder: &mut ResponseDecoder, bytes: &[u8], step: usize) -> Result<(), ProtocolError> {
+        for mut piece in bytes.chunks(step) {
+            while decoder.next(&mut piece)?.is_some() {}
+            assert!(piece.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_response_of_php_gives_its_pieces_and_its_end() {
+        let mut bytes = record(RecordType::Stdout, 1, b"Status: 200\r\n\r\nhello", 4);
+        bytes.extend(record(RecordType::Stderr, 1, b"PHP Notice", 6));
+        bytes.extend(end(1));
+        let mut input = &bytes[..];
+        let mut decoder = ResponseDecoder::new(1);
+        let stdout = Event::Stdout(b"Status: 200\r\n\r\nhello");
+        assert_eq!(decoder.next(&mut input), Ok(Some(stdout)));
+        assert!(decoder.at_record_boundary());
+        assert_eq!(
+            decoder.next(&mut input),
+            Ok(Some(Event::Stderr(b"PHP Notice")))
+        );
+        assert!(!decoder.is_ended());
+        assert_eq!(decoder.next(&mut input), Ok(Some(END)));
+        assert!(decoder.is_ended() && decoder.at_record_boundary() && input.is_empty());
+        assert_eq!(decoder.next(&mut input), Ok(None));
+    }
+
+    #[test]
+    fn stderr_may_stand_between_any_records_of_stdout() {
+        let bytes = [
+            record(RecordType::Stderr, 1, b"e", 0),
+            record(RecordType::Stdout, 1, b"o", 0),
+            record(RecordType::Stderr, 1, b"e", 7),
+            record(RecordType::Stdout, 1, b"", 0),
+            record(RecordType::Stderr, 1, b"e", 0),
+            record(RecordType::Stderr, 1, b"", 3),
+            end(1),
+        ]
+        .concat();
+        let mut decoder = ResponseDecoder::new(1);
+        let mut input = &bytes[..];
+        let mut events = Vec::new();
+        while let Some(event) = decoder.next(&mut input).unwrap() {
+            events.push(event);
+        }
+        let (o, e) = (Event::Stdout(b"o"), Event::Stderr(b"e"));
+        assert_eq!(
+            events,
+            [
+                e.clone(),
+                o,
+                e.clone(),
+                Event::StdoutEnd,
+                e,
+                Event::StderrEnd,
+                END
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_fastcgi_is_refused_by_its_version() {
+        let bytes = vec![b"HTTP/1.1 400 Bad Request\r\n".to_vec()];
+        assert_eq!(error_of(&bytes), ProtocolError::BadVersion(b'H'));
+    }
+
+    #[test]
+    fn records_of_another_request_are_refused() {
+        for kind in [
+            RecordType::Stdout,
+            RecordType::Stderr,
+            RecordType::EndRequest,
+        ] {
+            for got in [0, 2] {
+                let wrong = ProtocolError::WrongRequest { expected: 1, got };
+                assert_eq!(error_of(&[record(kind, got, &[0; 8], 0)]), wrong);
+            }
+        }
+        for kind in [RecordType::GetValuesResult, RecordType::UnknownType] {
+            let wrong = ProtocolError::WrongRequest {
+                expected: 0,
+                got: 1,
+            };
+            assert_eq!(error_of(&[record(kind, 1, &[0; 8], 0)]), wrong);
+        }
+    }
+
+    #[test]
+    fn without_a_request_only_management_records_are_taken() {
+        let mut decoder = ResponseDecoder::new(0);
+        let bytes = record(RecordType::Stdout, 0, b"x", 0);
+        let wrong = ProtocolError::WrongRequest {
+            expected: 0,
+            got: 0,
+        };
+        assert_eq!(decoder.next(&mut &bytes[..]), Err(wrong));
+    }
+
+    #[test]
+    fn types_that_only_clients_send_or_nobody_knows_are_refused() {
+        for kind in [1, 2, 4, 5, 8, 9, 0, 12, 255] {
+            let mut bytes = record(RecordType::Stdout, 1, b"", 0);
+            bytes[1] = kind;
+            assert_eq!(error_of(&[bytes]), ProtocolError::UnexpectedType(kind));
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_once() {
+        for kind in [RecordType::Stdout, RecordType::Stderr] {
+            for content in [&b""[..], b"more"] {
+                let records = [record(kind, 1, b"", 0), record(kind, 1, content, 0)];
+                let error = ProtocolError::AfterStreamEnd(kind as u8);
+                assert_eq!(error_of(&records), error);
+            }
+        }
+    }
+
+    #[test]
+    fn fixed_bodies_have_their_length() {
+        for length in [0, 7, 9, 16] {
+            let content = vec![0; length];
+            let bytes = record(RecordType::EndRequest, 1, &content, 0);
+            assert_eq!(error_of(&[bytes]), ProtocolError::BadEndRequest);
+            let bytes = record(RecordType::UnknownType, 0, &content, 0);
+            assert_eq!(error_of(&[bytes]), ProtocolError::BadUnknownType);
+        }
+    }
+
+    #[test]
+    fn nothing_may_follow_the_end() {
+        for late in [
+            record(RecordType::Stdout, 1, b"late", 0),
+            end(1),
+            end(2),
+            record(RecordType::GetValuesResult, 0, b"", 0),
+            vec![1],
+        ] {
+            assert_eq!(error_of(&[end(1), late]), ProtocolError::AfterEnd);
+        }
+    }
+
+    #[test]
+    fn an_error_is_for_good() {
+        let mut decoder = ResponseDecoder::new(1);
+        let mut bad = &[9; 8][..];
+        assert_eq!(decoder.next(&mut bad), Err(ProtocolError::BadVersion(9)));
+        let good = end(1);
+        assert_eq!(
+            decoder.next(&mut &good[..]),
+            Err(ProtocolError::BadVersion(9))
+        );
+    }
+
+    #[test]
+    fn the_next_request_may_begin_before_the_last_padding_has_come() {
+        let bytes = record(RecordType::EndRequest, 1, &[0; 8], 8);
+        let (early, late) = bytes.split_at(19);
+        let mut decoder = ResponseDecoder::new(1);
+        let mut input = early;
+        assert_eq!(decoder.next(&mut input), Ok(Some(END)));
+        assert!(!decoder.at_record_boundary());
+        decoder.reset(2);
+        let mut rest = late.to_vec();
+        rest.extend(end(2));
+        assert_eq!(decoder.next(&mut &rest[..]), Ok(Some(END)));
+        // A decoder that stood anywhere else starts anew.
+        let mut decoder = ResponseDecoder::new(1);
+        let open = record(RecordType::Stdout, 1, b"abcdef", 2);
+        decoder.next(&mut &open[..10]).unwrap();
+        decoder.reset(2);
+        assert_eq!(decoder.next(&mut &end(2)[..]), Ok(Some(END)));
+    }
+
+    #[test]
+    fn status_and_exit_code_are_given_as_sent() {
+        let body = [1, 2, 3, 4, 2, 9, 9, 9];
+        let bytes = record(RecordType::EndRequest, 1, &body, 0);
+        let event = ResponseDecoder::new(1).next(&mut &bytes[..]);
+        let overloaded = Event::End {
+            app_status: 0x0102_0304,
+            protocol_status: ProtocolStatus::Overloaded,
+        };
+        assert_eq!(event, Ok(Some(overloaded)));
+    }
+
+    #[test]
+    fn management_answers_are_read_and_limited() {
+        let mut bytes = Vec::new();
+        server::get_values_result(&mut bytes, &[(b"FCGI_MPXS_CONNS", b"0")]);
+        server::get_values_result(&mut bytes, &[]);
+        server::unknown_type(&mut bytes, 77);
+        let mut input = &bytes[..];
+        let mut decoder = ResponseDecoder::new(0);
+        let values = vec![(b"FCGI_MPXS_CONNS".to_vec(), b"0".to_vec())];
+        assert_eq!(
+            decoder.next(&mut input),
+            Ok(Some(Event::GetValuesResult(values)))
+        );
+        assert_eq!(
+            decoder.next(&mut input),
+            Ok(Some(Event::GetValuesResult(vec![])))
+        );
+        assert_eq!(decoder.next(&mut input), Ok(Some(Event::UnknownType(77))));
+        assert_eq!(decoder.held(), 0);
+
+        let large = record(
+            RecordType::GetValuesResult,
+            0,
+            &vec![0; MAX_MANAGEMENT + 1],
+            0,
+        );
+        let limit = MAX_MANAGEMENT;
+        assert_eq!(error_of(&[large]), ProtocolError::TooLarge { limit });
+        let cut = record(RecordType::GetValuesResult, 0, &[3, 1, b'a'], 0);
+        assert_eq!(error_of(&[cut]), ProtocolError::TruncatedPair);
+    }
+}

@@ -1,0 +1,89 @@
+//! The application's side: what a responder is asked, and what it says.
+//!
+//! ```
+//! use weir_fcgi::{ProtocolStatus, Role, client, server};
+//!
+//! let mut wire = Vec::new();
+//! client::begin_request(&mut wire, 1, Role::Responder, true);
+//! let mut params = client::Params::new(&mut wire, 1);
+//! params.pair(b"REQUEST_METHOD", b"GET");
+//! params.finish();
+//! client::stdin_end(&mut wire, 1);
+//!
+//! let mut decoder = server::RequestDecoder::new(server::Limits::default());
+//! let mut answer = Vec::new();
+//! let mut input = &wire[..];
+//! while let Some(event) = decoder.next(&mut input)? {
+//!     match event {
+//!         server::Event::Params(params) => {
+//!             assert_eq!(params.get(b"REQUEST_METHOD"), Some(&b"GET"[..]));
+//!         }
+//!         server::Event::StdinEnd => {
+//!             server::stdout(&mut answer, 1, b"Content-Type: text/plain\r\n\r\nhello\n");
+//!             server::end_request(&mut answer, 1, 0, ProtocolStatus::RequestComplete);
+//!             decoder.end_request();
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! # Ok::<(), weir_fcgi::ProtocolError>(())
+//! ```
+
+mod request;
+
+use alloc::vec::Vec;
+
+pub use crate::ProtocolError;
+use crate::record::{
+    HEADER_LEN, Header, ProtocolStatus, RecordType, put_empty, put_fixed, put_pairs, put_stream,
+};
+
+pub use request::{Event, Limits, RequestDecoder};
+
+/// Appends a piece of the response, copied, in as few records as hold it; nothing for an empty piece, since an empty
+/// record would end the stream (FastCGI 1.0 §5.3).
+pub fn stdout(out: &mut Vec<u8>, id: u16, data: &[u8]) {
+    put_stream(out, RecordType::Stdout, id, data);
+}
+
+/// The header to send before `len` bytes of the response that go out from where they are. No padding follows.
+///
+/// With a length of 0 it is the record that ends the stream.
+#[must_use]
+pub const fn stdout_header(id: u16, len: u16) -> [u8; HEADER_LEN] {
+    Header::new(RecordType::Stdout, id, len).to_bytes()
+}
+
+/// Ends the response; goes before [`end_request`] (FastCGI 1.0 §5.5). Clients do without it, as PHP leaves it out.
+pub fn stdout_end(out: &mut Vec<u8>, id: u16) {
+    put_empty(out, RecordType::Stdout, id);
+}
+
+/// Appends a piece of error messages; nothing for an empty piece (FastCGI 1.0 §5.3).
+pub fn stderr(out: &mut Vec<u8>, id: u16, data: &[u8]) {
+    put_stream(out, RecordType::Stderr, id, data);
+}
+
+/// Ends the error messages. Needed only where there were some (FastCGI 1.0 §5.5).
+pub fn stderr_end(out: &mut Vec<u8>, id: u16) {
+    put_empty(out, RecordType::Stderr, id);
+}
+
+/// Ends request `id` (FastCGI 1.0 §5.5). The decoder has to know it too: [`RequestDecoder::end_request`].
+pub fn end_request(out: &mut Vec<u8>, id: u16, app_status: u32, protocol_status: ProtocolStatus) {
+    let [a, b, c, d] = app_status.to_be_bytes();
+    let body = [a, b, c, d, u8::from(protocol_status), 0, 0, 0];
+    put_fixed(out, RecordType::EndRequest, id, body);
+}
+
+/// Answers [`Event::GetValues`] with (name, value) of the variables that were asked for and are known
+/// (FastCGI 1.0 §4.1). The answer is one record; variables that do not fit it are left out.
+pub fn get_values_result(out: &mut Vec<u8>, values: &[(&[u8], &[u8])]) {
+    put_pairs(out, RecordType::GetValuesResult, values.iter().copied());
+}
+
+/// Answers [`Event::UnknownType`] (FastCGI 1.0 §4.2).
+pub fn unknown_type(out: &mut Vec<u8>, kind: u8) {
+    let body = [kind, 0, 0, 0, 0, 0, 0, 0];
+    put_fixed(out, RecordType::UnknownType, 0, body);
+}
