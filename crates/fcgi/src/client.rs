@@ -1,6 +1,19 @@
 //! The client's side: what a web server sends to an application, and what it gets back.
 //!
-//! Encoders append to a buffer, so that a whole request can be one write.
+//! Encoders append to a buffer, so that a whole request can be one write. A body that lies in a file or in another
+//! buffer goes out without being copied, behind [`stdin_header`]:
+//!
+//! ```
+//! use weir_fcgi::{MAX_CONTENT, client};
+//!
+//! let body = vec![b'x'; 100_000];
+//! let mut pieces: Vec<(usize, [u8; 8])> = Vec::new(); // what would go to writev
+//! for content in body.chunks(MAX_CONTENT) {
+//!     pieces.push((content.len(), client::stdin_header(1, content.len() as u16)));
+//! }
+//! pieces.push((0, client::stdin_header(1, 0)));
+//! assert_eq!(pieces.len(), 3);
+//! ```
 
 mod response;
 

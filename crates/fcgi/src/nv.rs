@@ -141,16 +141,15 @@ impl Decoder {
     /// [`NvError::TooLarge`] and [`NvError::TooManyPairs`]; the decoder is then of no more use until [`clear`ed](Self::clear).
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), NvError> {
         let limit = self.limits.bytes;
-        let length = self.bytes.len() + piece.len();
-        if length > limit {
-            return Err(NvError::TooLarge { limit });
-        }
+        // What fits is judged before the rest is refused, so that the error does not depend on how the bytes were cut.
+        let fits = piece.len().min(limit - self.bytes.len());
+        let length = self.bytes.len() + fits;
         if length > self.bytes.capacity() {
             // Grow by doubling as usual, but never past the limit.
             let capacity = length.max(self.bytes.capacity() * 2).min(limit);
             self.bytes.reserve_exact(capacity - self.bytes.len());
         }
-        self.bytes.extend_from_slice(piece);
+        self.bytes.extend_from_slice(&piece[..fits]);
         while let Some(pair) = self.bytes.get(self.next..).and_then(Lengths::read) {
             if self.pairs == self.limits.pairs {
                 return Err(NvError::TooManyPairs { limit: self.pairs });
@@ -162,6 +161,9 @@ impl Decoder {
                 .filter(|&end| end <= limit)
                 .ok_or(NvError::TooLarge { limit })?;
             self.pairs += 1;
+        }
+        if fits < piece.len() {
+            return Err(NvError::TooLarge { limit });
         }
         Ok(())
     }
@@ -398,6 +400,15 @@ mod tests {
             decode(&bytes, 1, limits(length, 1)),
             Err(NvError::TooManyPairs { limit: 1 })
         );
+    }
+
+    #[test]
+    fn the_first_error_is_given_however_the_bytes_are_cut() {
+        let limits = Limits { bytes: 8, pairs: 0 };
+        for step in 1..20 {
+            let error = decode(&[0; 16], step, limits);
+            assert_eq!(error, Err(NvError::TooManyPairs { limit: 0 }));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::Source;
 use weir_fcgi::client::{self, ResponseDecoder};
+use weir_fcgi::nv;
 use weir_fcgi::record::FCGI_MPXS_CONNS;
 use weir_fcgi::server::{self, RequestDecoder};
 use weir_fcgi::{ProtocolStatus, Role};
@@ -66,7 +67,7 @@ impl Talk {
         Self {
             to_application: Wire::default(),
             to_client: Wire::default(),
-            requests: RequestDecoder::new(server::Limits::default()),
+            requests: RequestDecoder::new(LIMITS),
             responses: ResponseDecoder::new(0),
             asking: None,
             written: Said::default(),
@@ -295,3 +296,11 @@ fn text(source: &mut Source<'_>) -> (Vec<u8>, Vec<u8>) {
         source.take(usize::from(value)).to_vec(),
     )
 }
+
+/// Above what `ask` can write: seven pairs, each value of at most 131,070 bytes.
+const LIMITS: server::Limits = server::Limits {
+    params: nv::Limits {
+        bytes: 1 << 20,
+        pairs: 7,
+    },
+};
