@@ -422,6 +422,22 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_an_ended_request_do_not_reach_the_next() {
+        let mut bytes = begin(1);
+        params(&mut bytes, 1, &[(b"OLD", b"1")]);
+        let (read, unread) = bytes.split_at(bytes.len() - 10); // within the pair
+        let mut decoder = decoder();
+        assert_eq!(events(&mut decoder, read), Ok(vec![begun(1)]));
+        decoder.end_request();
+        assert_eq!(decoder.held(), 0);
+        let mut rest = unread.to_vec();
+        rest.extend(begin(2));
+        params(&mut rest, 2, &[]);
+        let empty = Event::Params(Pairs::default());
+        assert_eq!(events(&mut decoder, &rest), Ok(vec![begun(2), empty]));
+    }
+
+    #[test]
     fn a_second_request_is_told_of_and_its_records_are_skipped() {
         let mut bytes = begin(1);
         bytes.extend(begin(2));
