@@ -2,12 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code)]
 
-mod error_log;
 mod control;
+mod error_log;
 mod gateway;
 mod log_sink;
 mod log_text;
-
-mod gateway;
 
 fn main() {}
