@@ -29,8 +29,8 @@ pub enum ToGateway<F = OwnedFd> {
     Jail(Jail),
     /// The configuration: its name, for messages, and its text as a file.
     Config {
-        /// The file's name as the user wrote it.
-        name: String,
+        /// What its meaning depends on beside the text.
+        source: Source,
         /// Say each step of each request on stderr.
         trace: bool,
         /// How many reactors the listeners were made for.
@@ -131,6 +131,22 @@ pub struct Jail {
     pub identity: Option<Identity>,
     /// The folder it locks itself into.
     pub chroot: Option<PathBuf>,
+}
+
+/// Where a configuration comes from: what its text means depends on it (see [`weir_config::Environment`]), and a gateway
+/// in a chroot cannot look it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name as the user wrote it.
+    pub name: String,
+    /// The file's folder.
+    pub folder: PathBuf,
+    /// Cores of the machine.
+    pub cores: u64,
+    /// Memory of the machine, bytes.
+    pub memory: u64,
+    /// Files that may be open.
+    pub open_files: u64,
 }
 
 /// A packet that is no message, or one without its descriptor.
@@ -315,13 +331,17 @@ impl<F> ToGateway<F> {
                 None
             }
             Self::Config {
-                name,
+                source,
                 trace,
                 reactors,
                 text,
             } => {
                 out.u8(2);
-                out.text(name);
+                out.text(&source.name);
+                out.path(&source.folder);
+                out.u64(source.cores);
+                out.u64(source.memory);
+                out.u64(source.open_files);
                 out.u8((*trace).into());
                 out.u16(*reactors);
                 Some(text)
@@ -425,7 +445,13 @@ impl<F> ToGateway<F> {
                 chroot: from.option(Reader::path)?,
             }),
             2 => Self::Config {
-                name: from.text()?,
+                source: Source {
+                    name: from.text()?,
+                    folder: from.path()?,
+                    cores: from.u64()?,
+                    memory: from.u64()?,
+                    open_files: from.u64()?,
+                },
                 trace: from.flag()?,
                 reactors: from.u16()?,
                 text: take()?,
@@ -564,6 +590,10 @@ impl Writer {
         self.bytes.extend(value.to_be_bytes());
     }
 
+    fn u64(&mut self, value: u64) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
     /// Text, cut to what fits any message: it is meant for people.
     fn text(&mut self, text: &str) {
         let mut end = text.len().min(MAX_TEXT);
@@ -611,6 +641,10 @@ impl Reader<'_> {
 
     fn u32(&mut self) -> Result<u32, BadMessage> {
         Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, BadMessage> {
+        Ok(u64::from_be_bytes(self.array()?))
     }
 
     fn flag(&mut self) -> Result<bool, BadMessage> {
@@ -671,6 +705,18 @@ mod tests {
             .prop_map(|(identity, chroot)| Jail { identity, chroot })
     }
 
+    fn source() -> impl Strategy<Value = Source> {
+        (".*", path(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+            |(name, folder, cores, memory, open_files)| Source {
+                name,
+                folder,
+                cores,
+                memory,
+                open_files,
+            },
+        )
+    }
+
     fn exit() -> impl Strategy<Value = Exit> {
         prop_oneof![
             any::<i32>().prop_map(Exit::Code),
@@ -683,9 +729,9 @@ mod tests {
         let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
         prop_oneof![
             jail().prop_map(ToGateway::Jail),
-            (".*", any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
-                |(name, trace, reactors, text)| ToGateway::Config {
-                    name,
+            (source(), any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
+                |(source, trace, reactors, text)| ToGateway::Config {
+                    source,
                     trace,
                     reactors,
                     text
