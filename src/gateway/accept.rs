@@ -24,8 +24,9 @@ use tokio::{
 use weir_config::{Address, Listener};
 
 use super::{
-    Gateway, clock,
+    Gateway,
     client_io::{Conn, Socket, Timeouts},
+    clock,
     connection::{self, Limits},
 };
 
@@ -94,7 +95,10 @@ pub(crate) async fn listen(
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
                 // Out of descriptors or memory: what waits in the kernel's queue keeps waiting there.
-                log::error!("cannot accept on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}", settings.name);
+                log::error!(
+                    "cannot accept on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
+                    settings.name
+                );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -107,7 +111,13 @@ pub(crate) async fn listen(
             );
             continue;
         };
-        let conn = Arc::new(Conn::new(listener, home, peer, local_address(&socket, local), timeouts));
+        let conn = Arc::new(Conn::new(
+            listener,
+            home,
+            peer,
+            local_address(&socket, local),
+            timeouts,
+        ));
         let entry = register(conn.clone());
         let gateway = gateway.clone();
         let limits = limits.clone();
@@ -162,9 +172,14 @@ impl Census {
     }
 
     fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
-        let address = peer.map(|peer| peer.ip()).filter(|_| self.max_per_address > 0);
+        let address = peer
+            .map(|peer| peer.ip())
+            .filter(|_| self.max_per_address > 0);
         if let Some(address) = address {
-            let mut counts = self.per_address.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = self
+                .per_address
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let count = counts.entry(address).or_insert(0);
             if *count >= self.max_per_address {
                 return None;
@@ -172,7 +187,10 @@ impl Census {
             *count += 1;
         }
         self.count.fetch_add(1, Relaxed);
-        Some(Place { census: self.clone(), address })
+        Some(Place {
+            census: self.clone(),
+            address,
+        })
     }
 
     async fn wait_for_room(&self) {
@@ -192,7 +210,11 @@ impl Drop for Place {
             self.census.room.notify_waiters();
         }
         if let Some(address) = self.address {
-            let mut counts = self.census.per_address.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = self
+                .census
+                .per_address
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if let Some(count) = counts.get_mut(&address) {
                 *count -= 1;
                 if *count == 0 {
@@ -235,7 +257,10 @@ impl Listening {
     }
 }
 
-async fn next(gateway: &Gateway, listening: &Listening) -> io::Result<(Socket, Option<SocketAddr>)> {
+async fn next(
+    gateway: &Gateway,
+    listening: &Listening,
+) -> io::Result<(Socket, Option<SocketAddr>)> {
     gateway.census.wait_for_room().await;
     listening.accept().await
 }
@@ -264,16 +289,14 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 fn register(conn: Arc<Conn>) -> usize {
-    CONNECTIONS.with_borrow_mut(|connections| {
-        match FREE_PLACES.with_borrow_mut(Vec::pop) {
-            Some(place) => {
-                connections[place] = Some(conn);
-                place
-            }
-            None => {
-                connections.push(Some(conn));
-                connections.len() - 1
-            }
+    CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
+        Some(place) => {
+            connections[place] = Some(conn);
+            place
+        }
+        None => {
+            connections.push(Some(conn));
+            connections.len() - 1
         }
     })
 }

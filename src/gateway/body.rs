@@ -16,7 +16,7 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
 
-use super::{client_io::Conn, record::Record, read_ahead::ReadAhead, stream::WorkerStream};
+use super::{client_io::Conn, read_ahead::ReadAhead, record::Record, stream::WorkerStream};
 
 /// An answer before it is sent.
 #[derive(Debug)]
@@ -149,9 +149,9 @@ impl Outgoing {
                 }
                 Poll::Ready(parts.front_mut().map(|part| Ok(part.take(&self.conn))))
             }
-            Body::ReadAhead(reader) => reader.poll_part(cx).map(|part| {
-                part.map(|part| part.map(|mut part| part.take(&self.conn)))
-            }),
+            Body::ReadAhead(reader) => reader
+                .poll_part(cx)
+                .map(|part| part.map(|part| part.map(|mut part| part.take(&self.conn)))),
             Body::Stream(stream) => stream
                 .poll_bytes(cx)
                 .map(|bytes| bytes.map(|bytes| bytes.map(Chunk::Bytes))),

@@ -51,7 +51,9 @@ pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
                 *scanned = newline;
                 return None;
             }
-            Some(_) if bytes[..newline] == *b"" || bytes[..newline] == *b"\r" => return Some(newline + 1),
+            Some(_) if bytes[..newline] == *b"" || bytes[..newline] == *b"\r" => {
+                return Some(newline + 1);
+            }
             Some(_) => *scanned = newline + 1,
         }
     }
@@ -118,7 +120,9 @@ impl Head {
             "content-length" => self.take_length(value)?,
             "x-accel-redirect" => self.accel_redirect = Some(value),
             "x-sendfile" | "x-lighttpd-send-file" => self.sendfile = Some(value),
-            "x-accel-buffering" => self.buffering = Some(!value.as_bytes().eq_ignore_ascii_case(b"no")),
+            "x-accel-buffering" => {
+                self.buffering = Some(!value.as_bytes().eq_ignore_ascii_case(b"no"))
+            }
             name if OF_THE_CONNECTION.contains(&name) => {}
             _ => {
                 self.headers.append(name, value);
@@ -228,7 +232,10 @@ mod tests {
     #[test]
     fn a_location_without_status_is_a_redirect() {
         let absolute = parse(b"Location: https://example.org/\n\n").unwrap();
-        assert_eq!((absolute.status.as_u16(), absolute.local_redirect()), (302, None));
+        assert_eq!(
+            (absolute.status.as_u16(), absolute.local_redirect()),
+            (302, None)
+        );
         let local = parse(b"Location: /other?x=1\n\n").unwrap();
         assert_eq!(local.local_redirect(), Some(&b"/other?x=1"[..]));
         let said = parse(b"Status: 302 Found\nLocation: /other\n\n").unwrap();
@@ -243,12 +250,30 @@ mod tests {
         assert_eq!(refused(b"\n"), Some(BadHead::Empty));
         assert_eq!(refused(b"<html>\n\n"), Some(BadHead::Line("<html>".into())));
         assert_eq!(refused(b"A b: c\n\n"), Some(BadHead::Line("A b: c".into())));
-        assert_eq!(refused(b"Status: 99 x\n\n"), Some(BadHead::Status("99 x".into())));
-        assert_eq!(refused(b"Status: 600\n\n"), Some(BadHead::Status("600".into())));
-        assert_eq!(refused(b"Status: 101\n\n"), Some(BadHead::Status("101".into())));
-        assert_eq!(refused(b"Status: 2000\n\n"), Some(BadHead::Status("2000".into())));
-        assert_eq!(refused(b"Content-Length: -1\n\n"), Some(BadHead::ContentLength));
-        assert_eq!(refused(b"Content-Length: 1\nContent-Length: 2\n\n"), Some(BadHead::ContentLength));
+        assert_eq!(
+            refused(b"Status: 99 x\n\n"),
+            Some(BadHead::Status("99 x".into()))
+        );
+        assert_eq!(
+            refused(b"Status: 600\n\n"),
+            Some(BadHead::Status("600".into()))
+        );
+        assert_eq!(
+            refused(b"Status: 101\n\n"),
+            Some(BadHead::Status("101".into()))
+        );
+        assert_eq!(
+            refused(b"Status: 2000\n\n"),
+            Some(BadHead::Status("2000".into()))
+        );
+        assert_eq!(
+            refused(b"Content-Length: -1\n\n"),
+            Some(BadHead::ContentLength)
+        );
+        assert_eq!(
+            refused(b"Content-Length: 1\nContent-Length: 2\n\n"),
+            Some(BadHead::ContentLength)
+        );
         assert!(refused(b"A: b\x00c\n\n").is_some());
     }
 }

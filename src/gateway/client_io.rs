@@ -215,7 +215,9 @@ impl Conn {
 
     /// Puts a piece of a file behind what is queued; a placeholder of the same length goes through hyper.
     pub(crate) fn queue_file(&self, file: Arc<OwnedFd>, offset: u64, len: usize) {
-        self.outbox().files.push_back(FilePiece { file, offset, len });
+        self.outbox()
+            .files
+            .push_back(FilePiece { file, offset, len });
     }
 
     /// Takes `cut` bytes off the piece queued last.
@@ -324,12 +326,17 @@ impl ClientIo {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
                 self.populating = None;
-            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64) {
+            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64)
+            {
                 // sendfile(2) would wait for the disk, and with it every connection of this reactor.
                 let piece = piece.clone();
                 self.populating = Some(tokio::task::spawn_blocking(move || {
                     // What cannot be read shows when it is sent.
-                    let _ = weir_sys::file::populate(piece.file.as_fd(), piece.offset, piece.len as u64);
+                    let _ = weir_sys::file::populate(
+                        piece.file.as_fd(),
+                        piece.offset,
+                        piece.len as u64,
+                    );
                 }));
                 continue;
             }

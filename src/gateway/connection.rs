@@ -3,7 +3,15 @@
 //! A connection that stays idle longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped and only
 //! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory.
 
-use std::{convert::Infallible, future::{Future, poll_fn}, os::fd::AsFd, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    os::fd::AsFd,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -68,7 +76,9 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
 impl Limits {
     pub(crate) fn new(listener: &Listener) -> Limits {
         let mut builder = Builder::new();
-        builder.max_header_size(listener.max_head).max_buf_size(listener.max_head.max(WRITE_BUFFER));
+        builder
+            .max_header_size(listener.max_head)
+            .max_buf_size(listener.max_head.max(WRITE_BUFFER));
         if listener.max_headers != HYPERS_MAX_HEADERS {
             // Any other number costs hyper an allocation per request.
             builder.max_headers(listener.max_headers);
@@ -100,7 +110,9 @@ async fn drive(
                 Phase::Idle | Phase::Parked => return Poll::Ready(Turn::Over(Ending::Clean)),
                 Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout)),
                 // Whoever waits for something else than the client looks at its own deadline when it is polled.
-                Phase::Busy if conn.send_overdue(now) => return Poll::Ready(Turn::Over(Ending::Abort)),
+                Phase::Busy if conn.send_overdue(now) => {
+                    return Poll::Ready(Turn::Over(Ending::Abort));
+                }
                 Phase::Busy => {}
             }
         }
@@ -113,7 +125,9 @@ async fn drive(
         {
             return Poll::Ready(Turn::Park);
         }
-        Pin::new(&mut *hyper).poll(cx).map(|result| Turn::Over(ending(result, gateway, conn)))
+        Pin::new(&mut *hyper)
+            .poll(cx)
+            .map(|result| Turn::Over(ending(result, gateway, conn)))
     })
     .await;
     let Parts { io, read_buf, .. } = hyper.into_parts();
@@ -160,7 +174,12 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
         }
         Ending::Linger => linger(socket).await,
         Ending::HeadTimeout => {
-            exchange::refused_head(gateway, conn, StatusCode::REQUEST_TIMEOUT, "the head took longer than header_timeout");
+            exchange::refused_head(
+                gateway,
+                conn,
+                StatusCode::REQUEST_TIMEOUT,
+                "the head took longer than header_timeout",
+            );
             let _ = tokio::time::timeout(LINGER, socket.write_all(REQUEST_TIMEOUT)).await;
             linger(socket).await;
         }

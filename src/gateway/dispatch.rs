@@ -124,16 +124,28 @@ impl PoolHandle {
         let state = State {
             pool,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
-            servers: std::iter::repeat_with(Server::default).take(servers).collect(),
+            servers: std::iter::repeat_with(Server::default)
+                .take(servers)
+                .collect(),
             exits: VecDeque::new(),
             waiting: HashMap::new(),
             expired: Vec::new(),
         };
         let server_names = match &settings.runtime {
             Runtime::Command(_) => Vec::new(),
-            Runtime::Servers(servers) => servers.iter().map(|server| address_text(server).into()).collect(),
+            Runtime::Servers(servers) => servers
+                .iter()
+                .map(|server| address_text(server).into())
+                .collect(),
         };
-        PoolHandle { id, settings, server_names, state: Mutex::new(state), exits: Notify::new(), manager }
+        PoolHandle {
+            id,
+            settings,
+            server_names,
+            state: Mutex::new(state),
+            exits: Notify::new(),
+            manager,
+        }
     }
 
     /// A worker for `request`, at once or after waiting in the queue.
@@ -157,12 +169,21 @@ impl PoolHandle {
             let queue = state.pool.stats().waiting;
             let admission = match first {
                 None => state.pool.admit(Micros(now), request, home),
-                Some(first) => state.pool.readmit(Micros(now), request, home, Micros(first)),
+                Some(first) => state
+                    .pool
+                    .readmit(Micros(now), request, home, Micros(first)),
             };
             match admission {
                 Admission::Run(worker) => {
                     let lease = state.lend(self, worker);
-                    return Ok((lease, Wait { admitted, waited: 0, queue }));
+                    return Ok((
+                        lease,
+                        Wait {
+                            admitted,
+                            waited: 0,
+                            queue,
+                        },
+                    ));
                 }
                 Admission::Shed(reason) => return Err(reason),
                 Admission::Wait { .. } => {
@@ -172,10 +193,23 @@ impl PoolHandle {
                 }
             }
         };
-        let mut place = QueuePlace { pool: self, request, waiting: true };
+        let mut place = QueuePlace {
+            pool: self,
+            request,
+            waiting: true,
+        };
         let lease = self.wait(receiver, admitted).await;
         place.waiting = false;
-        lease.map(|lease| (lease, Wait { admitted, waited: clock::now() - now, queue }))
+        lease.map(|lease| {
+            (
+                lease,
+                Wait {
+                    admitted,
+                    waited: clock::now() - now,
+                    queue,
+                },
+            )
+        })
     }
 
     async fn wait(
@@ -199,8 +233,10 @@ impl PoolHandle {
         let mut state = self.state();
         let mut expired = std::mem::take(&mut state.expired);
         state.pool.expire(Micros(clock::now()), &mut expired);
-        let senders: Vec<_> =
-            expired.drain(..).filter_map(|request| state.waiting.remove(&request)).collect();
+        let senders: Vec<_> = expired
+            .drain(..)
+            .filter_map(|request| state.waiting.remove(&request))
+            .collect();
         state.expired = expired;
         drop(state);
         for sender in senders {
@@ -219,7 +255,9 @@ impl PoolHandle {
         if slot.leased {
             return;
         }
-        let next = state.pool.worker_up(Micros(clock::now()), WorkerId(index as u32), 0);
+        let next = state
+            .pool
+            .worker_up(Micros(clock::now()), WorkerId(index as u32), 0);
         self.give(state, next);
     }
 
@@ -230,13 +268,18 @@ impl PoolHandle {
             state.exits.pop_front();
         }
         state.exits.push_back((worker, exit));
-        let known = state.slots.iter().position(|slot| slot.process == Some(worker));
+        let known = state
+            .slots
+            .iter()
+            .position(|slot| slot.process == Some(worker));
         if let Some(index) = known {
             let slot = &mut state.slots[index];
             slot.process = None;
             slot.conn = None;
             if !slot.leased {
-                state.pool.worker_down(Micros(clock::now()), WorkerId(index as u32));
+                state
+                    .pool
+                    .worker_down(Micros(clock::now()), WorkerId(index as u32));
             }
         }
         self.settle(state);
@@ -257,7 +300,12 @@ impl PoolHandle {
             loop {
                 let mut exits = std::pin::pin!(self.exits.notified());
                 exits.as_mut().enable();
-                let known = self.state().exits.iter().find(|(worker, _)| *worker == process).copied();
+                let known = self
+                    .state()
+                    .exits
+                    .iter()
+                    .find(|(worker, _)| *worker == process)
+                    .copied();
                 match known {
                     Some((_, exit)) => return exit,
                     None => exits.await,
@@ -292,8 +340,10 @@ impl PoolHandle {
         }
         let mut stranded = Vec::new();
         state.pool.drain_waiting(now, &mut stranded);
-        let refused: Vec<_> =
-            stranded.into_iter().filter_map(|request| state.waiting.remove(&request)).collect();
+        let refused: Vec<_> = stranded
+            .into_iter()
+            .filter_map(|request| state.waiting.remove(&request))
+            .collect();
         drop(state);
         for (sender, lease) in granted {
             if let Some(sender) = sender {
@@ -343,12 +393,17 @@ impl State {
 
     /// The place of a process: the one it has, one that is empty, or a new one.
     fn slot_of(&mut self, process: u32) -> usize {
-        let known = self.slots.iter().position(|slot| slot.process == Some(process));
+        let known = self
+            .slots
+            .iter()
+            .position(|slot| slot.process == Some(process));
         let free = |slot: &Slot| slot.process.is_none() && !slot.leased;
-        let index = known.or_else(|| self.slots.iter().position(free)).unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() - 1
-        });
+        let index = known
+            .or_else(|| self.slots.iter().position(free))
+            .unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                self.slots.len() - 1
+            });
         self.slots[index].process = Some(process);
         index
     }
@@ -372,7 +427,11 @@ impl Lease {
     /// # Errors
     ///
     /// Where no server takes a connection within `connect_timeout`, or a worker has just gone.
-    pub(crate) async fn connect(&mut self, home: u16, certain: bool) -> Result<WorkerConn, ConnectError> {
+    pub(crate) async fn connect(
+        &mut self,
+        home: u16,
+        certain: bool,
+    ) -> Result<WorkerConn, ConnectError> {
         if let Some(conn) = self.conn.take()
             && let Ok(conn) = conn.at_home(home)
             && !(certain && conn.requests > 0 && conn.is_stale())
@@ -389,7 +448,11 @@ impl Lease {
         }
     }
 
-    async fn connect_to(&mut self, servers: &[Address], home: u16) -> Result<WorkerConn, ConnectError> {
+    async fn connect_to(
+        &mut self,
+        servers: &[Address],
+        home: u16,
+    ) -> Result<WorkerConn, ConnectError> {
         let limit = clock::deadline(self.pool.settings.connect_timeout);
         let mut pause = CONNECT_PAUSE;
         loop {
@@ -404,7 +467,8 @@ impl Lease {
             };
             self.server = Some(index);
             let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
-            let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index], home)).await;
+            let result =
+                tokio::time::timeout(left, WorkerConn::connect(&servers[index], home)).await;
             let error = match result {
                 Ok(Ok(conn)) => return Ok(conn),
                 Ok(Err(error)) => error,
@@ -415,9 +479,13 @@ impl Lease {
             if !full {
                 self.pool.state().servers[index].down_until = clock::now() + SERVER_DOWN;
             }
-            let last = clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
+            let last =
+                clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
             if last {
-                return Err(ConnectError { address: self.pool.server_names[index].to_string(), error });
+                return Err(ConnectError {
+                    address: self.pool.server_names[index].to_string(),
+                    error,
+                });
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -448,7 +516,9 @@ impl Lease {
     pub(crate) fn worker(&self) -> Option<OwnedWorker> {
         match (self.process, self.server) {
             (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
-            (None, Some(server)) => Some(OwnedWorker::Server(self.pool.server_names[server].clone())),
+            (None, Some(server)) => {
+                Some(OwnedWorker::Server(self.pool.server_names[server].clone()))
+            }
             (None, None) => None,
         }
     }
@@ -479,9 +549,15 @@ impl Drop for Lease {
         pool.settle(state);
         if let Some(worker) = self.process.filter(|_| !ended) {
             (pool.manager.0)(if self.kill {
-                ToManager::Kill { pool: pool.id, worker }
+                ToManager::Kill {
+                    pool: pool.id,
+                    worker,
+                }
             } else {
-                ToManager::Connect { pool: pool.id, worker }
+                ToManager::Connect {
+                    pool: pool.id,
+                    worker,
+                }
             });
         }
     }

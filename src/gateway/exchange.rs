@@ -45,11 +45,21 @@ pub(crate) async fn exchange(
 ) -> Response<Outgoing> {
     let (parts, body) = request.into_parts();
     let mut record = Record::new(gateway.clone(), &conn, parts);
-    trace::step!(record.id, record.traced_from, "head", "{} {}", record.parts.method, record.parts.uri);
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "head",
+        "{} {}",
+        record.parts.method,
+        record.parts.uri
+    );
     let mut rules = None;
     let answered = match steps(&gateway, &mut record, &conn, body, &mut rules).await {
         Ok(answered) => answered,
-        Err(refusal) => (refuse(&gateway, &mut record, refusal, rules.as_ref()).await, None),
+        Err(refusal) => (
+            refuse(&gateway, &mut record, refusal, rules.as_ref()).await,
+            None,
+        ),
     };
     respond(record, conn, answered, rules.as_deref())
 }
@@ -116,7 +126,9 @@ async fn steps(
             Answer::Reply(reply, length) => return Ok((reply, length)),
             Answer::LocalRedirect(location) => redirect_within(record, &location)?,
             Answer::Instead(instead, status, headers) => {
-                if let Some(reply) = send_instead(gateway, record, rules, &instead, status, headers).await? {
+                if let Some(reply) =
+                    send_instead(gateway, record, rules, &instead, status, headers).await?
+                {
                     return Ok((reply, None));
                 }
             }
@@ -134,15 +146,27 @@ async fn steps(
 fn check_head(record: &Record) -> Result<(), Refusal> {
     let parts = &record.parts;
     let mut hosts = parts.headers.get_all(HOST).iter();
-    let bad = |message| Err(Refusal::client(StatusCode::BAD_REQUEST, "bad_host", message));
+    let bad = |message| {
+        Err(Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_host",
+            message,
+        ))
+    };
     match (hosts.next(), hosts.next()) {
-        (None, _) if parts.version == Version::HTTP_11 => return bad("a request of HTTP/1.1 without Host"),
+        (None, _) if parts.version == Version::HTTP_11 => {
+            return bad("a request of HTTP/1.1 without Host");
+        }
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
-        return Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served")
-            .allow("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        return Err(Refusal::client(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method",
+            "CONNECT and TRACE are not served",
+        )
+        .allow("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
     }
     Ok(())
 }
@@ -166,7 +190,12 @@ async fn route(
     };
     let found = gateway
         .router
-        .find(conn.listener, named, &record.parts.method, uri.path().as_bytes())
+        .find(
+            conn.listener,
+            named,
+            &record.parts.method,
+            uri.path().as_bytes(),
+        )
         .map_err(|refusal| Refusal::client(refusal.status(), refusal.reason(), ""))?;
     let rules = found.rules.clone();
     record.site = Some(found.site.index);
@@ -176,8 +205,18 @@ async fn route(
     record.path.extend_from_slice(&found.path);
     record.logged = !rules.settings.access_log;
     let now = record.traced_from;
-    let target = gateway.router.resolve(&found, &record.parts.method, uri.query(), now).await;
-    trace::step!(record.id, now, "route", "site={} {}", found.site.name, Named(&target));
+    let target = gateway
+        .router
+        .resolve(&found, &record.parts.method, uri.query(), now)
+        .await;
+    trace::step!(
+        record.id,
+        now,
+        "route",
+        "site={} {}",
+        found.site.name,
+        Named(&target)
+    );
     let step = match target {
         Target::Script(script) => Step::Script(script),
         target => Step::Answer(answer_target(record, target)?),
@@ -188,30 +227,59 @@ async fn route(
 /// Answers what needs no script.
 fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> {
     let refused = |status, why: &str, tried: &std::path::Path| {
-        let reason = if status == StatusCode::FORBIDDEN { "forbidden" } else { "not_found" };
-        Err(Refusal::client(status, reason, format!("{}: {why}", tried.display())))
+        let reason = if status == StatusCode::FORBIDDEN {
+            "forbidden"
+        } else {
+            "not_found"
+        };
+        Err(Refusal::client(
+            status,
+            reason,
+            format!("{}: {why}", tried.display()),
+        ))
     };
     match target {
         Target::Action(action) => act(record, action),
-        Target::File(entry) => Ok(files::serve(&entry, &record.parts.method, &record.parts.headers)),
-        Target::DirectoryRedirect { location, status } => Ok(bare(status, header::LOCATION, location)),
+        Target::File(entry) => Ok(files::serve(
+            &entry,
+            &record.parts.method,
+            &record.parts.headers,
+        )),
+        Target::DirectoryRedirect { location, status } => {
+            Ok(bare(status, header::LOCATION, location))
+        }
         Target::Options { allow } => Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, allow)),
         Target::MethodNotAllowed { allow: _ } => {
-            Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow("GET, HEAD, OPTIONS"))
+            Err(
+                Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "")
+                    .allow("GET, HEAD, OPTIONS"),
+            )
         }
         Target::NotFound { why, tried } => refused(StatusCode::NOT_FOUND, why, &tried),
         Target::Forbidden { why, tried } => refused(StatusCode::FORBIDDEN, why, &tried),
         Target::Failed { error, tried } => {
             let message = format!("{}: {error}", tried.display());
             Err(match error.raw_os_error() {
-                Some(EMFILE | ENFILE | ENOMEM) => {
-                    Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, "out_of_descriptors", "proxy_internal_error", message)
-                        .retry_after(1)
-                }
-                _ => Refusal::upstream(StatusCode::INTERNAL_SERVER_ERROR, "file_error", "proxy_internal_error", message),
+                Some(EMFILE | ENFILE | ENOMEM) => Refusal::upstream(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "out_of_descriptors",
+                    "proxy_internal_error",
+                    message,
+                )
+                .retry_after(1),
+                _ => Refusal::upstream(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "file_error",
+                    "proxy_internal_error",
+                    message,
+                ),
             })
         }
-        Target::Script(_) => Err(Refusal::client(StatusCode::FORBIDDEN, "forbidden", "a script where a file is wanted")),
+        Target::Script(_) => Err(Refusal::client(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "a script where a file is wanted",
+        )),
     }
 }
 
@@ -221,18 +289,31 @@ fn act(record: &Record, action: &Action) -> Result<Reply, Refusal> {
         Action::Deny => Err(Refusal::client(StatusCode::FORBIDDEN, "denied", "")),
         Action::Redirect { to, status } => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
-            let location = HeaderValue::try_from(rendered(to, record))
-                .map_err(|_| Refusal::client(StatusCode::BAD_REQUEST, "bad_path", "the redirect would be no header"))?;
+            let location = HeaderValue::try_from(rendered(to, record)).map_err(|_| {
+                Refusal::client(
+                    StatusCode::BAD_REQUEST,
+                    "bad_path",
+                    "the redirect would be no header",
+                )
+            })?;
             Ok(bare(status, header::LOCATION, location))
         }
-        Action::Reply { status, body, content_type } => {
+        Action::Reply {
+            status,
+            body,
+            content_type,
+        } => {
             let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::OK);
             let body = Bytes::from(rendered(body, record));
             let mut headers = HeaderMap::new();
             if let Ok(content_type) = HeaderValue::try_from(content_type) {
                 headers.insert(header::CONTENT_TYPE, content_type);
             }
-            Ok(Reply { status, headers, body: Body::Bytes(body) })
+            Ok(Reply {
+                status,
+                headers,
+                body: Body::Bytes(body),
+            })
         }
     }
 }
@@ -246,9 +327,16 @@ async fn run_script(
     body: Option<&Spooled>,
 ) -> Result<Answer, Refusal> {
     let settings = &rules.settings;
-    let pool = settings.pool.and_then(|pool| gateway.pools.get(pool.0)).ok_or_else(|| {
-        Refusal::client(StatusCode::FORBIDDEN, "forbidden", format!("{}: the site has no pool", script.filename().display()))
-    })?;
+    let pool = settings
+        .pool
+        .and_then(|pool| gateway.pools.get(pool.0))
+        .ok_or_else(|| {
+            Refusal::client(
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                format!("{}: the site has no pool", script.filename().display()),
+            )
+        })?;
     record.pool = Some(pool.clone());
     record.script = Some(script);
     for (name, value) in &settings.set_request_headers {
@@ -265,7 +353,12 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
     let bad = || {
         let location = String::from_utf8_lossy(location);
         let message = format!("the script's Location {location:?} is no path");
-        Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message)
+        Refusal::upstream(
+            StatusCode::BAD_GATEWAY,
+            "bad_response",
+            "http_protocol_error",
+            message,
+        )
     };
     let uri = Uri::try_from(location).map_err(|_| bad())?;
     let asked = (
@@ -273,7 +366,13 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         std::mem::replace(&mut record.parts.uri, uri),
     );
     record.asked.get_or_insert(asked);
-    trace::step!(record.id, record.traced_from, "redirect", "{}", record.parts.uri);
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "redirect",
+        "{}",
+        record.parts.uri
+    );
     Ok(())
 }
 
@@ -292,19 +391,41 @@ async fn send_instead(
             Some(target) => target,
             None => return redirect_within(record, url).map(|()| None),
         },
-        Instead::Path(path) => gateway.router.sendfile(rules, path, now).await.ok_or_else(|| {
-            let path = String::from_utf8_lossy(path);
-            let message = format!("X-Sendfile {path:?} is in none of sendfile_dirs");
-            Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message)
-        })?,
+        Instead::Path(path) => {
+            gateway
+                .router
+                .sendfile(rules, path, now)
+                .await
+                .ok_or_else(|| {
+                    let path = String::from_utf8_lossy(path);
+                    let message = format!("X-Sendfile {path:?} is in none of sendfile_dirs");
+                    Refusal::upstream(
+                        StatusCode::BAD_GATEWAY,
+                        "bad_response",
+                        "http_protocol_error",
+                        message,
+                    )
+                })?
+        }
     };
-    trace::step!(record.id, record.traced_from, "send file", "{}", Named(&target));
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "send file",
+        "{}",
+        Named(&target)
+    );
     let mut reply = answer_target(record, target)?;
     if reply.status == StatusCode::OK && status != StatusCode::OK {
         reply.status = status;
     }
     // The script speaks for the file's meaning, the file for its bytes.
-    let of_the_file = [header::CONTENT_LENGTH, header::CONTENT_RANGE, header::ETAG, header::LAST_MODIFIED];
+    let of_the_file = [
+        header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::ETAG,
+        header::LAST_MODIFIED,
+    ];
     for name in said.keys().filter(|name| !of_the_file.contains(name)) {
         reply.headers.remove(name);
         for value in said.get_all(name) {
@@ -315,22 +436,53 @@ async fn send_instead(
 }
 
 /// A refusal becomes an answer: said in the log, with the site's own page if it has one.
-async fn refuse(gateway: &Gateway, record: &mut Record, refusal: Refusal, rules: Option<&Arc<Rules>>) -> Reply {
+async fn refuse(
+    gateway: &Gateway,
+    record: &mut Record,
+    refusal: Refusal,
+    rules: Option<&Arc<Rules>>,
+) -> Reply {
     record.reason = Some(refusal.reason);
     let status = refusal.status;
-    trace::step!(record.id, record.traced_from, "refuse", "{} {}", status.as_u16(), refusal.reason);
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "refuse",
+        "{} {}",
+        status.as_u16(),
+        refusal.reason
+    );
     if status.is_server_error() {
-        tell!(error, about(record), "{} {}: {}", status.as_u16(), refusal.reason, Message(&refusal.message));
+        tell!(
+            error,
+            about(record),
+            "{} {}: {}",
+            status.as_u16(),
+            refusal.reason,
+            Message(&refusal.message)
+        );
     } else if !refusal.message.is_empty() {
-        tell!(notice, about(record), "{} {}: {}", status.as_u16(), refusal.reason, refusal.message);
+        tell!(
+            notice,
+            about(record),
+            "{} {}: {}",
+            status.as_u16(),
+            refusal.reason,
+            refusal.message
+        );
     }
     let mut reply = refusal.reply();
     if let Some(rules) = rules
-        && let Some(page) = gateway.router.error_page(rules, status, Instant::now()).await
+        && let Some(page) = gateway
+            .router
+            .error_page(rules, status, Instant::now())
+            .await
     {
         let page = files::serve(&page, &Method::GET, &HeaderMap::new());
         if let Some(content_type) = page.headers.get(header::CONTENT_TYPE) {
-            reply.headers.insert(header::CONTENT_TYPE, content_type.clone());
+            reply
+                .headers
+                .insert(header::CONTENT_TYPE, content_type.clone());
         }
         reply.body = page.body;
     }
@@ -359,11 +511,20 @@ fn respond(
     if let header::Entry::Vacant(server) = reply.headers.entry(header::SERVER) {
         server.insert(HeaderValue::from_static("weir"));
     }
-    let most = record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
+    let most =
+        record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
     if most > 0 && conn.requests() >= most {
-        reply.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        reply
+            .headers
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    trace::step!(record.id, record.traced_from, "response", "{}", reply.status.as_u16());
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "response",
+        "{}",
+        reply.status.as_u16()
+    );
     let mut response = Response::new(Outgoing::new(reply.body, length, conn, record));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
@@ -379,7 +540,11 @@ fn options_of_the_server() -> Reply {
 fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(name, value);
-    Reply { status, headers, body: Body::Empty }
+    Reply {
+        status,
+        headers,
+        body: Body::Empty,
+    }
 }
 
 fn rendered(template: &Template, record: &Record) -> Vec<u8> {
@@ -399,7 +564,11 @@ struct Message<'m>(&'m str);
 
 impl std::fmt::Display for Message<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() { "the pool did not take the request" } else { self.0 })
+        f.write_str(if self.0.is_empty() {
+            "the pool did not take the request"
+        } else {
+            self.0
+        })
     }
 }
 

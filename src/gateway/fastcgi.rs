@@ -62,7 +62,11 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The worker closed the connection, or the kernel did.
-    Closed { process: Option<u32>, error: Option<io::Error>, sent: bool },
+    Closed {
+        process: Option<u32>,
+        error: Option<io::Error>,
+        sent: bool,
+    },
     /// What came is not FastCGI, or the worker refused the request.
     Protocol(String),
     /// The worker was silent for `read_timeout`.
@@ -132,7 +136,11 @@ impl Run {
         body: &Spooled,
     ) -> Run {
         client::stdin(&mut params, REQUEST, body.memory());
-        let file = body.file().map(|file| Upload { file: file.clone(), read: 0, reading: None });
+        let file = body.file().map(|file| Upload {
+            file: file.clone(),
+            read: 0,
+            reading: None,
+        });
         if file.is_none() {
             client::stdin_end(&mut params, REQUEST);
         }
@@ -140,7 +148,11 @@ impl Run {
         let settings = &lease.pool().settings;
         let live = Live {
             decoder: ResponseDecoder::new(REQUEST),
-            request: Outbound { buffer: params, written: 0, file },
+            request: Outbound {
+                buffer: params,
+                written: 0,
+                file,
+            },
             watch: Watch::new(settings.read_timeout, client.clone()),
             id,
             stderr: WorkerStderr::new(),
@@ -149,7 +161,11 @@ impl Run {
             lease,
             conn,
         };
-        Run { live: Some(Box::new(live)), first_byte: None, on_drop: OnDrop::Finish }
+        Run {
+            live: Some(Box::new(live)),
+            first_byte: None,
+            on_drop: OnDrop::Finish,
+        }
     }
 
     /// Writes what can be written, and appends what the script printed to `output`.
@@ -157,7 +173,11 @@ impl Run {
     /// # Errors
     ///
     /// See [`Failure`]; the worker has been given back, or given up where it is not fit for another request.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<Result<Progress, Failure>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        output: &mut Vec<u8>,
+    ) -> Poll<Result<Progress, Failure>> {
         let Some(live) = &mut self.live else {
             return Poll::Ready(Ok(Progress::End));
         };
@@ -216,7 +236,11 @@ impl Drop for Run {
         match self.on_drop {
             OnDrop::Abort => live.lease.kill(),
             OnDrop::Finish => {
-                let mut rest = Run { live: Some(live), first_byte: self.first_byte, on_drop: OnDrop::Abort };
+                let mut rest = Run {
+                    live: Some(live),
+                    first_byte: self.first_byte,
+                    on_drop: OnDrop::Abort,
+                };
                 rest.detach();
                 // Outside of a runtime the gateway itself is going, and its workers with it.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -265,7 +289,9 @@ impl Live {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {
             while self.request.written < self.request.buffer.len() {
-                let written = self.conn.poll_write(cx, &self.request.buffer[self.request.written..]);
+                let written = self
+                    .conn
+                    .poll_write(cx, &self.request.buffer[self.request.written..]);
                 match std::task::ready!(written) {
                     Ok(count) => {
                         self.request.written += count;
@@ -311,12 +337,21 @@ impl Live {
                     stderr.push(bytes, &self.about());
                     self.stderr = stderr;
                 }
-                Ok(Some(Event::End { protocol_status, .. })) => {
+                Ok(Some(Event::End {
+                    protocol_status, ..
+                })) => {
                     if protocol_status != weir_fcgi::ProtocolStatus::RequestComplete {
-                        return Err(Failure::Protocol(format!("the worker refused the request: {protocol_status:?}")));
+                        return Err(Failure::Protocol(format!(
+                            "the worker refused the request: {protocol_status:?}"
+                        )));
                     }
                     if !input.is_empty() {
-                        tell!(warning, self.about(), "{} bytes after END_REQUEST were thrown away", input.len());
+                        tell!(
+                            warning,
+                            self.about(),
+                            "{} bytes after END_REQUEST were thrown away",
+                            input.len()
+                        );
                         self.conn.requests = u64::MAX;
                     }
                     return Ok(Progress::End);
@@ -368,7 +403,9 @@ impl Live {
         self.end_stderr();
         match failure {
             Failure::Closed { .. } => self.lease.release(None),
-            Failure::Protocol(_) | Failure::Silent | Failure::Terminated | Failure::Spool(_) => self.lease.kill(),
+            Failure::Protocol(_) | Failure::Silent | Failure::Terminated | Failure::Spool(_) => {
+                self.lease.kill()
+            }
         }
     }
 }
@@ -401,7 +438,9 @@ impl Upload {
         let length = left.min(UPLOAD_PIECE) as usize;
         if self.reading.is_none() {
             let mut piece = vec![0; length];
-            if let Some(count) = weir_sys::file::read_cached(self.file.fd().as_fd(), &mut piece, self.read)? {
+            if let Some(count) =
+                weir_sys::file::read_cached(self.file.fd().as_fd(), &mut piece, self.read)?
+            {
                 piece.truncate(count);
                 return Poll::Ready(self.take(piece));
             }
@@ -415,7 +454,8 @@ impl Upload {
         let Some(reading) = &mut self.reading else {
             return Poll::Pending;
         };
-        let piece = std::task::ready!(Pin::new(reading).poll(cx)).unwrap_or_else(|error| Err(io::Error::other(error)));
+        let piece = std::task::ready!(Pin::new(reading).poll(cx))
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
         self.reading = None;
         Poll::Ready(self.take(piece?))
     }
@@ -431,7 +471,12 @@ impl Upload {
 
 impl Watch {
     fn new(silence: Duration, conn: Arc<Conn>) -> Watch {
-        Watch { silence, deadline: clock::deadline(silence), conn: Some(conn), sleep: None }
+        Watch {
+            silence,
+            deadline: clock::deadline(silence),
+            conn: Some(conn),
+            sleep: None,
+        }
     }
 
     /// Bytes went or came: the silence begins anew.
@@ -471,7 +516,9 @@ thread_local! {
 
 /// An empty buffer for a request's parameters, with the capacity of an earlier one.
 pub(crate) fn buffer() -> Vec<u8> {
-    BUFFERS.with_borrow_mut(|buffers| buffers.pop()).unwrap_or_default()
+    BUFFERS
+        .with_borrow_mut(|buffers| buffers.pop())
+        .unwrap_or_default()
 }
 
 fn recycle(mut buffer: Vec<u8>) {
@@ -494,8 +541,12 @@ const UPLOAD_PIECE: u64 = 128 * 1024;
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Closed { error: None, .. } => f.write_str("the worker closed its connection before the end of the response"),
-            Failure::Closed { error: Some(error), .. } => write!(f, "the connection to the worker failed: {error}"),
+            Failure::Closed { error: None, .. } => {
+                f.write_str("the worker closed its connection before the end of the response")
+            }
+            Failure::Closed {
+                error: Some(error), ..
+            } => write!(f, "the connection to the worker failed: {error}"),
             Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
             Failure::Silent => f.write_str("the worker was silent for read_timeout"),
             Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),

@@ -16,8 +16,8 @@
 //! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
 //! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.
 
-pub mod access_log;
 mod accept;
+pub mod access_log;
 mod body;
 mod cgi;
 mod client_io;
@@ -104,9 +104,13 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         opened,
         control,
     } = heritage;
-    let reach = Reach { chroot, opened: opened.into_iter().collect() };
+    let reach = Reach {
+        chroot,
+        opened: opened.into_iter().collect(),
+    };
     if let Some(fd) = error_log {
-        error_log::write_behind(Target::Fd(fd)).map_err(|error| format!("cannot write the error log: {error}"))?;
+        error_log::write_behind(Target::Fd(fd))
+            .map_err(|error| format!("cannot write the error log: {error}"))?;
     }
     error_log::set_level(config.log.level);
     if trace {
@@ -120,7 +124,9 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
-    let gateway = Arc::new(Gateway::new(config, reach, access_log, spool_dir, &manager)?);
+    let gateway = Arc::new(Gateway::new(
+        config, reach, access_log, spool_dir, &manager,
+    )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
     for (listener, reactor, socket) in listeners {
@@ -132,7 +138,9 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
     for (home, sockets) in per_reactor.into_iter().enumerate() {
         start_reactor(&gateway, home as u16, sockets)?;
     }
-    control.tell_manager(&ToManager::Ready).map_err(|error| format!("the manager is gone: {error}"))?;
+    control
+        .tell_manager(&ToManager::Ready)
+        .map_err(|error| format!("the manager is gone: {error}"))?;
     obey(&gateway, &control);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     trace::flush(LAST_WORDS);
@@ -157,14 +165,22 @@ impl Gateway {
             .collect();
         let spool_dir = match spool_dir {
             Some(dir) => dir,
-            None => weir_sys::file::open_dir(&config.server.spool_dir)
-                .map_err(|error| format!("cannot open spool_dir {}: {error}", config.server.spool_dir.display()))?,
+            None => weir_sys::file::open_dir(&config.server.spool_dir).map_err(|error| {
+                format!(
+                    "cannot open spool_dir {}: {error}",
+                    config.server.spool_dir.display()
+                )
+            })?,
         };
         let server = &config.server;
         Ok(Gateway {
-            access_log: open_access_log(&config.log, access_log).map_err(|error| format!("cannot write the access log: {error}"))?,
+            access_log: open_access_log(&config.log, access_log)
+                .map_err(|error| format!("cannot write the access log: {error}"))?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
-            census: Arc::new(Census::new(server.max_connections, server.max_connections_per_address)),
+            census: Arc::new(Census::new(
+                server.max_connections,
+                server.max_connections_per_address,
+            )),
             drain: Drain::default(),
             requests: AtomicU64::new(0),
             router,
@@ -217,7 +233,11 @@ fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
 }
 
 /// Starts a thread that runs one reactor with its listening sockets.
-fn start_reactor(gateway: &Arc<Gateway>, home: u16, sockets: Vec<(u16, OwnedFd)>) -> Result<(), String> {
+fn start_reactor(
+    gateway: &Arc<Gateway>,
+    home: u16,
+    sockets: Vec<(u16, OwnedFd)>,
+) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -256,19 +276,29 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
         };
         match message {
-            ToGateway::Worker { pool, worker, pid, connection } => {
+            ToGateway::Worker {
+                pool,
+                worker,
+                pid,
+                connection,
+            } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
                     pool.worker_ready(worker, pid, WorkerConn::from_fd(connection));
                 }
             }
-            ToGateway::WorkerExited { pool, worker, exit, .. } => {
+            ToGateway::WorkerExited {
+                pool, worker, exit, ..
+            } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
                     pool.worker_exited(worker, exit);
                 }
             }
             ToGateway::PoolDown { pool, message } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    log::error!("[pool {}] no worker can start: {message}", pool.settings.name);
+                    log::error!(
+                        "[pool {}] no worker can start: {message}",
+                        pool.settings.name
+                    );
                     pool.down();
                 }
             }

@@ -32,9 +32,15 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
     if script.path_info.is_empty() {
         params.pair(b"DOCUMENT_URI", &script.script_name);
     } else {
-        params.pair(b"DOCUMENT_URI", &[&script.script_name[..], &script.path_info].concat());
+        params.pair(
+            b"DOCUMENT_URI",
+            &[&script.script_name[..], &script.path_info].concat(),
+        );
         params.pair(b"PATH_INFO", &script.path_info);
-        params.pair(b"PATH_TRANSLATED", &[&script.document_root[..], &script.path_info].concat());
+        params.pair(
+            b"PATH_TRANSLATED",
+            &[&script.document_root[..], &script.path_info].concat(),
+        );
     }
     if let Some(length) = body {
         params.pair(b"CONTENT_LENGTH", digits.format(length).as_bytes());
@@ -49,10 +55,18 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
     params.pair(b"SERVER_ADDR", address.of(record.local).as_bytes());
     let port = record.local.map_or(DEFAULT_PORT, |local| local.port());
     params.pair(b"SERVER_PORT", digits.format(port).as_bytes());
-    let name = if record.host.is_empty() { address.of(record.local).as_bytes() } else { &record.host };
+    let name = if record.host.is_empty() {
+        address.of(record.local).as_bytes()
+    } else {
+        &record.host
+    };
     params.pair(b"SERVER_NAME", name);
 
-    put_headers(&parts.headers, settings.pass_headers.as_deref(), &mut params);
+    put_headers(
+        &parts.headers,
+        settings.pass_headers.as_deref(),
+        &mut params,
+    );
     let mut value = Vec::new();
     for (name, template) in &settings.params {
         value.clear();
@@ -64,7 +78,11 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
 
 fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params<'_>) {
     let passes = |name: &HeaderName| {
-        may_pass(name) && only.is_none_or(|only| only.iter().any(|one| one.eq_ignore_ascii_case(name.as_str())))
+        may_pass(name)
+            && only.is_none_or(|only| {
+                only.iter()
+                    .any(|one| one.eq_ignore_ascii_case(name.as_str()))
+            })
     };
     if headers.len() == headers.keys_len() {
         for (name, value) in headers {
@@ -77,7 +95,11 @@ fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params
     // Of a header that came several times, the worker would see the last one only.
     for name in headers.keys().filter(|name| passes(name)) {
         let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
-        let values: Vec<&[u8]> = headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
+        let values: Vec<&[u8]> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| value.as_bytes())
+            .collect();
         params.header(name.as_str().as_bytes(), &values.join(separator));
     }
 }
@@ -114,9 +136,28 @@ mod tests {
 
     #[test]
     fn headers_that_must_not_reach_a_script_do_not() {
-        let kept = ["accept", "authorization", "cookie", "host", "x-forwarded-for", "proxyx"];
-        let refused = ["proxy", "te", "connection", "keep-alive", "x_forwarded_for", "content-length",
-            "content-type", "transfer-encoding", "upgrade", "trailer", "expect", "proxy-connection"];
+        let kept = [
+            "accept",
+            "authorization",
+            "cookie",
+            "host",
+            "x-forwarded-for",
+            "proxyx",
+        ];
+        let refused = [
+            "proxy",
+            "te",
+            "connection",
+            "keep-alive",
+            "x_forwarded_for",
+            "content-length",
+            "content-type",
+            "transfer-encoding",
+            "upgrade",
+            "trailer",
+            "expect",
+            "proxy-connection",
+        ];
         for name in kept {
             assert!(may_pass(&HeaderName::from_static(name)), "{name}");
         }

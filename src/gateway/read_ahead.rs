@@ -95,7 +95,10 @@ impl ReadAhead {
     }
 
     /// The next piece, at most [`FILE_SLICE`] of a file; none at the end of the response.
-    pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Part, Truncated>>> {
+    pub(crate) fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Part, Truncated>>> {
         let mut buffer = self.shared.lock();
         if let Some(part) = buffer.take() {
             if let Some(writer) = buffer.writer.take() {
@@ -154,7 +157,11 @@ impl Buffer {
         if len == 0 {
             return None;
         }
-        let part = Part::File { file: kept.file.fd().clone(), offset: kept.taken, len };
+        let part = Part::File {
+            file: kept.file.fd().clone(),
+            offset: kept.taken,
+            len,
+        };
         kept.taken += len;
         Some(part)
     }
@@ -164,7 +171,11 @@ impl Buffer {
         if let Some(kept) = &self.file {
             if kept.taken < kept.file.len() {
                 let fits = kept.file.len() + bytes.len() as u64 <= room.file;
-                return if fits { Stored::File(kept.file.clone()) } else { Stored::Full };
+                return if fits {
+                    Stored::File(kept.file.clone())
+                } else {
+                    Stored::Full
+                };
             }
             self.file = None;
         }
@@ -219,14 +230,16 @@ async fn keep(bytes: &mut Vec<u8>, shared: &Shared, room: &Room, disk: &mut bool
         let file = match stored {
             Stored::Memory => return,
             Stored::File(file) => file,
-            Stored::Full if *disk && shared.lock().file.is_none() => match SpoolFile::create(&room.space).await {
-                Ok(file) => Arc::new(file),
-                Err(error) => {
-                    spool_failed(&error);
-                    *disk = false;
-                    continue;
+            Stored::Full if *disk && shared.lock().file.is_none() => {
+                match SpoolFile::create(&room.space).await {
+                    Ok(file) => Arc::new(file),
+                    Err(error) => {
+                        spool_failed(&error);
+                        *disk = false;
+                        continue;
+                    }
                 }
-            },
+            }
             Stored::Full => {
                 wait_for_room(shared).await;
                 continue;
@@ -261,7 +274,10 @@ async fn wait_for_room(shared: &Shared) {
     poll_fn(|cx| {
         let mut buffer = shared.lock();
         let nothing_to_take = buffer.memory.is_empty();
-        if buffer.state == State::Abandoned || nothing_to_take && buffer.file.is_none() || asked && buffer.writer.is_none() {
+        if buffer.state == State::Abandoned
+            || nothing_to_take && buffer.file.is_none()
+            || asked && buffer.writer.is_none()
+        {
             return Poll::Ready(());
         }
         asked = true;
@@ -272,7 +288,9 @@ async fn wait_for_room(shared: &Shared) {
 }
 
 fn spool_failed(error: &io::Error) {
-    log::warn!("cannot keep a response in spool_dir: {error}; its worker waits for the client instead");
+    log::warn!(
+        "cannot keep a response in spool_dir: {error}; its worker waits for the client instead"
+    );
 }
 
 fn say(failure: &Failure) {

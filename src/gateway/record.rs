@@ -107,17 +107,24 @@ impl Record {
     /// Whether the answer has no body whatever its head says (RFC 9110 §6.4.1).
     pub(crate) fn bodyless(&self) -> bool {
         *self.method() == Method::HEAD
-            || matches!(self.status, Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED))
+            || matches!(
+                self.status,
+                Some(StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            )
     }
 
     /// The method that the client used.
     pub(crate) fn method(&self) -> &Method {
-        self.asked.as_ref().map_or(&self.parts.method, |(method, _)| method)
+        self.asked
+            .as_ref()
+            .map_or(&self.parts.method, |(method, _)| method)
     }
 
     /// The site's NAME.
     pub(crate) fn site_name(&self) -> Option<&str> {
-        self.site.and_then(|site| self.gateway.config.sites.get(site)).map(|site| site.name.as_str())
+        self.site
+            .and_then(|site| self.gateway.config.sites.get(site))
+            .map(|site| site.name.as_str())
     }
 
     /// The answer is cut before its end, and the connection with it.
@@ -147,12 +154,23 @@ impl Record {
             return;
         }
         let now = clock::now();
-        trace::step!(self.id, self.traced_from, "sent", "{} bytes", self.bytes_out);
+        trace::step!(
+            self.id,
+            self.traced_from,
+            "sent",
+            "{} bytes",
+            self.bytes_out
+        );
         let log = &self.gateway.access_log;
         if log.is_off() {
             return;
         }
-        let header = |name| self.parts.headers.get(name).map(http::HeaderValue::as_bytes);
+        let header = |name| {
+            self.parts
+                .headers
+                .get(name)
+                .map(http::HeaderValue::as_bytes)
+        };
         let mut address = AddressText::default();
         log.write(&Entry {
             time: SystemTime::now(),
@@ -212,9 +230,13 @@ impl Variables for Record {
                 }
             }
             Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
-            Variable::RemoteAddr => out.extend_from_slice(AddressText::default().of(self.peer).as_bytes()),
+            Variable::RemoteAddr => {
+                out.extend_from_slice(AddressText::default().of(self.peer).as_bytes())
+            }
             Variable::RemotePort => put_port(self.peer, out),
-            Variable::ServerAddr => out.extend_from_slice(AddressText::default().of(self.local).as_bytes()),
+            Variable::ServerAddr => {
+                out.extend_from_slice(AddressText::default().of(self.local).as_bytes())
+            }
             Variable::ServerPort => put_port(self.local, out),
             Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
@@ -245,7 +267,10 @@ pub(crate) struct AddressText {
 
 impl Default for AddressText {
     fn default() -> AddressText {
-        AddressText { buffer: [0; 48], len: 0 }
+        AddressText {
+            buffer: [0; 48],
+            len: 0,
+        }
     }
 }
 
@@ -267,12 +292,17 @@ impl AddressText {
 
 /// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
 pub(crate) fn uri(uri: &Uri) -> &[u8] {
-    uri.path_and_query().map_or(b"*", |path| path.as_str().as_bytes())
+    uri.path_and_query()
+        .map_or(b"*", |path| path.as_str().as_bytes())
 }
 
 /// `HTTP/1.1`
 pub(crate) fn protocol(parts: &Parts) -> &'static str {
-    if parts.version == http::Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" }
+    if parts.version == http::Version::HTTP_10 {
+        "HTTP/1.0"
+    } else {
+        "HTTP/1.1"
+    }
 }
 
 fn put_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {

@@ -32,7 +32,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// The client's fault.
-    pub(crate) fn client(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Refusal {
+    pub(crate) fn client(
+        status: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Refusal {
         Refusal {
             status,
             reason,
@@ -51,7 +55,10 @@ impl Refusal {
         error: &'static str,
         message: impl Into<String>,
     ) -> Refusal {
-        Refusal { error: Some(error), ..Refusal::client(status, reason, message) }
+        Refusal {
+            error: Some(error),
+            ..Refusal::client(status, reason, message)
+        }
     }
 
     /// The pool did not take the request.
@@ -83,7 +90,10 @@ impl Refusal {
     /// The answer: a small page, unless a body of the site's own takes its place.
     pub(crate) fn reply(&self) -> Reply {
         let mut headers = HeaderMap::with_capacity(4);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        );
         if let Some(error) = self.error {
             let value = format!("weir; error={error}; details=\"{}\"", self.reason);
             if let Ok(value) = HeaderValue::try_from(value) {
@@ -99,13 +109,21 @@ impl Refusal {
         if self.close {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Reply { status: self.status, headers, body: Body::Bytes(page(self.status)) }
+        Reply {
+            status: self.status,
+            headers,
+            body: Body::Bytes(page(self.status)),
+        }
     }
 }
 
 /// A page that says a status and nothing else.
 fn page(status: StatusCode) -> Bytes {
-    let title = format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("Error"));
+    let title = format!(
+        "{} {}",
+        status.as_u16(),
+        status.canonical_reason().unwrap_or("Error")
+    );
     Bytes::from(format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{font:1.2em system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;margin:0;\

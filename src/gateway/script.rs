@@ -67,14 +67,26 @@ pub(crate) async fn take_body(
         let announced = record.parts.headers.contains_key(header::CONTENT_LENGTH);
         return Ok(announced.then(Spooled::default));
     }
-    let spooled = spool::spool(body, conn, settings.max_body, settings.body_memory, &record.gateway.spool_space)
-        .await
-        .map_err(|error| {
-            conn.leave_body_unread();
-            refuse_body(error, settings)
-        })?;
+    let spooled = spool::spool(
+        body,
+        conn,
+        settings.max_body,
+        settings.body_memory,
+        &record.gateway.spool_space,
+    )
+    .await
+    .map_err(|error| {
+        conn.leave_body_unread();
+        refuse_body(error, settings)
+    })?;
     record.bytes_in = spooled.len();
-    trace::step!(record.id, record.traced_from, "spool", "{} bytes", spooled.len());
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "spool",
+        "{} bytes",
+        spooled.len()
+    );
     Ok(Some(spooled))
 }
 
@@ -106,15 +118,28 @@ pub(crate) async fn run(
             Err(error) => {
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
-                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.is_command() {
+                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.is_command()
+                {
                     continue;
                 }
                 return Err(no_worker(pool, message));
             }
         };
-        trace::step!(record.id, record.traced_from, "dispatch", "worker={} waited={}us", WorkerText(record), record.wait.map_or(0, |wait| wait.waited));
+        trace::step!(
+            record.id,
+            record.traced_from,
+            "dispatch",
+            "worker={} waited={}us",
+            WorkerText(record),
+            record.wait.map_or(0, |wait| wait.waited)
+        );
         let mut request = fastcgi::buffer();
-        client::begin_request(&mut request, REQUEST, Role::Responder, pool.settings.keep_conn);
+        client::begin_request(
+            &mut request,
+            REQUEST,
+            Role::Responder,
+            pool.settings.keep_conn,
+        );
         params::put(record, settings, body.map(Spooled::len), &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
@@ -131,13 +156,21 @@ pub(crate) async fn run(
                 };
                 let answered = record.first_byte.is_some();
                 let closed = matches!(failure, Failure::Closed { .. });
-                if closed && !answered && again(record, idempotent, sent, attempts, &failure.to_string()) {
+                if closed
+                    && !answered
+                    && again(record, idempotent, sent, attempts, &failure.to_string())
+                {
                     continue;
                 }
                 return Err(worker_failed(pool, failure).await);
             }
             Err(NoHead::Bad(message)) => {
-                return Err(Refusal::upstream(StatusCode::BAD_GATEWAY, "bad_response", "http_protocol_error", message));
+                return Err(Refusal::upstream(
+                    StatusCode::BAD_GATEWAY,
+                    "bad_response",
+                    "http_protocol_error",
+                    message,
+                ));
             }
         }
     }
@@ -149,7 +182,14 @@ async fn admit(
     pool: &Arc<PoolHandle>,
     first: Option<u64>,
 ) -> Result<Lease, Refusal> {
-    trace::step!(record.id, record.traced_from, "queue", "pool={} waiting={}", pool.settings.name, pool.waiting());
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "queue",
+        "pool={} waiting={}",
+        pool.settings.name,
+        pool.waiting()
+    );
     let (lease, wait) = pool
         .acquire(weir_pool::RequestId(record.id), conn.home, first)
         .await
@@ -196,7 +236,9 @@ async fn read_head(
         let limit = pool.settings.max_response_head;
         if end.unwrap_or(output.len()) > limit {
             run.on_drop(OnDrop::Abort);
-            return Err(NoHead::Bad(format!("the response's head is longer than max_response_head ({limit} bytes)")));
+            return Err(NoHead::Bad(format!(
+                "the response's head is longer than max_response_head ({limit} bytes)"
+            )));
         }
         let Some(end) = end else {
             if ended {
@@ -208,14 +250,21 @@ async fn read_head(
             ended = run.read(output).await.map_err(NoHead::Failed)? == Progress::End;
             continue;
         };
-        let head = cgi::parse(&output[..end]).map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
+        let head = cgi::parse(&output[..end])
+            .map_err(|error| NoHead::Bad(format!("the response's head is wrong: {error}")))?;
         if head.status.is_informational() {
             pass_interim(&head, record, conn);
             output.drain(..end);
             scanned = 0;
             continue;
         }
-        trace::step!(record.id, record.traced_from, "first byte", "status={}", head.status.as_u16());
+        trace::step!(
+            record.id,
+            record.traced_from,
+            "first byte",
+            "status={}",
+            head.status.as_u16()
+        );
         return Ok((head, output.split_off(end)));
     }
 }
@@ -225,7 +274,12 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
     if record.parts.version == http::Version::HTTP_10 || head.status == StatusCode::CONTINUE {
         return;
     }
-    let mut text = format!("HTTP/1.1 {} {}\r\n", head.status.as_u16(), head.status.canonical_reason().unwrap_or("")).into_bytes();
+    let mut text = format!(
+        "HTTP/1.1 {} {}\r\n",
+        head.status.as_u16(),
+        head.status.canonical_reason().unwrap_or("")
+    )
+    .into_bytes();
     for (name, value) in &head.headers {
         text.extend_from_slice(name.as_str().as_bytes());
         text.extend_from_slice(b": ");
@@ -258,15 +312,29 @@ async fn finish(
     }
     let length = head.content_length;
     let bodyless = record.parts.method == Method::HEAD
-        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let streams = !settings.buffering || head.buffering == Some(false) || (head.buffering.is_none() && head.is_event_stream());
-    let Head { status, headers, .. } = head;
-    let reply = |body| Reply { status, headers, body };
+        || matches!(
+            head.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+    let streams = !settings.buffering
+        || head.buffering == Some(false)
+        || (head.buffering.is_none() && head.is_event_stream());
+    let Head {
+        status, headers, ..
+    } = head;
+    let reply = |body| Reply {
+        status,
+        headers,
+        body,
+    };
     if bodyless {
         return Ok(Answer::Reply(reply(Body::Empty), None));
     }
     if streams {
-        return Ok(Answer::Reply(reply(Body::Stream(Box::new(WorkerStream::new(run, output)))), length));
+        return Ok(Answer::Reply(
+            reply(Body::Stream(Box::new(WorkerStream::new(run, output)))),
+            length,
+        ));
     }
     let progress = read_what_is_there(&mut run, &mut output, settings.response_memory).await;
     let body = match progress {
@@ -284,16 +352,31 @@ async fn finish(
             let pool = record.pool.as_ref();
             return Err(match pool {
                 Some(pool) => worker_failed(pool, failure).await,
-                None => Refusal::upstream(StatusCode::BAD_GATEWAY, "worker_died", "connection_terminated", failure.to_string()),
+                None => Refusal::upstream(
+                    StatusCode::BAD_GATEWAY,
+                    "worker_died",
+                    "connection_terminated",
+                    failure.to_string(),
+                ),
             });
         }
     };
     match (&body, length) {
         (Body::Bytes(bytes), Some(length)) if bytes.len() as u64 != length => {
-            tell!(warning, about(record), "the script said Content-Length {length} and printed {} bytes", bytes.len());
+            tell!(
+                warning,
+                about(record),
+                "the script said Content-Length {length} and printed {} bytes",
+                bytes.len()
+            );
             let short = (bytes.len() as u64) < length;
             if short {
-                return Ok(Answer::Reply(reply(Body::Parts([super::body::Part::Bytes(bytes.clone())].into())), Some(length)));
+                return Ok(Answer::Reply(
+                    reply(Body::Parts(
+                        [super::body::Part::Bytes(bytes.clone())].into(),
+                    )),
+                    Some(length),
+                ));
             }
             let body = Body::Bytes(bytes.slice(..length as usize));
             Ok(Answer::Reply(reply(body), Some(length)))
@@ -303,7 +386,11 @@ async fn finish(
 }
 
 /// Reads on for as long as there is something to read at once.
-async fn read_what_is_there(run: &mut Run, output: &mut Vec<u8>, limit: usize) -> Result<Progress, Failure> {
+async fn read_what_is_there(
+    run: &mut Run,
+    output: &mut Vec<u8>,
+    limit: usize,
+) -> Result<Progress, Failure> {
     std::future::poll_fn(|cx| {
         loop {
             match run.poll(cx, output) {
@@ -321,13 +408,24 @@ fn refuse_body(error: BodyError, settings: &Settings) -> Refusal {
         BodyError::TooLarge => Refusal::client(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
-            format!("the request's body is larger than max_body ({} bytes)", settings.max_body),
+            format!(
+                "the request's body is larger than max_body ({} bytes)",
+                settings.max_body
+            ),
         )
         .closing(),
-        BodyError::TimedOut => {
-            Refusal::client(StatusCode::REQUEST_TIMEOUT, "body_timeout", "no byte of the body came within body_timeout").closing()
-        }
-        BodyError::Malformed => Refusal::client(StatusCode::BAD_REQUEST, "bad_body", "the body's chunks are malformed").closing(),
+        BodyError::TimedOut => Refusal::client(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_timeout",
+            "no byte of the body came within body_timeout",
+        )
+        .closing(),
+        BodyError::Malformed => Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_body",
+            "the body's chunks are malformed",
+        )
+        .closing(),
         BodyError::Left => Refusal::client(StatusCode::BAD_REQUEST, "client_left", "").closing(),
         BodyError::Spool(error) => Refusal::upstream(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -341,29 +439,43 @@ fn refuse_body(error: BodyError, settings: &Settings) -> Refusal {
 }
 
 fn no_worker(pool: &PoolHandle, message: String) -> Refusal {
-    Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, "no_worker", "destination_unavailable", message)
-        .retry_after(pool.retry_after())
+    Refusal::upstream(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "no_worker",
+        "destination_unavailable",
+        message,
+    )
+    .retry_after(pool.retry_after())
 }
 
 /// The answer where a worker failed before a byte of its answer was sent.
 async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
-    let bad_gateway = |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
+    let bad_gateway =
+        |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
     let message = failure.to_string();
     match failure {
         Failure::Closed { process, .. } => {
             let how = match pool.exit(process).await {
-                Some(Exit::Code(code)) => format!("{message}; its process ended with exit code {code}"),
+                Some(Exit::Code(code)) => {
+                    format!("{message}; its process ended with exit code {code}")
+                }
                 Some(Exit::Signal(signal)) => {
-                    format!("{message}; its process was ended by {}", weir_sys::signal::name(signal))
+                    format!(
+                        "{message}; its process was ended by {}",
+                        weir_sys::signal::name(signal)
+                    )
                 }
                 None => message,
             };
             bad_gateway("worker_died", "connection_terminated", how)
         }
         Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
-        Failure::Silent | Failure::Terminated => {
-            Refusal::upstream(StatusCode::GATEWAY_TIMEOUT, "terminated", "http_response_timeout", message)
-        }
+        Failure::Silent | Failure::Terminated => Refusal::upstream(
+            StatusCode::GATEWAY_TIMEOUT,
+            "terminated",
+            "http_response_timeout",
+            message,
+        ),
         Failure::Spool(_) => bad_gateway("spool_failed", "proxy_internal_error", message),
     }
 }

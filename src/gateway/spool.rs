@@ -85,7 +85,11 @@ pub(crate) async fn spool(
         if received > max_body {
             return Err(BodyError::TooLarge);
         }
-        let room = if file.is_none() { memory_limit - memory.len() } else { 0 };
+        let room = if file.is_none() {
+            memory_limit - memory.len()
+        } else {
+            0
+        };
         let (near, far) = data.split_at(data.len().min(room));
         memory.extend_from_slice(near);
         if far.is_empty() {
@@ -94,16 +98,23 @@ pub(crate) async fn spool(
         pending.extend_from_slice(far);
         let file = match &file {
             Some(file) => file,
-            None => file.insert(Arc::new(SpoolFile::create(space).await.map_err(BodyError::Spool)?)),
+            None => file.insert(Arc::new(
+                SpoolFile::create(space).await.map_err(BodyError::Spool)?,
+            )),
         };
         if pending.len() >= FILE_BLOCK {
-            file.append(std::mem::take(&mut pending)).await.map_err(BodyError::Spool)?;
+            file.append(std::mem::take(&mut pending))
+                .await
+                .map_err(BodyError::Spool)?;
         }
     }
     if let Some(file) = &file {
         file.append(pending).await.map_err(BodyError::Spool)?;
     }
-    Ok(Spooled { memory: memory.into(), file })
+    Ok(Spooled {
+        memory: memory.into(),
+        file,
+    })
 }
 
 impl Spooled {
@@ -131,7 +142,11 @@ impl SpoolFile {
         let space = space.clone();
         off_the_reactor(move || {
             let fd = weir_sys::file::temp_file(space.dir.as_fd())?;
-            Ok(SpoolFile { fd: Arc::new(fd), len: AtomicU64::new(0), space })
+            Ok(SpoolFile {
+                fd: Arc::new(fd),
+                len: AtomicU64::new(0),
+                space,
+            })
         })
         .await
     }
@@ -191,14 +206,21 @@ impl Drop for SpoolFile {
 impl SpoolSpace {
     /// Temporary files in the folder `dir`, together at most `max` bytes.
     pub(crate) fn new(dir: OwnedFd, max: u64) -> SpoolSpace {
-        SpoolSpace { dir, max, used: AtomicU64::new(0) }
+        SpoolSpace {
+            dir,
+            max,
+            used: AtomicU64::new(0),
+        }
     }
 
     fn take(&self, bytes: u64) -> io::Result<()> {
         let before = self.used.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > self.max {
             self.give_back(bytes);
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "max_spool is reached"));
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "max_spool is reached",
+            ));
         }
         Ok(())
     }
@@ -216,7 +238,9 @@ impl SpoolSpace {
 pub(crate) async fn off_the_reactor<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// The next piece of the body; none at its end. Trailers are read and left out: CGI has no place for them.
@@ -239,7 +263,9 @@ async fn next_data(body: &mut Incoming, conn: &Conn) -> Result<Option<Bytes>, Bo
                         return Poll::Ready(Ok(Some(data)));
                     }
                 }
-                Some(Err(error)) if is_malformed(&error) => return Poll::Ready(Err(BodyError::Malformed)),
+                Some(Err(error)) if is_malformed(&error) => {
+                    return Poll::Ready(Err(BodyError::Malformed));
+                }
                 Some(Err(_)) => return Poll::Ready(Err(BodyError::Left)),
             }
         }
@@ -252,7 +278,10 @@ fn is_malformed(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(io) = cause.downcast_ref::<io::Error>() {
-            return matches!(io.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData);
+            return matches!(
+                io.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
+            );
         }
         source = cause.source();
     }

@@ -25,11 +25,18 @@ impl WorkerStream {
     /// The response of `run` from `first` on.
     pub(crate) fn new(mut run: Run, first: Vec<u8>) -> WorkerStream {
         run.on_drop(OnDrop::Abort);
-        WorkerStream { run, pending: first, ended: false }
+        WorkerStream {
+            run,
+            pending: first,
+            ended: false,
+        }
     }
 
     /// The next bytes; none at the end of the response.
-    pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Truncated>>> {
+    pub(crate) fn poll_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Truncated>>> {
         loop {
             if !self.pending.is_empty() {
                 return Poll::Ready(Some(Ok(std::mem::take(&mut self.pending).into())));

@@ -46,12 +46,20 @@ impl WorkerConn {
                 Stream::Tcp(stream)
             }
         };
-        Ok(WorkerConn { stream, home, requests: 0 })
+        Ok(WorkerConn {
+            stream,
+            home,
+            requests: 0,
+        })
     }
 
     /// A connection that the manager has made.
     pub(crate) fn from_fd(fd: OwnedFd) -> WorkerConn {
-        WorkerConn { stream: Stream::Raw(fd.into()), home: 0, requests: 0 }
+        WorkerConn {
+            stream: Stream::Raw(fd.into()),
+            home: 0,
+            requests: 0,
+        }
     }
 
     /// Has the connection watched by the calling reactor, which is `home`.
@@ -69,7 +77,11 @@ impl WorkerConn {
             Stream::Unix(unix) => Stream::Unix(UnixStream::from_std(unix.into_std()?)?),
             Stream::Tcp(tcp) => Stream::Tcp(TcpStream::from_std(tcp.into_std()?)?),
         };
-        Ok(WorkerConn { stream, home, ..self })
+        Ok(WorkerConn {
+            stream,
+            home,
+            ..self
+        })
     }
 
     /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
@@ -89,7 +101,11 @@ impl AsFd for WorkerConn {
 }
 
 impl WorkerConn {
-    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match &mut self.stream {
             Stream::Raw(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             Stream::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
@@ -97,7 +113,11 @@ impl WorkerConn {
         }
     }
 
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             Stream::Raw(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             Stream::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),

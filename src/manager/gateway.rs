@@ -40,7 +40,9 @@ impl Gateway {
     pub(super) fn start(&mut self, now: Instant, messages: Vec<ToGateway>) -> Result<(), String> {
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let clone = |stream: BorrowedFd<'_>| {
-            stream.try_clone_to_owned().map_err(|error| error.to_string())
+            stream
+                .try_clone_to_owned()
+                .map_err(|error| error.to_string())
         };
         let spawn = Spawn {
             // The program that we are, also after the file was replaced by a newer one.
@@ -89,7 +91,10 @@ impl Gateway {
             }
         }
         if running.queue.len() > MAX_QUEUE {
-            log::error!("the gateway (process {}) takes no messages: killed", running.pid);
+            log::error!(
+                "the gateway (process {}) takes no messages: killed",
+                running.pid
+            );
             running.queue.clear();
             self.kill();
         }

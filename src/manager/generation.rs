@@ -62,8 +62,14 @@ pub(super) enum Event {
 
 impl Generation {
     /// Binds and opens what the configuration needs. `before` keeps the sockets that both have.
-    pub(super) fn prepare(loaded: Loaded, plan: Plan, before: &Sockets, now: Instant) -> Result<Self, Failure> {
-        let failure = |problems: Vec<plan::Problem>| Failure::configuration(plan::describe(&problems));
+    pub(super) fn prepare(
+        loaded: Loaded,
+        plan: Plan,
+        before: &Sockets,
+        now: Instant,
+    ) -> Result<Self, Failure> {
+        let failure =
+            |problems: Vec<plan::Problem>| Failure::configuration(plan::describe(&problems));
         let logs = Logs::open(&loaded.config).map_err(failure)?;
         let sockets = Sockets::bind(&loaded.config, &plan, before).map_err(failure)?;
         let pools = Pools::new(now, &loaded.config, &plan.programs);
@@ -98,7 +104,10 @@ impl Generation {
     /// Does what is due: starts, looks, sends, ends.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
         let mut event = None;
-        if self.phase == Phase::Serving && self.gateway.is_due(now) && self.start_gateway(now).is_err() {
+        if self.phase == Phase::Serving
+            && self.gateway.is_due(now)
+            && self.start_gateway(now).is_err()
+        {
             self.gateway.restart_later(now);
         }
         if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
@@ -170,9 +179,9 @@ impl Generation {
             match self.phase {
                 Phase::Starting { .. } => {
                     let cause = self.complaint.take();
-                    return Err(Event::Failed(
-                        cause.unwrap_or_else(|| format!("the gateway ended before it was ready: {exit}")),
-                    ));
+                    return Err(Event::Failed(cause.unwrap_or_else(|| {
+                        format!("the gateway ended before it was ready: {exit}")
+                    })));
                 }
                 Phase::Serving => {
                     if let Some(complaint) = self.complaint.take() {
@@ -227,9 +236,12 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs = Logs::open(&self.loaded.config).map_err(|problems| plan::describe(&problems))?;
+        self.logs =
+            Logs::open(&self.loaded.config).map_err(|problems| plan::describe(&problems))?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
-        messages.into_iter().for_each(|message| self.gateway.send(message));
+        messages
+            .into_iter()
+            .for_each(|message| self.gateway.send(message));
         self.gateway.flush();
         Ok(())
     }
@@ -254,7 +266,9 @@ impl Generation {
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
             Phase::Serving => None,
-            Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until } => Some(until),
+            Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until } => {
+                Some(until)
+            }
         };
         [phase, self.gateway.deadline(now), self.pools.deadline()]
             .into_iter()

@@ -111,19 +111,32 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         let routes = site.routes.iter().map(|route| &route.settings);
         for settings in std::iter::once(&site.settings).chain(routes) {
             folders.extend(settings.root.clone());
-            folders.extend(settings.accel_redirect.iter().map(|(_, folder)| folder.clone()));
+            folders.extend(
+                settings
+                    .accel_redirect
+                    .iter()
+                    .map(|(_, folder)| folder.clone()),
+            );
             folders.extend(settings.sendfile_dirs.iter().cloned());
-            files.extend(settings.error_pages.values().map(|page| match &settings.root {
-                Some(root) => root.join(page),
-                None => page.clone(),
-            }));
+            files.extend(
+                settings
+                    .error_pages
+                    .values()
+                    .map(|page| match &settings.root {
+                        Some(root) => root.join(page),
+                        None => page.clone(),
+                    }),
+            );
         }
     }
     let outside = |path: &PathBuf| path_inside(chroot, path).is_none();
     let open = |path: PathBuf, opened: io::Result<OwnedFd>| match opened {
         Ok(file) => Some(ToGateway::Opened { path, file }),
         Err(error) => {
-            log::warn!("{} cannot be opened for the gateway: {error}", path.display());
+            log::warn!(
+                "{} cannot be opened for the gateway: {error}",
+                path.display()
+            );
             None
         }
     };

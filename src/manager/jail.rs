@@ -24,7 +24,10 @@ pub(super) const ROLE: &str = "--role=gateway";
 /// Whether this process was started as a gateway.
 pub fn is_gateway() -> bool {
     let mut arguments = std::env::args_os().skip(1);
-    arguments.next().is_some_and(|argument| argument == OsStr::new(ROLE)) && arguments.next().is_none()
+    arguments
+        .next()
+        .is_some_and(|argument| argument == OsStr::new(ROLE))
+        && arguments.next().is_none()
 }
 
 /// Takes over what the manager gives.
@@ -46,7 +49,9 @@ pub fn enter() -> Result<Heritage, String> {
 fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
     let mut given = Given::default();
     loop {
-        let message = channel.next_for_gateway().map_err(|error| error.to_string())?;
+        let message = channel
+            .next_for_gateway()
+            .map_err(|error| error.to_string())?;
         match message.ok_or("the manager is gone")? {
             ToGateway::Jail(jail) => {
                 lock_in(&jail, parent)?;
@@ -54,11 +59,21 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             }
             ToGateway::Start => return Ok(given),
             _ if given.jail.is_none() => return Err("the manager gave no jail first".into()),
-            ToGateway::Config { source, trace, reactors, text } => {
-                let text = memory::read(text.as_fd(), MAX_TEXT).map_err(|error| error.to_string())?;
+            ToGateway::Config {
+                source,
+                trace,
+                reactors,
+                text,
+            } => {
+                let text =
+                    memory::read(text.as_fd(), MAX_TEXT).map_err(|error| error.to_string())?;
                 given.config = Some((parse(&source, &text)?, trace, reactors));
             }
-            ToGateway::Listener { listener, reactor, socket } => {
+            ToGateway::Listener {
+                listener,
+                reactor,
+                socket,
+            } => {
                 given.listeners.push((listener, reactor, socket));
             }
             ToGateway::AccessLog(log) => given.access_log = Some(log),
@@ -103,7 +118,8 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
         memory: source.memory,
         open_files: source.open_files,
     };
-    weir_config::parse(&source.name, text, &environment).map_err(|diagnostics| diagnostics.to_string())
+    weir_config::parse(&source.name, text, &environment)
+        .map_err(|diagnostics| diagnostics.to_string())
 }
 
 /// What came so far.
@@ -121,7 +137,10 @@ struct Given {
 impl Given {
     fn into_heritage(self, channel: Channel) -> Result<Heritage, String> {
         let Some((config, trace, reactors)) = self.config else {
-            return Err(complain(&channel, "the manager gave no configuration".into()));
+            return Err(complain(
+                &channel,
+                "the manager gave no configuration".into(),
+            ));
         };
         let heritage = Heritage {
             config,
@@ -157,7 +176,10 @@ fn check(heritage: &Heritage) -> Result<(), String> {
     let mut told = Vec::new();
     for site in &heritage.config.sites {
         let routes = site.routes.iter().map(|route| &route.settings);
-        for root in std::iter::once(&site.settings).chain(routes).filter_map(|s| s.root.as_deref()) {
+        for root in std::iter::once(&site.settings)
+            .chain(routes)
+            .filter_map(|s| s.root.as_deref())
+        {
             if told.contains(&root) {
                 continue;
             }
@@ -184,7 +206,8 @@ fn look_into(heritage: &Heritage, root: &Path) -> io::Result<()> {
     file::open_beneath(folder.as_fd(), b".", file::Open::default()).map(drop)
 }
 
-fn complain(channel: &Channel, message: String) -> String {
+/// Tells the manager why this gateway ends, and returns it.
+pub fn complain(channel: &Channel, message: String) -> String {
     // The manager may be what is missing; then the exit code has to do.
     let _ = channel.tell_manager(&ToManager::Failed(message.clone()));
     message

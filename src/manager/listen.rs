@@ -70,9 +70,9 @@ impl Sockets {
     /// Where TCP listeners can be reached, with the port that the kernel chose where none was said.
     pub(super) fn addresses(&self) -> Vec<Address> {
         let actual = |entry: &Entry| match &entry.address {
-            Address::Tcp(address) => Address::Tcp(
-                listener::tcp_address(&entry.sockets[0]).unwrap_or(*address),
-            ),
+            Address::Tcp(address) => {
+                Address::Tcp(listener::tcp_address(&entry.sockets[0]).unwrap_or(*address))
+            }
             unix => unix.clone(),
         };
         self.entries.iter().map(actual).collect()
@@ -126,10 +126,12 @@ impl Entry {
                 let ours = before.has_port(address.port());
                 let new = listener::tcp(at, listener.backlog, missing, sockets.is_empty())
                     // A wider or narrower address of the same port is ours to join.
-                    .or_else(|error| match ours && error.kind() == io::ErrorKind::AddrInUse {
-                        true => listener::tcp(at, listener.backlog, missing, false),
-                        false => Err(error),
-                    })
+                    .or_else(
+                        |error| match ours && error.kind() == io::ErrorKind::AddrInUse {
+                            true => listener::tcp(at, listener.backlog, missing, false),
+                            false => Err(error),
+                        },
+                    )
                     .map_err(|error| tcp_problem(listener, *address, &error))?;
                 sockets.extend(new.into_iter().map(Rc::new));
             }
@@ -173,11 +175,15 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
                 None => "the port is taken by another program".into(),
             };
             let look = format!("`ss -ltnp 'sport = :{port}'` shows who listens there");
-            (cause, format!("stop that program, or choose another port; {look}"))
+            (
+                cause,
+                format!("stop that program, or choose another port; {look}"),
+            )
         }
         io::ErrorKind::PermissionDenied => (
             "only root may listen on a port so low".to_owned(),
-            "start weir as root, give it CAP_NET_BIND_SERVICE, or choose a port from 1024 on".into(),
+            "start weir as root, give it CAP_NET_BIND_SERVICE, or choose a port from 1024 on"
+                .into(),
         ),
         io::ErrorKind::AddrNotAvailable => (
             "this machine has no such address".to_owned(),
@@ -195,7 +201,13 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
                 Some(owner) => format!("{owner} listens there"),
                 None => "another program listens there".into(),
             };
-            (cause, format!("stop it, or choose another path; `ss -lxp | grep {}` shows who it is", path.display()))
+            (
+                cause,
+                format!(
+                    "stop it, or choose another path; `ss -lxp | grep {}` shows who it is",
+                    path.display()
+                ),
+            )
         }
         UnixError::NotASocket => (
             "something that is no socket has that name".to_owned(),
@@ -211,7 +223,10 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         ),
         UnixError::Io(error) => (
             error.to_string(),
-            format!("look at the rights of {}", path.parent().unwrap_or(path).display()),
+            format!(
+                "look at the rights of {}",
+                path.parent().unwrap_or(path).display()
+            ),
         ),
     };
     Problem::new(place(listener, path.display()), cause, mend)
@@ -220,15 +235,17 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
 fn tcp_owner(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
-    let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
-        let table = fs::read_to_string(table).ok()?;
-        table.lines().find_map(|line| {
-            // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
-            listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
-        })
-    })?;
+    let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .find_map(|table| {
+            let table = fs::read_to_string(table).ok()?;
+            table.lines().find_map(|line| {
+                // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let listens = fields.get(1)?.ends_with(&wanted) && *fields.get(3)? == "0A";
+                listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+            })
+        })?;
     owner_of_socket(&inode)
 }
 

@@ -201,7 +201,10 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     let place = "[server] user, group";
     let usual = || {
         let known = |name: &&&str| matches!(identity::user(name), Ok(Some(_)));
-        USUAL_USERS.iter().find(known).map(|name| (*name).to_owned())
+        USUAL_USERS
+            .iter()
+            .find(known)
+            .map(|name| (*name).to_owned())
     };
     let user = match &server.user {
         None if us.root => usual(),
@@ -393,7 +396,9 @@ fn reactors(config: &Config) -> u16 {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    u16::try_from(threads).unwrap_or(u16::MAX).clamp(1, MAX_REACTORS)
+    u16::try_from(threads)
+        .unwrap_or(u16::MAX)
+        .clamp(1, MAX_REACTORS)
 }
 
 fn warnings(config: &Config) -> Vec<String> {
@@ -435,9 +440,21 @@ mod tests {
     fn programs_are_found_by_path_and_in_path_and_missing_ones_are_named() {
         assert_eq!(find_program("/bin/sh").unwrap(), Path::new("/bin/sh"));
         assert!(find_program("sh").unwrap().ends_with("sh"));
-        assert!(find_program("/no/such/program").unwrap_err().contains("/no/such/program"));
-        assert!(find_program("no-such-program").unwrap_err().contains("no-such-program"));
-        assert!(find_program("/etc/passwd").unwrap_err().contains("not an executable"));
+        assert!(
+            find_program("/no/such/program")
+                .unwrap_err()
+                .contains("/no/such/program")
+        );
+        assert!(
+            find_program("no-such-program")
+                .unwrap_err()
+                .contains("no-such-program")
+        );
+        assert!(
+            find_program("/etc/passwd")
+                .unwrap_err()
+                .contains("not an executable")
+        );
     }
 
     #[test]
@@ -447,8 +464,14 @@ mod tests {
         check_folder("[site.b] root", Path::new("/etc/passwd"), &mut problems);
         check_folder("[site.c] root", Path::new("/"), &mut problems);
         let text = describe(&problems);
-        assert!(text.contains("[site.a] root: /no/such/folder: No such file"), "{text}");
-        assert!(text.contains("[site.b] root: /etc/passwd is not a folder\n  make the folder"), "{text}");
+        assert!(
+            text.contains("[site.a] root: /no/such/folder: No such file"),
+            "{text}"
+        );
+        assert!(
+            text.contains("[site.b] root: /etc/passwd is not a folder\n  make the folder"),
+            "{text}"
+        );
         assert_eq!(problems.len(), 2);
     }
 
@@ -458,7 +481,10 @@ mod tests {
         assert!(known_user("[server] user", "no-such-user", &mut problems).is_none());
         assert!(known_group("[server] group", "no-such-group", &mut problems).is_none());
         let text = describe(&problems);
-        assert!(text.contains("no user \"no-such-user\"") && text.contains("no group \"no-such-group\""));
+        assert!(
+            text.contains("no user \"no-such-user\"")
+                && text.contains("no group \"no-such-group\"")
+        );
     }
 
     #[test]
@@ -469,7 +495,10 @@ mod tests {
             name: "root".into(),
         };
         let mut problems = Vec::new();
-        assert_eq!(us.identity("[server] user", Some("root"), None, &mut problems), None);
+        assert_eq!(
+            us.identity("[server] user", Some("root"), None, &mut problems),
+            None
+        );
         assert!(problems[0].cause.contains("must not be root"));
     }
 
@@ -483,7 +512,10 @@ mod tests {
         };
         let mut problems = Vec::new();
         let own = uid.to_string();
-        assert_eq!(us.identity("[server] user", Some(&own), None, &mut problems), None);
+        assert_eq!(
+            us.identity("[server] user", Some(&own), None, &mut problems),
+            None
+        );
         assert_eq!(problems, []);
         let other = if uid == 0 { "nobody" } else { "root" };
         us.identity("[server] user", Some(other), None, &mut problems);

@@ -54,7 +54,9 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let names = current.sockets.clone();
     if let Err(error) = current.start_gateway(now) {
         names.remove_names(&Sockets::default());
-        return Err(Failure::internal(format!("the gateway cannot be started: {error}")));
+        return Err(Failure::internal(format!(
+            "the gateway cannot be started: {error}"
+        )));
     }
     let manager = Manager {
         start,
@@ -138,8 +140,16 @@ impl Manager {
         let mut readable = readable.into_iter().skip(first_output);
         for generation in self.generations_mut() {
             // From the last to the first: one that ends does not move those before it.
-            let outputs: Vec<bool> = readable.by_ref().take(generation.pools.outputs().count()).collect();
-            for (which, _) in outputs.iter().enumerate().rev().filter(|(_, readable)| **readable) {
+            let outputs: Vec<bool> = readable
+                .by_ref()
+                .take(generation.pools.outputs().count())
+                .collect();
+            for (which, _) in outputs
+                .iter()
+                .enumerate()
+                .rev()
+                .filter(|(_, readable)| **readable)
+            {
                 generation.pools.read_output(which);
             }
         }
@@ -147,11 +157,15 @@ impl Manager {
     }
 
     fn generations(&self) -> impl Iterator<Item = &Generation> {
-        std::iter::once(&self.current).chain(&self.next).chain(&self.old)
+        std::iter::once(&self.current)
+            .chain(&self.next)
+            .chain(&self.old)
     }
 
     fn generations_mut(&mut self) -> impl Iterator<Item = &mut Generation> {
-        std::iter::once(&mut self.current).chain(&mut self.next).chain(&mut self.old)
+        std::iter::once(&mut self.current)
+            .chain(&mut self.next)
+            .chain(&mut self.old)
     }
 
     /// Lets every generation act, and acts on what comes of it.
@@ -173,13 +187,17 @@ impl Manager {
                 Ok(Some(signal)) => signal,
                 Ok(None) => return,
                 Err(error) => {
-                    self.fail(Failure::internal(format!("signals cannot be read: {error}")));
+                    self.fail(Failure::internal(format!(
+                        "signals cannot be read: {error}"
+                    )));
                     return;
                 }
             };
             match signal {
                 Signal::Child => self.reap(),
-                Signal::Term | Signal::Quit if self.stopping == Stopping::No => self.stop_gracefully(),
+                Signal::Term | Signal::Quit if self.stopping == Stopping::No => {
+                    self.stop_gracefully()
+                }
                 Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
                 Signal::Hup | Signal::Usr2 => self.reload(),
                 Signal::Usr1 => self.reopen_logs(),
@@ -215,7 +233,10 @@ impl Manager {
                 }
             }
             // As process 1 of a container we also wait for what others left behind.
-            let _ = self.old.iter_mut().any(|old| old.exited(now, pid, exit) != Ok(false));
+            let _ = self
+                .old
+                .iter_mut()
+                .any(|old| old.exited(now, pid, exit) != Ok(false));
         }
     }
 
@@ -223,10 +244,17 @@ impl Manager {
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
-                log::info!("weir {} serves (process {})", env!("CARGO_PKG_VERSION"), std::process::id());
+                log::info!(
+                    "weir {} serves (process {})",
+                    env!("CARGO_PKG_VERSION"),
+                    std::process::id()
+                );
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
-                    eprint!("{}", banner::text(folder, &self.current.loaded.config, &addresses));
+                    eprint!(
+                        "{}",
+                        banner::text(folder, &self.current.loaded.config, &addresses)
+                    );
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
@@ -252,7 +280,9 @@ impl Manager {
                 if let Err(failure) = self.pid_file.move_to(pid_file) {
                     log::error!("reload: {failure}");
                 }
-                log::info!("reloaded: the new configuration serves, the old one finishes what it began");
+                log::info!(
+                    "reloaded: the new configuration serves, the old one finishes what it began"
+                );
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
                     self.old[0].stop_now(now);
@@ -298,7 +328,9 @@ impl Manager {
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
         if let Err(error) = next.start_gateway(now) {
             next.sockets.remove_names(&self.names);
-            return Err(Failure::internal(format!("the gateway cannot be started: {error}")));
+            return Err(Failure::internal(format!(
+                "the gateway cannot be started: {error}"
+            )));
         }
         Ok(next)
     }
@@ -315,7 +347,10 @@ impl Manager {
 
     fn stop_gracefully(&mut self) {
         let limit = self.current.shutdown_timeout();
-        log::info!("stopping: what runs is finished, for {} s at most", limit.as_secs());
+        log::info!(
+            "stopping: what runs is finished, for {} s at most",
+            limit.as_secs()
+        );
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
@@ -330,7 +365,8 @@ impl Manager {
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
         self.abandon_next(now);
-        self.generations_mut().for_each(|generation| generation.stop_now(now));
+        self.generations_mut()
+            .for_each(|generation| generation.stop_now(now));
     }
 
     fn abandon_next(&mut self, now: Instant) {

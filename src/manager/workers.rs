@@ -159,8 +159,13 @@ impl Pools {
     pub(super) fn read_output(&mut self, which: usize) {
         let mut workers = self.list.iter_mut().flat_map(|pool| {
             let name = &pool.name;
-            let workers = pool.slots.iter_mut().filter_map(|slot| slot.worker.as_mut());
-            workers.filter(|worker| worker.output.is_some()).map(move |worker| (name, worker))
+            let workers = pool
+                .slots
+                .iter_mut()
+                .filter_map(|slot| slot.worker.as_mut());
+            workers
+                .filter(|worker| worker.output.is_some())
+                .map(move |worker| (name, worker))
         });
         let Some((pool, worker)) = workers.nth(which) else {
             return;
@@ -206,7 +211,8 @@ impl Pools {
             }
             let workers = pool.slots.iter().filter_map(|slot| slot.worker.as_ref());
             let ready = workers.filter(|worker| worker.is_ready());
-            self.news.extend(ready.filter_map(|worker| connection(pool, worker)));
+            self.news
+                .extend(ready.filter_map(|worker| connection(pool, worker)));
         }
     }
 
@@ -221,7 +227,11 @@ impl Pools {
         {
             worker.killed = true;
             if let Err(error) = process::kill(worker.pid) {
-                log::error!("pool {}: cannot kill worker {}: {error}", pool.name, worker.pid);
+                log::error!(
+                    "pool {}: cannot kill worker {}: {error}",
+                    pool.name,
+                    worker.pid
+                );
             }
         }
     }
@@ -330,7 +340,11 @@ impl Pool {
         slot.failures += 1;
         slot.due = Some(now + pause);
         let cause = format!("{} cannot be started: {error}", self.program.path.display());
-        log::error!("pool {}: {cause}; again {}", self.name, describe_pause(pause));
+        log::error!(
+            "pool {}: {cause}; again {}",
+            self.name,
+            describe_pause(pause)
+        );
         self.is_down(cause, news);
     }
 
@@ -378,11 +392,22 @@ impl Pool {
         let about = about(&self.name, worker.pid);
         let (lived, again) = (lived.as_secs_f64(), describe_pause(pause));
         match own_fault {
-            true => tell!(error, &about, "worker died: {exit}, lived {lived:.1} s; restart {again}"),
-            false => tell!(notice, &about, "worker ended: {exit}, lived {lived:.1} s; restart {again}"),
+            true => tell!(
+                error,
+                &about,
+                "worker died: {exit}, lived {lived:.1} s; restart {again}"
+            ),
+            false => tell!(
+                notice,
+                &about,
+                "worker ended: {exit}, lived {lived:.1} s; restart {again}"
+            ),
         }
         if !accepted {
-            self.is_down(format!("its program ends before it accepts a connection: {exit}"), news);
+            self.is_down(
+                format!("its program ends before it accepts a connection: {exit}"),
+                news,
+            );
         }
     }
 
@@ -462,14 +487,23 @@ fn connection(pool: &Pool, worker: &Worker) -> Option<ToGateway> {
         // It closed its listening socket and is about to end: its exit will be told.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
         Err(error) => {
-            log::warn!("pool {}: cannot connect to worker {}: {error}", pool.name, worker.pid);
+            log::warn!(
+                "pool {}: cannot connect to worker {}: {error}",
+                pool.name,
+                worker.pid
+            );
             None
         }
     }
 }
 
 fn say_line(pool: &str, pid: u32, line: &[u8]) {
-    tell!(warning, &about(pool, pid), "said: {}", String::from_utf8_lossy(line));
+    tell!(
+        warning,
+        &about(pool, pid),
+        "said: {}",
+        String::from_utf8_lossy(line)
+    );
 }
 
 fn about(pool: &str, pid: u32) -> About<'_> {
