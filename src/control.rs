@@ -253,6 +253,14 @@ impl Channel {
         Ok((Self::new(one), Self::new(other)))
     }
 
+    /// The same end once more, for who has to speak after it was given away.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::new(self.end.try_clone()?))
+    }
+
     /// Sends to the manager; waits while its queue is full.
     ///
     /// # Errors

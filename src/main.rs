@@ -1,13 +1,40 @@
 //! weir: the front door of FastCGI applications.
+//!
+//! Picks a role, runs it, and turns an error into an exit code. One program has two roles: what a person starts is
+//! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 #![allow(dead_code)]
 
+mod cli;
 mod control;
 mod error_log;
 mod gateway;
 mod log_sink;
 mod log_text;
+mod manager;
 
-mod gateway;
+use std::process::ExitCode;
 
-fn main() {}
+fn main() -> ExitCode {
+    if manager::jail::is_gateway() {
+        return serve_as_gateway();
+    }
+    cli::main()
+}
+
+/// The gateway's whole life. What goes wrong is told to the manager, which says it where people look.
+fn serve_as_gateway() -> ExitCode {
+    error_log::init("gateway");
+    let served = manager::jail::enter().and_then(|heritage| {
+        error_log::log_panics();
+        let manager = heritage
+            .control
+            .try_clone()
+            .map_err(|error| error.to_string())?;
+        gateway::run(heritage).map_err(|message| manager::jail::complain(&manager, message))
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(manager::EX_SOFTWARE),
+    }
+}

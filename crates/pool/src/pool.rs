@@ -180,7 +180,8 @@ impl Pool {
     }
 
     /// A worker is there and free: for the first time, again after it was down, or with a connection of another reactor
-    /// (`home`: index of the reactor that its connection is registered with). Gives it to who is next.
+    /// (`home`: index of the reactor that its connection is registered with; it moves to the home of each request that
+    /// the worker is given). Gives it to who is next.
     pub fn worker_up(&mut self, now: Micros, worker: WorkerId, home: u16) -> Option<Assignment> {
         let now = self.advance(now);
         if !self.workers.up(worker, home) {

@@ -66,9 +66,7 @@ impl Workers {
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, Slot::default);
         }
-        if usize::from(home) >= self.home_tops.len() {
-            self.home_tops.resize(usize::from(home) + 1, NONE);
-        }
+        self.add_home(home);
         match self.slots[index].state {
             State::Busy { .. } => return false,
             State::Free => self.unlink(worker.0),
@@ -96,6 +94,7 @@ impl Workers {
     }
 
     /// `Free` → `Busy`: of the free workers the one used last, of this home if there is one. None if none is free.
+    /// One that is taken from another home has this one from now on: its connection moves to where it is used.
     pub(crate) fn take(&mut self, request: RequestId, home: u16, now: Micros) -> Option<WorkerId> {
         let of_home = self.home_tops.get(usize::from(home)).copied();
         let index = match of_home {
@@ -104,8 +103,10 @@ impl Workers {
             _ => return None,
         };
         self.unlink(index);
+        self.add_home(home);
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.state, State::Free, "only free workers are on a stack");
+        slot.home = home;
         slot.state = State::Busy {
             request,
             since: now,
@@ -126,6 +127,12 @@ impl Workers {
         self.free += 1;
         self.busy -= 1;
         Some(since)
+    }
+
+    fn add_home(&mut self, home: u16) {
+        if usize::from(home) >= self.home_tops.len() {
+            self.home_tops.resize(usize::from(home) + 1, NONE);
+        }
     }
 
     /// Walks through everything and says what does not fit. For tests.

@@ -16,6 +16,8 @@ use rustix::{
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt},
 };
 
+use crate::file::random_name;
+
 /// Owner and rights of a unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
@@ -147,14 +149,51 @@ pub fn change_rights(path: &Path, rights: Rights) -> Result<(), UnixError> {
     set_mode(path, rights.mode)
 }
 
-/// Connects to a unix socket without waiting; the stream is non-blocking, close-on-exec.
-///
-/// # Errors
-/// As connect(2): `WouldBlock` where the accept queue is full, `ConnectionRefused` where nobody listens.
-pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
-    let socket = unix_socket(true)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+/// A listening unix socket that has no name any more: only who has it can let others connect.
+#[derive(Debug)]
+pub struct Private {
+    /// The socket; accepting from it waits. Close-on-exec.
+    pub listening: OwnedFd,
+    /// What was its name, held open.
+    name: OwnedFd,
+}
+
+impl Private {
+    /// Makes one. For a moment it is in a folder of its own in `parent`, which nobody else may enter.
+    ///
+    /// # Errors
+    /// As mkdir(2), bind(2), listen(2).
+    pub fn new(parent: &Path, backlog: u32) -> io::Result<Self> {
+        let folder = parent.join(random_name()?);
+        fs::mkdir(&folder, Mode::RWXU)?;
+        let path = folder.join("s");
+        let made = Self::at(&path, backlog);
+        let _ = fs::unlink(&path);
+        let _ = fs::rmdir(&folder);
+        Ok(made?)
+    }
+
+    fn at(path: &Path, backlog: u32) -> Result<Self, Errno> {
+        let listening = unix_socket(false)?;
+        net::bind(&listening, &SocketAddrUnix::new(path)?)?;
+        net::listen(&listening, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = fs::open(path, flags, Mode::empty())?;
+        Ok(Self { listening, name })
+    }
+
+    /// Connects to it without waiting; the stream is non-blocking, close-on-exec.
+    ///
+    /// # Errors
+    /// As connect(2): `WouldBlock` where the accept queue is full, `ConnectionRefused` where nobody listens any more,
+    /// `NotFound` without /proc.
+    pub fn connect(&self) -> io::Result<OwnedFd> {
+        let socket = unix_socket(true)?;
+        // The link in /proc leads to the socket itself, whether it has a name or not (proc_pid_fd(5)).
+        let path = format!("/proc/self/fd/{}", self.name.as_raw_fd());
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(socket)
+    }
 }
 
 /// Makes reads and writes of this open file wait (or not), for all who share it.
@@ -300,6 +339,18 @@ mod tests {
         assert!(matches!(unix(&path, 8, OURS), Err(UnixError::InUse)));
         drop(socket);
         unix(&path, 8, OURS).unwrap();
+    }
+
+    #[test]
+    fn a_private_socket_leaves_no_name_and_can_be_connected_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = Private::new(dir.path(), 1).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let connection = private.connect().unwrap();
+        rustix::net::accept(&private.listening).unwrap();
+        assert!(!crate::socket::peer_closed(std::os::fd::AsFd::as_fd(
+            &connection
+        )));
     }
 
     #[test]

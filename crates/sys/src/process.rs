@@ -200,6 +200,15 @@ pub fn parent() -> u32 {
     process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
+/// What lists of processes call us; cut to 15 bytes. An executed /proc/self/exe would be called "exe".
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
+    // SAFETY: reads at most 16 bytes of a C string, up to its end.
+    checked(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) })
+}
+
 /// Takes over a descriptor that we were started with, by number, and leaves /dev/null at that number (0 to 2). The
 /// descriptor returned is close-on-exec.
 ///

@@ -333,7 +333,7 @@ impl Checked {
             "{request:?} came back from the dead"
         );
         match answer {
-            Admission::Run(worker) => self.occupy(Assignment { request, worker }),
+            Admission::Run(worker) => self.occupy(Assignment { request, worker }, home),
             Admission::Wait { .. } => {
                 let place = (class, admitted_at, self.steps, home);
                 assert!(self.places.insert(request, place).is_none());
@@ -345,12 +345,12 @@ impl Checked {
 
     fn started(&mut self, assignment: Option<Assignment>) {
         if let Some(assignment) = assignment {
-            self.unqueue(assignment.request);
-            self.occupy(assignment);
+            let home = self.unqueue(assignment.request);
+            self.occupy(assignment, home);
         }
     }
 
-    fn occupy(&mut self, assignment: Assignment) {
+    fn occupy(&mut self, assignment: Assignment, home: u16) {
         let Assignment { request, worker } = assignment;
         assert!(
             self.running.len() < self.limits.maxconn,
@@ -359,14 +359,16 @@ impl Checked {
         let known = self.workers.get_mut(&worker).expect("a worker that is up");
         assert_eq!(known.request, None, "{worker:?} has two requests");
         known.request = Some(request);
+        known.home = home;
         let other = self.running.insert(request, worker);
         assert_eq!(other, None, "{request:?} has two workers");
     }
 
-    fn unqueue(&mut self, request: RequestId) {
+    fn unqueue(&mut self, request: RequestId) -> u16 {
         let place = self.places.remove(&request).expect("a waiting request");
-        let (class, admitted_at, step, _) = place;
+        let (class, admitted_at, step, home) = place;
         assert!(self.queue.remove(&(class, admitted_at, step, request)));
+        home
     }
 
     fn end(&mut self, request: RequestId, end: End) {

@@ -1,0 +1,246 @@
+//! The gateway as the manager sees it: a process, a channel, and a queue of what it has not taken yet.
+//!
+//! A gateway that dies is started again, at once if it had lived for a while, else after a pause that doubles. One that
+//! takes no messages any more is killed.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use weir_sys::process::{self, Exit, Spawn};
+
+use super::jail::ROLE;
+use crate::control::{Channel, ToGateway, ToManager};
+
+/// A gateway, running or to be started again.
+#[derive(Debug, Default)]
+pub(super) struct Gateway {
+    running: Option<Running>,
+    /// When to start it again.
+    due: Option<Instant>,
+    /// Deaths in a row after a short life.
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Running {
+    pid: u32,
+    channel: Channel,
+    queue: VecDeque<ToGateway>,
+    since: Instant,
+    ready: bool,
+}
+
+impl Gateway {
+    /// Starts the process and gives it `messages`.
+    pub(super) fn start(&mut self, now: Instant, messages: Vec<ToGateway>) -> Result<(), String> {
+        let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        let clone = |stream: BorrowedFd<'_>| {
+            stream
+                .try_clone_to_owned()
+                .map_err(|error| error.to_string())
+        };
+        let spawn = Spawn {
+            // The program that we are, also after the file was replaced by a newer one.
+            program: "/proc/self/exe".into(),
+            name: Some("weir: gateway".into()),
+            arguments: vec![ROLE.into()],
+            environment: environment(),
+            identity: None,
+            folder: None,
+            open_files: None,
+            stdin: theirs.into(),
+            stdout: clone(io::stdout().as_fd())?,
+            stderr: clone(io::stderr().as_fd())?,
+        };
+        let pid = spawn.start().map_err(|error| error.to_string())?;
+        self.due = None;
+        self.running = Some(Running {
+            pid,
+            channel,
+            queue: messages.into(),
+            since: now,
+            ready: false,
+        });
+        self.flush();
+        Ok(())
+    }
+
+    /// Queues a message; without a gateway it is dropped, with what is attached.
+    pub(super) fn send(&mut self, message: ToGateway) {
+        if let Some(running) = &mut self.running {
+            running.queue.push_back(message);
+        }
+    }
+
+    /// Sends what the channel takes now.
+    pub(super) fn flush(&mut self) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        while let Some(message) = running.queue.front() {
+            match running.channel.tell_gateway(message) {
+                Ok(()) => drop(running.queue.pop_front()),
+                Err(error) if is_full(&error) => break,
+                // It is gone: its exit says why.
+                Err(_) => return running.queue.clear(),
+            }
+        }
+        if running.queue.len() > MAX_QUEUE {
+            log::error!(
+                "the gateway (process {}) takes no messages: killed",
+                running.pid
+            );
+            running.queue.clear();
+            self.kill();
+        }
+    }
+
+    /// The next message from it; none: there is none now, or it is gone.
+    pub(super) fn next(&mut self) -> Option<ToManager> {
+        let running = self.running.as_mut()?;
+        match running.channel.next_for_manager() {
+            Ok(message) => {
+                if message == Some(ToManager::Ready) {
+                    running.ready = true;
+                }
+                message
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => {
+                log::error!("the gateway (process {}): {error}: killed", running.pid);
+                self.kill();
+                None
+            }
+        }
+    }
+
+    /// The process ended: `None` if it is another one, else how long it lived.
+    pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Duration> {
+        let running = self.running.take_if(|running| running.pid == pid)?;
+        Some(now - running.since)
+    }
+
+    /// Plans the next start after a death; says when.
+    pub(super) fn restart(&mut self, now: Instant, lived: Duration, exit: Exit) {
+        let pause = match lived >= LONG_LIFE {
+            true => {
+                self.failures = 0;
+                Duration::ZERO
+            }
+            false => back_off(self.failures, MAX_PAUSE),
+        };
+        self.failures += 1;
+        self.due = Some(now + pause);
+        log::error!(
+            "the gateway died: {exit}, after {:.1} s; connections wait in the kernel's queue, it starts again {}",
+            lived.as_secs_f64(),
+            describe_pause(pause)
+        );
+    }
+
+    /// Tries again later, a start having failed.
+    pub(super) fn restart_later(&mut self, now: Instant) {
+        self.due = Some(now + back_off(self.failures, MAX_PAUSE));
+        self.failures += 1;
+    }
+
+    /// Kills the process, if there is one.
+    pub(super) fn kill(&mut self) {
+        if let Some(running) = &self.running
+            && let Err(error) = process::kill(running.pid)
+        {
+            log::error!("cannot kill the gateway (process {}): {error}", running.pid);
+        }
+    }
+
+    /// No start is planned any more.
+    pub(super) fn give_up(&mut self) {
+        self.due = None;
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.ready)
+    }
+
+    /// Whether it is to be started now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// When something has to be done: a start, or another try to send.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        match &self.running {
+            Some(running) if !running.queue.is_empty() => Some(now + RESEND),
+            _ => self.due,
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.running.as_ref().map(|running| running.channel.as_fd())
+    }
+}
+
+/// The pause before a start after so many failures in a row: 0.1 s, doubled each time, up to `most`.
+pub(super) fn back_off(failures: u32, most: Duration) -> Duration {
+    let pause = Duration::from_millis(100).saturating_mul(1 << failures.min(20));
+    pause.min(most)
+}
+
+/// "at once", "in 0.4 s".
+pub(super) fn describe_pause(pause: Duration) -> String {
+    match pause.is_zero() {
+        true => "at once".into(),
+        false => format!("in {:.1} s", pause.as_secs_f64()),
+    }
+}
+
+/// What of our environment the gateway gets: how text looks and how panics are told, nothing that libraries act on.
+fn environment() -> Vec<(OsString, OsString)> {
+    ["TZ", "LANG", "LC_ALL", "TERM", "NO_COLOR", "RUST_BACKTRACE"]
+        .into_iter()
+        .filter_map(|name| Some((name.into(), std::env::var_os(name)?)))
+        .collect()
+}
+
+/// No more fits the channel now: its queue is full, or too many descriptors are under way (`ETOOMANYREFS`).
+fn is_full(error: &io::Error) -> bool {
+    /// ETOOMANYREFS of Linux.
+    const TOO_MANY: i32 = 109;
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)
+}
+
+/// A gateway that lived for so long starts again at once.
+const LONG_LIFE: Duration = Duration::from_secs(5);
+
+/// The longest pause between two starts.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// How soon a message is tried again that the channel had no room for.
+const RESEND: Duration = Duration::from_millis(5);
+
+/// Messages that a gateway may leave waiting; beyond, it is taken for stuck.
+const MAX_QUEUE: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let most = Duration::from_secs(10);
+        assert_eq!(back_off(0, most), Duration::from_millis(100));
+        assert_eq!(back_off(3, most), Duration::from_millis(800));
+        assert_eq!(back_off(7, most), most);
+        assert_eq!(back_off(u32::MAX, most), most);
+    }
+}

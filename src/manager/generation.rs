@@ -1,0 +1,297 @@
+//! What one configuration runs: a gateway, and the workers of its pools. A reload starts a second beside the first.
+//!
+//! States, and who may move them:
+//!
+//! ```text
+//! Starting ── gateway ready ──► Serving ── drain() ──► Draining ── drained, or too late ──► Stopping ──► gone
+//!     └───────────── stop() (from any state) ──────────────────────────────────────────────────┘
+//! ```
+//!
+//! A gateway that dies is started again in `Serving` only. Workers are stopped when their gateway is done, not before.
+//! In `Stopping` everything is asked to end, and killed when the grace is over.
+
+use std::time::{Duration, Instant};
+
+use weir_sys::process::Exit;
+
+use super::{
+    Failure, Loaded,
+    gateway::Gateway,
+    heritage::{self, Logs},
+    listen::Sockets,
+    plan::{self, Plan},
+    workers::Pools,
+};
+use crate::control::{ToGateway, ToManager};
+
+/// A configuration at work.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) loaded: Loaded,
+    pub(super) sockets: Sockets,
+    pub(super) gateway: Gateway,
+    pub(super) pools: Pools,
+    plan: Plan,
+    logs: Logs,
+    phase: Phase,
+    /// What the gateway said before it went.
+    complaint: Option<String>,
+}
+
+/// Where a generation is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The first gateway is not ready yet; given up at that time.
+    Starting { until: Instant },
+    /// At work.
+    Serving,
+    /// Finishing what runs.
+    Draining { until: Instant },
+    /// Ending; killed at that time.
+    Stopping { until: Instant },
+}
+
+/// What has to be decided by whoever knows the other generations.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Its gateway accepts connections for the first time.
+    Ready,
+    /// It cannot serve, and why.
+    Failed(String),
+}
+
+impl Generation {
+    /// Binds and opens what the configuration needs. `before` keeps the sockets that both have.
+    pub(super) fn prepare(
+        loaded: Loaded,
+        plan: Plan,
+        before: &Sockets,
+        now: Instant,
+    ) -> Result<Self, Failure> {
+        let failure =
+            |problems: Vec<plan::Problem>| Failure::configuration(plan::describe(&problems));
+        let logs = Logs::open(&loaded.config).map_err(failure)?;
+        let sockets = Sockets::bind(&loaded.config, &plan, before).map_err(failure)?;
+        let pools = Pools::new(now, &loaded.config, &plan.programs);
+        Ok(Self {
+            sockets,
+            gateway: Gateway::default(),
+            pools,
+            plan,
+            logs,
+            loaded,
+            phase: Phase::Starting {
+                until: now + START_LIMIT,
+            },
+            complaint: None,
+        })
+    }
+
+    /// Starts the gateway, now or again.
+    pub(super) fn start_gateway(&mut self, now: Instant) -> Result<(), String> {
+        let messages = || {
+            let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
+            messages.extend(self.sockets.messages(self.plan.reactors)?);
+            messages.push(ToGateway::Start);
+            std::io::Result::Ok(messages)
+        };
+        let messages = messages().map_err(|error| error.to_string())?;
+        self.gateway.start(now, messages)?;
+        self.pools.connect_all();
+        Ok(())
+    }
+
+    /// Does what is due: starts, looks, sends, ends.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
+        let mut event = None;
+        if self.phase == Phase::Serving
+            && self.gateway.is_due(now)
+            && self.start_gateway(now).is_err()
+        {
+            self.gateway.restart_later(now);
+        }
+        if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
+            self.pools.tick(now);
+        }
+        match self.phase {
+            Phase::Starting { until } if until <= now => {
+                event = Some(Event::Failed("the gateway does not become ready".into()));
+            }
+            Phase::Draining { until } if until <= now => {
+                log::warn!("shutdown_timeout is over: requests that still run are cut off");
+                self.stop(now, SHORT_GRACE);
+            }
+            // A worker that dies while its gateway finishes is replaced: requests may still wait.
+            Phase::Draining { .. } => self.pools.tick(now),
+            Phase::Stopping { until } if until <= now => {
+                self.gateway.kill();
+                self.pools.kill_all();
+                self.phase = Phase::Stopping {
+                    until: now + SHORT_GRACE,
+                };
+            }
+            _ => {}
+        }
+        self.send_news();
+        event
+    }
+
+    /// Takes the messages of the gateway.
+    pub(super) fn hear(&mut self, now: Instant) -> Option<Event> {
+        let mut event = None;
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some(message) = self.gateway.next() else {
+                break;
+            };
+            match message {
+                ToManager::Ready => {
+                    if matches!(self.phase, Phase::Starting { .. }) {
+                        self.phase = Phase::Serving;
+                        event = Some(Event::Ready);
+                    } else {
+                        log::info!("the gateway accepts connections again");
+                    }
+                }
+                ToManager::Failed(message) => {
+                    log::debug!("the gateway cannot serve: {message}");
+                    self.complaint = Some(message);
+                }
+                ToManager::Warning(message) => log::warn!("{message}"),
+                ToManager::Connect { pool, worker } => self.pools.connect(pool, worker),
+                ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
+                ToManager::Drained => {
+                    if matches!(self.phase, Phase::Draining { .. }) {
+                        self.stop(now, GRACE);
+                    }
+                }
+            }
+        }
+        self.send_news();
+        event
+    }
+
+    /// A process ended; `Ok(false)`: it is none of this generation's.
+    pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Result<bool, Event> {
+        // What it said last tells more than how it ended.
+        let event = self.hear(now);
+        debug_assert!(event.is_none() || event == Some(Event::Ready));
+        if let Some(lived) = self.gateway.exited(now, pid) {
+            match self.phase {
+                Phase::Starting { .. } => {
+                    let cause = self.complaint.take();
+                    return Err(Event::Failed(cause.unwrap_or_else(|| {
+                        format!("the gateway ended before it was ready: {exit}")
+                    })));
+                }
+                Phase::Serving => {
+                    if let Some(complaint) = self.complaint.take() {
+                        log::error!("the gateway cannot serve: {complaint}");
+                    }
+                    self.gateway.restart(now, lived, exit);
+                }
+                Phase::Draining { .. } => {
+                    if exit != Exit::Code(0) {
+                        log::error!("the gateway died while it finished: {exit}");
+                    }
+                    self.stop(now, GRACE);
+                }
+                Phase::Stopping { .. } => {}
+            }
+            return Ok(true);
+        }
+        let ours = self.pools.exited(now, pid, exit);
+        self.send_news();
+        Ok(ours)
+    }
+
+    /// Accepts nothing more, and ends when nothing runs any more, or after `limit`.
+    pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
+        match self.phase {
+            Phase::Draining { .. } | Phase::Stopping { .. } => {}
+            _ if !self.gateway.is_ready() => self.stop(now, GRACE),
+            _ => {
+                self.phase = Phase::Draining { until: now + limit };
+                self.gateway.send(ToGateway::Drain);
+                self.gateway.flush();
+            }
+        }
+        // Connections that nobody will accept are refused from here on, once the gateway has closed them too.
+        self.sockets = Sockets::default();
+    }
+
+    /// Ends gateway and workers, killing what is left after `grace`.
+    pub(super) fn stop(&mut self, now: Instant, grace: Duration) {
+        self.phase = Phase::Stopping { until: now + grace };
+        self.gateway.give_up();
+        self.gateway.send(ToGateway::Stop);
+        self.gateway.flush();
+        self.pools.stop();
+        self.sockets = Sockets::default();
+    }
+
+    /// As [`stop`](Self::stop), with the grace of somebody who is in a hurry.
+    pub(super) fn stop_now(&mut self, now: Instant) {
+        self.stop(now, SHORT_GRACE);
+    }
+
+    /// Opens the logs again and tells the gateway.
+    pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
+        self.logs =
+            Logs::open(&self.loaded.config).map_err(|problems| plan::describe(&problems))?;
+        let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
+        messages
+            .into_iter()
+            .for_each(|message| self.gateway.send(message));
+        self.gateway.flush();
+        Ok(())
+    }
+
+    /// Where errors are written.
+    pub(super) fn error_log(&self) -> Option<&std::os::fd::OwnedFd> {
+        self.logs.error.as_ref()
+    }
+
+    pub(super) fn shutdown_timeout(&self) -> Duration {
+        self.loaded.config.server.shutdown_timeout
+    }
+
+    /// Nothing of it runs any more.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Stopping { .. })
+            && !self.gateway.is_running()
+            && self.pools.are_gone()
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let phase = match self.phase {
+            Phase::Serving => None,
+            Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until } => {
+                Some(until)
+            }
+        };
+        [phase, self.gateway.deadline(now), self.pools.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn send_news(&mut self) {
+        for message in self.pools.take_news() {
+            self.gateway.send(message);
+        }
+        self.gateway.flush();
+    }
+}
+
+/// A gateway that is not ready after so long never will be.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// What gateway and workers get to end by themselves once nothing runs any more.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The same when somebody is in a hurry.
+const SHORT_GRACE: Duration = Duration::from_secs(1);
+
+/// Messages of one gateway that are taken before others get their turn.
+const MESSAGES_AT_ONCE: usize = 256;

@@ -1,0 +1,177 @@
+//! What a gateway is given, as messages: its jail, the configuration, the logs, and whatever it could not open itself.
+
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Address, Config, LogTarget, Runtime};
+use weir_sys::{file, memory};
+
+use super::{
+    Loaded,
+    plan::{Plan, Problem},
+};
+use crate::control::{Source, ToGateway, path_inside};
+
+/// The logs of one configuration, open; none: nothing is written.
+#[derive(Debug)]
+pub(super) struct Logs {
+    pub(super) access: Option<OwnedFd>,
+    pub(super) error: Option<OwnedFd>,
+}
+
+impl Logs {
+    /// Opens what `[log]` names, files for appending.
+    pub(super) fn open(config: &Config) -> Result<Self, Vec<Problem>> {
+        let access = open_log("[log] access", &config.log.access);
+        let error = open_log("[log] error", &config.log.error);
+        match (access, error) {
+            (Ok(access), Ok(error)) => Ok(Self { access, error }),
+            (access, error) => Err([access.err(), error.err()].into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// Everything up to the listeners, in the order that a gateway expects it.
+pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<Vec<ToGateway>> {
+    let environment = &loaded.environment;
+    let mut messages = vec![
+        ToGateway::Jail(plan.jail.clone()),
+        ToGateway::Config {
+            source: Source {
+                name: loaded.name.clone(),
+                folder: environment.folder.clone(),
+                cores: environment.cores as u64,
+                memory: environment.memory,
+                open_files: environment.open_files,
+            },
+            trace: loaded.trace,
+            reactors: plan.reactors,
+            text: memory::file(c"weir.toml", loaded.text.as_bytes())?,
+        },
+    ];
+    messages.extend(log_messages(logs)?);
+    let spool = file::open_dir(&loaded.config.server.spool_dir)?;
+    messages.push(ToGateway::SpoolDir(spool));
+    if let Some(chroot) = &plan.jail.chroot {
+        messages.extend(outside(&loaded.config, chroot));
+    }
+    Ok(messages)
+}
+
+/// The logs, at the start and after they were reopened.
+pub(super) fn log_messages(logs: &Logs) -> io::Result<Vec<ToGateway>> {
+    let mut messages = Vec::new();
+    if let Some(error) = &logs.error {
+        messages.push(ToGateway::ErrorLog(error.try_clone()?));
+    }
+    if let Some(access) = &logs.access {
+        messages.push(ToGateway::AccessLog(access.try_clone()?));
+    }
+    Ok(messages)
+}
+
+/// What nobody in `chroot` can reach and nobody can open beforehand.
+pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
+    let mut list = Vec::new();
+    for pool in &config.pools {
+        let Runtime::Servers(servers) = &pool.runtime else {
+            continue;
+        };
+        for server in servers {
+            if let Address::Unix(path) = server
+                && path_inside(chroot, path).is_none()
+            {
+                list.push(format!(
+                    "[pool.{}] servers: the gateway is locked into {} and cannot reach unix:{}; put the socket \
+                     inside, or let that server listen on TCP",
+                    pool.name,
+                    chroot.display(),
+                    path.display()
+                ));
+            }
+        }
+    }
+    list
+}
+
+/// Opens what the configuration names and lies outside of the gateway's `chroot`. What is not there is left out: the
+/// gateway finds it missing, as it would without a chroot.
+fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
+    let mut folders = BTreeSet::new();
+    let mut files = BTreeSet::new();
+    for site in &config.sites {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        for settings in std::iter::once(&site.settings).chain(routes) {
+            folders.extend(settings.root.clone());
+            folders.extend(
+                settings
+                    .accel_redirect
+                    .iter()
+                    .map(|(_, folder)| folder.clone()),
+            );
+            folders.extend(settings.sendfile_dirs.iter().cloned());
+            files.extend(
+                settings
+                    .error_pages
+                    .values()
+                    .map(|page| match &settings.root {
+                        Some(root) => root.join(page),
+                        None => page.clone(),
+                    }),
+            );
+        }
+    }
+    let outside = |path: &PathBuf| path_inside(chroot, path).is_none();
+    let open = |path: PathBuf, opened: io::Result<OwnedFd>| match opened {
+        Ok(file) => Some(ToGateway::Opened { path, file }),
+        Err(error) => {
+            log::warn!(
+                "{} cannot be opened for the gateway: {error}",
+                path.display()
+            );
+            None
+        }
+    };
+    let folders = folders.into_iter().filter(outside).filter_map(|path| {
+        let opened = file::open_dir(&path);
+        open(path, opened)
+    });
+    let files = files.into_iter().filter(outside).filter_map(|path| {
+        let opened = std::fs::File::open(&path).map(OwnedFd::from);
+        open(path, opened)
+    });
+    folders.chain(files).collect()
+}
+
+fn open_log(place: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
+    let opened = match target {
+        LogTarget::Off => return Ok(None),
+        LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+        LogTarget::Stderr => io::stderr().as_fd().try_clone_to_owned(),
+        LogTarget::File(path) => OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o640)
+            .open(path)
+            .map(OwnedFd::from),
+    };
+    opened.map(Some).map_err(|error| {
+        let path = match target {
+            LogTarget::File(path) => path.display().to_string(),
+            _ => "the standard stream".to_owned(),
+        };
+        Problem::new(
+            place,
+            format!("{path} cannot be written: {error}"),
+            "make its folder, and let the user who starts weir write there",
+        )
+    })
+}

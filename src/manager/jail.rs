@@ -1,0 +1,217 @@
+//! The gateway's first steps, in its own process: take what the manager gives, give up what it must not have.
+//!
+//! Order matters. The first message says what to become, and nothing else is read before that is done; the
+//! configuration's text, which is long and comes from a file, is parsed without any rights.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Config, Environment};
+use weir_sys::{file, identity, limits, memory, process};
+
+use crate::{
+    control::{Channel, Heritage, Jail, Source, ToGateway, ToManager},
+    log_text,
+};
+
+/// The argument that makes the program a gateway. Only the manager uses it.
+pub(super) const ROLE: &str = "--role=gateway";
+
+/// Whether this process was started as a gateway.
+pub fn is_gateway() -> bool {
+    let mut arguments = std::env::args_os().skip(1);
+    arguments
+        .next()
+        .is_some_and(|argument| argument == OsStr::new(ROLE))
+        && arguments.next().is_none()
+}
+
+/// Takes over what the manager gives.
+///
+/// # Errors
+/// Where anything is missing, or rights cannot be given up; the manager was told why, if it can be.
+pub fn enter() -> Result<Heritage, String> {
+    let channel = process::take_inherited(0)
+        .map(Channel::new)
+        .map_err(|error| format!("no channel to a manager: {error}"))?;
+    let parent = process::parent();
+    match receive(&channel, parent) {
+        Ok(given) => given.into_heritage(channel),
+        Err(message) => Err(complain(&channel, message)),
+    }
+}
+
+/// Everything that comes before `Start`, jail included.
+fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
+    let mut given = Given::default();
+    loop {
+        let message = channel
+            .next_for_gateway()
+            .map_err(|error| error.to_string())?;
+        match message.ok_or("the manager is gone")? {
+            ToGateway::Jail(jail) => {
+                lock_in(&jail, parent)?;
+                given.jail = Some(jail);
+            }
+            ToGateway::Start => return Ok(given),
+            _ if given.jail.is_none() => return Err("the manager gave no jail first".into()),
+            ToGateway::Config {
+                source,
+                trace,
+                reactors,
+                text,
+            } => {
+                let text =
+                    memory::read(text.as_fd(), MAX_TEXT).map_err(|error| error.to_string())?;
+                given.config = Some((parse(&source, &text)?, trace, reactors));
+            }
+            ToGateway::Listener {
+                listener,
+                reactor,
+                socket,
+            } => {
+                given.listeners.push((listener, reactor, socket));
+            }
+            ToGateway::AccessLog(log) => given.access_log = Some(log),
+            ToGateway::ErrorLog(log) => given.error_log = Some(log),
+            ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
+            ToGateway::Opened { path, file } => given.opened.push((path, file)),
+            ToGateway::Stop => return Err("the manager said to stop".into()),
+            other => return Err(format!("the manager sent a message too early: {other:?}")),
+        }
+    }
+}
+
+/// Becomes what the manager says, for good.
+fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
+    // A name of the kernel's lists only: that it cannot be set is no reason to end.
+    let _ = process::set_name(c"weir-gateway");
+    // Their files are out of reach afterwards.
+    log_text::load_time_zone();
+    limits::raise_open_files().map_err(|error| format!("open files: {error}"))?;
+    if let Some(chroot) = &jail.chroot {
+        identity::chroot(chroot)
+            .map_err(|error| format!("cannot be locked into {}: {error}", chroot.display()))?;
+    }
+    if let Some(identity) = &jail.identity {
+        identity::become_identity(identity)
+            .map_err(|error| format!("cannot become user {}: {error}", identity.uid))?;
+        identity::not_dumpable().map_err(|error| error.to_string())?;
+    }
+    identity::no_new_privileges().map_err(|error| error.to_string())?;
+    match process::end_with_parent(parent) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the manager is gone".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
+    let text = str::from_utf8(text).map_err(|error| error.to_string())?;
+    let environment = Environment {
+        folder: source.folder.clone(),
+        cores: source.cores as usize,
+        memory: source.memory,
+        open_files: source.open_files,
+    };
+    weir_config::parse(&source.name, text, &environment)
+        .map_err(|diagnostics| diagnostics.to_string())
+}
+
+/// What came so far.
+#[derive(Default)]
+struct Given {
+    jail: Option<Jail>,
+    config: Option<(Config, bool, u16)>,
+    listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
+    access_log: Option<std::os::fd::OwnedFd>,
+    error_log: Option<std::os::fd::OwnedFd>,
+    spool_dir: Option<std::os::fd::OwnedFd>,
+    opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
+}
+
+impl Given {
+    fn into_heritage(self, channel: Channel) -> Result<Heritage, String> {
+        let Some((config, trace, reactors)) = self.config else {
+            return Err(complain(
+                &channel,
+                "the manager gave no configuration".into(),
+            ));
+        };
+        let heritage = Heritage {
+            config,
+            reactors,
+            listeners: self.listeners,
+            access_log: self.access_log,
+            error_log: self.error_log,
+            spool_dir: self.spool_dir,
+            trace,
+            chroot: self.jail.and_then(|jail| jail.chroot),
+            opened: self.opened,
+            control: channel,
+        };
+        match check(&heritage) {
+            Ok(()) => Ok(heritage),
+            Err(message) => Err(complain(&heritage.control, message)),
+        }
+    }
+}
+
+/// Tries what the gateway will need as the user that it is now: a start that cannot work says so, and what will be
+/// missing is told.
+fn check(heritage: &Heritage) -> Result<(), String> {
+    if let Some(spool) = &heritage.spool_dir {
+        file::temp_file(spool.as_fd()).map_err(|error| {
+            format!(
+                "[server] spool_dir: {} cannot be written by the gateway's user: {error}\n  \
+                 let that user write there, or choose another folder",
+                heritage.config.server.spool_dir.display()
+            )
+        })?;
+    }
+    let mut told = Vec::new();
+    for site in &heritage.config.sites {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        for root in std::iter::once(&site.settings)
+            .chain(routes)
+            .filter_map(|s| s.root.as_deref())
+        {
+            if told.contains(&root) {
+                continue;
+            }
+            told.push(root);
+            if let Err(error) = look_into(heritage, root) {
+                let message = format!(
+                    "[site.{}] root: the gateway's user cannot look into {}: {error}; let it enter that folder \
+                     and those above it",
+                    site.name,
+                    root.display()
+                );
+                heritage
+                    .control
+                    .tell_manager(&ToManager::Warning(message))
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn look_into(heritage: &Heritage, root: &Path) -> io::Result<()> {
+    let folder = heritage.folder(root)?;
+    file::open_beneath(folder.as_fd(), b".", file::Open::default()).map(drop)
+}
+
+/// Tells the manager why this gateway ends, and returns it.
+pub fn complain(channel: &Channel, message: String) -> String {
+    // The manager may be what is missing; then the exit code has to do.
+    let _ = channel.tell_manager(&ToManager::Failed(message.clone()));
+    message
+}
+
+/// A longer configuration is none.
+const MAX_TEXT: usize = 16 << 20;

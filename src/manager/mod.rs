@@ -1,0 +1,119 @@
+//! CONTROL PLANE: one process, one thread, that starts everything and touches no client's byte.
+//!
+//! Who believes whom:
+//!
+//! - The manager keeps the rights that weir was started with. It reads the configuration, binds the listening sockets,
+//!   opens the logs, starts the gateway and the workers, and waits.
+//! - The gateway ([`jail`]) meets the internet. It has no more than `control::Heritage` lists, gives up root before it
+//!   looks at anything, and can ask the manager for what `control::ToManager` lists: a connection to a worker of its
+//!   own, or that worker's end. A gateway that dies is replaced; the sockets stay open meanwhile.
+//! - Workers ([`workers`]) run somebody's program. They have a listening socket that only the manager can connect to,
+//!   their output is read as lines of text and never interpreted, and they die with the manager.
+//!
+//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], what is
+//! found wrong before anything is started.
+
+mod banner;
+mod gateway;
+mod generation;
+mod heritage;
+pub mod jail;
+mod listen;
+mod output;
+mod plan;
+mod supervise;
+mod workers;
+
+use std::{fmt, path::PathBuf};
+
+use weir_config::{Config, Environment};
+
+/// What `weir serve` was told.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The configuration's name in messages: its file as the user wrote it.
+    pub name: String,
+    /// The configuration's text.
+    pub text: String,
+    /// What its meaning depends on beside the text.
+    pub environment: Environment,
+    /// The file, which is read again at a reload; none: the text above is all there is.
+    pub file: Option<PathBuf>,
+    /// Say each step of each request on stderr.
+    pub trace: bool,
+    /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
+    pub folder: Option<PathBuf>,
+}
+
+/// Why weir ends without having been asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What the process exits with: [`EX_CONFIG`] or [`EX_SOFTWARE`].
+    pub code: u8,
+    /// What a person reads: place, cause, mend. One line or several.
+    pub message: String,
+}
+
+/// Wrong configuration, or one that cannot work on this machine (sysexits.h, as PHP-FPM exits).
+pub const EX_CONFIG: u8 = 78;
+
+/// Anything that is not the configuration's fault (sysexits.h).
+pub const EX_SOFTWARE: u8 = 70;
+
+/// Serves until told to stop by a signal.
+///
+/// # Errors
+/// Where it cannot start; nothing is left running then.
+pub fn run(start: Start) -> Result<(), Failure> {
+    supervise::run(start)
+}
+
+/// A configuration that was read and found right.
+#[derive(Debug, Clone)]
+struct Loaded {
+    name: String,
+    text: String,
+    environment: Environment,
+    config: Config,
+    trace: bool,
+}
+
+impl Loaded {
+    /// Parses a text; all its diagnostics are the error.
+    fn parse(start: &Start, text: String) -> Result<Self, Failure> {
+        match weir_config::parse(&start.name, &text, &start.environment) {
+            Ok(config) => Ok(Self {
+                name: start.name.clone(),
+                text,
+                environment: start.environment.clone(),
+                config,
+                trace: start.trace,
+            }),
+            Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
+        }
+    }
+}
+
+impl Failure {
+    fn configuration(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_CONFIG,
+            message: message.into(),
+        }
+    }
+
+    fn internal(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_SOFTWARE,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,524 @@
+//! A configuration → what this machine will do for it, or everything that stands against it.
+//!
+//! All that can be known to fail is found here, before anything is bound or started: names are resolved, programs
+//! and folders looked for. Every problem says where it is configured, what is wrong, and what mends it.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Address, Command, Config, Listener, Runtime};
+use weir_sys::{
+    identity::{self, Identity, User},
+    limits::{self, OpenFiles},
+    listener::Rights,
+};
+
+use crate::control::Jail;
+
+/// Something that keeps a configuration from being served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// Where it is configured.
+    pub(super) place: String,
+    /// What is wrong.
+    pub(super) cause: String,
+    /// What to do.
+    pub(super) mend: String,
+}
+
+/// What will be done.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// What the gateway becomes.
+    pub(super) jail: Jail,
+    /// Reactors of the gateway.
+    pub(super) reactors: u16,
+    /// Of each listener; they matter to unix sockets only.
+    pub(super) rights: Vec<Rights>,
+    /// What each pool runs; none: its workers are somebody else's.
+    pub(super) programs: Vec<Option<Program>>,
+    /// What will bite.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A program, ready to be started again and again.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    pub(super) name: OsString,
+    pub(super) arguments: Vec<OsString>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) identity: Option<Identity>,
+    pub(super) folder: Option<PathBuf>,
+    pub(super) open_files: OpenFiles,
+    /// Processes at once.
+    pub(super) workers: usize,
+}
+
+/// Makes the plan. `inherited` is the limit of open files that weir was started with: workers get it again.
+pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let us = Us::look();
+    let gateway = gateway_identity(config, &us, &mut problems);
+    let rights = config
+        .listeners
+        .iter()
+        .map(|listener| socket_rights(listener, &us, &mut problems))
+        .collect();
+    let programs = config
+        .pools
+        .iter()
+        .map(|pool| match &pool.runtime {
+            Runtime::Command(command) => {
+                let default = (gateway.as_ref(), inherited);
+                program(&pool.name, command, &us, default, &mut problems)
+            }
+            Runtime::Servers(_) => None,
+        })
+        .collect();
+    check_folders(config, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Plan {
+        jail: Jail {
+            identity: gateway,
+            chroot: config.server.chroot.clone(),
+        },
+        reactors: reactors(config),
+        rights,
+        programs,
+        warnings: warnings(config),
+    })
+}
+
+impl Problem {
+    pub(super) fn new(
+        place: impl Into<String>,
+        cause: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            place: place.into(),
+            cause: cause.into(),
+            mend: mend.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}\n  {}", self.place, self.cause, self.mend)
+    }
+}
+
+/// All problems as one text.
+pub(super) fn describe(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    lines.join("\n")
+}
+
+/// Who started weir.
+struct Us {
+    root: bool,
+    uid: u32,
+    name: String,
+}
+
+impl Us {
+    fn look() -> Self {
+        let (uid, _) = identity::current();
+        let user = identity::user_by_id(uid).ok().flatten();
+        Self {
+            root: identity::is_root(),
+            uid,
+            name: user.map_or_else(|| uid.to_string(), |user| user.name),
+        }
+    }
+
+    /// Whom a configured user and group stand for; `None` where nothing has to change.
+    fn identity(
+        &self,
+        place: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Identity> {
+        let user = user.and_then(|name| known_user(place, name, problems));
+        let group = group.and_then(|name| known_group(place, name, problems));
+        if !self.root {
+            let other_user = user.as_ref().is_some_and(|user| user.uid != self.uid);
+            let other_group = group.is_some_and(|gid| gid != identity::current().1);
+            if other_user || other_group {
+                problems.push(Problem::new(
+                    place,
+                    format!("weir runs as {}, who cannot become anybody else", self.name),
+                    "start weir as root, or take user and group out",
+                ));
+            }
+            return None;
+        }
+        let user = user?;
+        if user.uid == 0 {
+            problems.push(Problem::new(
+                place,
+                "what meets the internet, or runs for it, must not be root",
+                "name an ordinary user",
+            ));
+            return None;
+        }
+        match identity::identity(&user, group) {
+            Ok(identity) => Some(identity),
+            Err(error) => {
+                problems.push(Problem::new(
+                    place,
+                    format!("the groups of {} cannot be read: {error}", user.name),
+                    "look at /etc/group and /etc/nsswitch.conf",
+                ));
+                None
+            }
+        }
+    }
+}
+
+/// Whom the gateway becomes. Root without a `user` takes the first of the usual ones that this machine has.
+fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Option<Identity> {
+    let server = &config.server;
+    if let Some(chroot) = &server.chroot {
+        if !us.root {
+            problems.push(Problem::new(
+                "[server] chroot",
+                format!("weir runs as {}, and only root can lock itself in", us.name),
+                "start weir as root, or take chroot out",
+            ));
+        }
+        check_folder("[server] chroot", chroot, problems);
+    }
+    let place = "[server] user, group";
+    let usual = || {
+        let known = |name: &&&str| matches!(identity::user(name), Ok(Some(_)));
+        USUAL_USERS
+            .iter()
+            .find(known)
+            .map(|name| (*name).to_owned())
+    };
+    let user = match &server.user {
+        None if us.root => usual(),
+        user => user.clone(),
+    };
+    if us.root && user.is_none() {
+        problems.push(Problem::new(
+            place,
+            format!("weir was started by root, and none of {USUAL_USERS:?} is a user here"),
+            "say who the gateway is to be: user = \"NAME\"",
+        ));
+    }
+    us.identity(place, user.as_deref(), server.group.as_deref(), problems)
+}
+
+fn known_user(place: &str, name: &str, problems: &mut Vec<Problem>) -> Option<User> {
+    let cause = match identity::user(name) {
+        Ok(Some(user)) => return Some(user),
+        Ok(None) => format!("there is no user \"{name}\" on this machine"),
+        Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
+    };
+    problems.push(Problem::new(
+        place,
+        cause,
+        format!("make one (useradd --system {name}), or name another"),
+    ));
+    None
+}
+
+fn known_group(place: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+    let cause = match identity::group(name) {
+        Ok(Some(gid)) => return Some(gid),
+        Ok(None) => format!("there is no group \"{name}\" on this machine"),
+        Err(error) => format!("group \"{name}\" cannot be looked up: {error}"),
+    };
+    problems.push(Problem::new(
+        place,
+        cause,
+        format!("make one (groupadd --system {name}), or name another"),
+    ));
+    None
+}
+
+fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
+    let place = format!("[listen.{}] owner, group", listener.name);
+    let uid = listener
+        .owner
+        .as_ref()
+        .and_then(|name| known_user(&place, name, problems))
+        .map(|user| user.uid);
+    let gid = listener
+        .group
+        .as_ref()
+        .and_then(|name| known_group(&place, name, problems));
+    if !us.root && uid.is_some_and(|uid| uid != us.uid) {
+        problems.push(Problem::new(
+            place,
+            format!("weir runs as {}, who cannot give a socket away", us.name),
+            "start weir as root, or take owner out",
+        ));
+    }
+    Rights {
+        // Nothing is asked of the kernel that is so already.
+        uid: uid.filter(|_| us.root),
+        gid,
+        mode: listener.mode,
+    }
+}
+
+fn program(
+    pool: &str,
+    command: &Command,
+    us: &Us,
+    (gateway, inherited): (Option<&Identity>, OpenFiles),
+    problems: &mut Vec<Problem>,
+) -> Option<Program> {
+    let place = |key: &str| format!("[pool.{pool}] {key}");
+    let user = command.user.as_deref();
+    let identity = match us.identity(
+        &place("user, group"),
+        user,
+        command.group.as_deref(),
+        problems,
+    ) {
+        // Workers of nobody in particular are the gateway's user: never root.
+        None if user.is_none() => gateway.cloned(),
+        identity => identity,
+    };
+    if let Some(folder) = &command.chdir {
+        check_folder(&place("chdir"), folder, problems);
+    }
+    let (name, arguments) = command.argv.split_first()?;
+    let path = match find_program(name) {
+        Ok(path) => path,
+        Err(cause) => {
+            let mend = "install it, or write the whole path of the program";
+            problems.push(Problem::new(place("command"), cause, mend));
+            return None;
+        }
+    };
+    let mut environment: Vec<(OsString, OsString)> = match command.clear_env {
+        true => Vec::new(),
+        false => std::env::vars_os().collect(),
+    };
+    environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
+    let open_files = match command.rlimit_files {
+        // Only root may have more than the hard limit.
+        Some(limit) if us.root => OpenFiles {
+            soft: limit,
+            hard: limit.max(inherited.hard),
+        },
+        Some(limit) => OpenFiles {
+            soft: limit.min(inherited.hard),
+            hard: inherited.hard,
+        },
+        None => inherited,
+    };
+    Some(Program {
+        path,
+        name: name.into(),
+        arguments: arguments.iter().map(OsString::from).collect(),
+        environment,
+        identity,
+        folder: command.chdir.clone(),
+        open_files,
+        workers: command.max_children,
+    })
+}
+
+/// The program's path: as it is if it has a slash, else looked for in PATH.
+fn find_program(name: &str) -> Result<PathBuf, String> {
+    let is_program = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return match path.metadata() {
+            Err(error) => Err(format!("program {name}: {error}")),
+            Ok(_) if is_program(&path) => Ok(path),
+            Ok(_) => Err(format!("{name} is no program: not an executable file")),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|path| is_program(path))
+        .ok_or_else(|| format!("there is no program \"{name}\" in PATH"))
+}
+
+fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
+    check_folder("[server] spool_dir", &config.server.spool_dir, problems);
+    for site in &config.sites {
+        let mut seen = Vec::new();
+        let routes = site.routes.iter().map(|route| &route.settings);
+        for settings in std::iter::once(&site.settings).chain(routes) {
+            let Some(root) = &settings.root else { continue };
+            if !seen.contains(&root) {
+                check_folder(&format!("[site.{}] root", site.name), root, problems);
+                seen.push(root);
+            }
+        }
+    }
+    for listener in &config.listeners {
+        if let Address::Unix(path) = &listener.address {
+            let place = format!("[listen.{}] address", listener.name);
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            check_folder(&place, folder, problems);
+        }
+    }
+}
+
+fn check_folder(place: &str, folder: &Path, problems: &mut Vec<Problem>) {
+    let cause = match folder.metadata() {
+        Ok(metadata) if metadata.is_dir() => return,
+        Ok(_) => format!("{} is not a folder", folder.display()),
+        Err(error) => format!("{}: {error}", folder.display()),
+    };
+    problems.push(Problem::new(
+        place,
+        cause,
+        "make the folder, or write the path of one that is there",
+    ));
+}
+
+/// How many reactors the gateway runs: as configured, else one for each core.
+fn reactors(config: &Config) -> u16 {
+    let threads = match config.server.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    u16::try_from(threads)
+        .unwrap_or(u16::MAX)
+        .clamp(1, MAX_REACTORS)
+}
+
+fn warnings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(most) = limits::somaxconn() {
+        for listener in config.listeners.iter().filter(|l| l.backlog > most) {
+            warnings.push(format!(
+                "[listen.{}] backlog = {}: the kernel cuts it to {most}; sysctl -w net.core.somaxconn={} \
+                 lets it be so long",
+                listener.name, listener.backlog, listener.backlog
+            ));
+        }
+    }
+    let workers: usize = config.pools.iter().map(|pool| pool.queue.maxconn).sum();
+    // A connection may have a file or a temporary file beside its socket.
+    let needed = (config.server.max_connections * 2 + workers + 100) as u64;
+    let allowed = limits::open_files().hard;
+    if allowed < needed {
+        warnings.push(format!(
+            "[server] max_connections = {} may need {needed} open files, and {allowed} are allowed; raise the \
+             limit (LimitNOFILE={needed} in systemd's unit, ulimit -Hn elsewhere) or lower max_connections",
+            config.server.max_connections
+        ));
+    }
+    warnings
+}
+
+/// Whom the gateway becomes where root does not say: weir's own user, the web server's, nobody.
+const USUAL_USERS: [&str; 3] = ["weir", "www-data", "nobody"];
+
+/// More threads than that serve nobody.
+const MAX_REACTORS: u16 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_path_and_in_path_and_missing_ones_are_named() {
+        assert_eq!(find_program("/bin/sh").unwrap(), Path::new("/bin/sh"));
+        assert!(find_program("sh").unwrap().ends_with("sh"));
+        assert!(
+            find_program("/no/such/program")
+                .unwrap_err()
+                .contains("/no/such/program")
+        );
+        assert!(
+            find_program("no-such-program")
+                .unwrap_err()
+                .contains("no-such-program")
+        );
+        assert!(
+            find_program("/etc/passwd")
+                .unwrap_err()
+                .contains("not an executable")
+        );
+    }
+
+    #[test]
+    fn a_problem_says_place_cause_and_mend() {
+        let mut problems = Vec::new();
+        check_folder("[site.a] root", Path::new("/no/such/folder"), &mut problems);
+        check_folder("[site.b] root", Path::new("/etc/passwd"), &mut problems);
+        check_folder("[site.c] root", Path::new("/"), &mut problems);
+        let text = describe(&problems);
+        assert!(
+            text.contains("[site.a] root: /no/such/folder: No such file"),
+            "{text}"
+        );
+        assert!(
+            text.contains("[site.b] root: /etc/passwd is not a folder\n  make the folder"),
+            "{text}"
+        );
+        assert_eq!(problems.len(), 2);
+    }
+
+    #[test]
+    fn unknown_users_and_groups_are_problems_with_their_name() {
+        let mut problems = Vec::new();
+        assert!(known_user("[server] user", "no-such-user", &mut problems).is_none());
+        assert!(known_group("[server] group", "no-such-group", &mut problems).is_none());
+        let text = describe(&problems);
+        assert!(
+            text.contains("no user \"no-such-user\"")
+                && text.contains("no group \"no-such-group\"")
+        );
+    }
+
+    #[test]
+    fn root_becomes_nobody_like_itself() {
+        let us = Us {
+            root: true,
+            uid: 0,
+            name: "root".into(),
+        };
+        let mut problems = Vec::new();
+        assert_eq!(
+            us.identity("[server] user", Some("root"), None, &mut problems),
+            None
+        );
+        assert!(problems[0].cause.contains("must not be root"));
+    }
+
+    #[test]
+    fn an_ordinary_user_stays_itself() {
+        let (uid, _) = identity::current();
+        let us = Us {
+            root: false,
+            uid,
+            name: "somebody".into(),
+        };
+        let mut problems = Vec::new();
+        let own = uid.to_string();
+        assert_eq!(
+            us.identity("[server] user", Some(&own), None, &mut problems),
+            None
+        );
+        assert_eq!(problems, []);
+        let other = if uid == 0 { "nobody" } else { "root" };
+        us.identity("[server] user", Some(other), None, &mut problems);
+        assert!(problems[0].cause.contains("somebody"));
+    }
+}

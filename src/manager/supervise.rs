@@ -1,0 +1,460 @@
+//! The manager's loop: waits for signals, gateways, workers' output and time, and acts.
+//!
+//! `current` serves. `next` is a reload under way: it takes `current`'s place when its gateway is ready, and
+//! disappears without a trace when it fails. `old` are those that finish what they began.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
+    time::Instant,
+};
+
+use weir_sys::{
+    limits::{self, OpenFiles},
+    poll, process,
+    signal::{Signal, Signals},
+};
+
+use super::{
+    Failure, Loaded, Start, banner,
+    generation::{Event, Generation},
+    heritage,
+    listen::Sockets,
+    plan::{self, Plan},
+};
+use crate::{error_log, log_sink::Target};
+
+/// Serves until a signal says to stop.
+pub(super) fn run(start: Start) -> Result<(), Failure> {
+    // Before anything is opened: what is inherited by workers is what we were started with.
+    let inherited = limits::open_files();
+    let signals = Signals::take(&[
+        Signal::Term,
+        Signal::Quit,
+        Signal::Int,
+        Signal::Hup,
+        Signal::Usr1,
+        Signal::Usr2,
+        Signal::Child,
+    ])
+    .map_err(|error| Failure::internal(format!("signals cannot be taken over: {error}")))?;
+    if let Err(error) = limits::raise_open_files() {
+        log::warn!("the limit of open files cannot be raised: {error}");
+    }
+    let now = Instant::now();
+    let loaded = Loaded::parse(&start, start.text.clone())?;
+    let plan = make_plan(&loaded, inherited)?;
+    let warnings = plan_warnings(&loaded, &plan);
+    let mut current = Generation::prepare(loaded, plan, &Sockets::default(), now)?;
+    let pid_file = PidFile::write(current.loaded.config.server.pid_file.clone())
+        .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
+    use_error_log(&current);
+    warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    let names = current.sockets.clone();
+    if let Err(error) = current.start_gateway(now) {
+        names.remove_names(&Sockets::default());
+        return Err(Failure::internal(format!(
+            "the gateway cannot be started: {error}"
+        )));
+    }
+    let manager = Manager {
+        start,
+        inherited,
+        signals,
+        pid_file,
+        names,
+        current,
+        next: None,
+        old: Vec::new(),
+        stopping: Stopping::No,
+        reload_again: false,
+        failure: None,
+    };
+    manager.work()
+}
+
+struct Manager {
+    start: Start,
+    inherited: OpenFiles,
+    signals: Signals,
+    pid_file: PidFile,
+    /// The sockets of `current`, kept for their names when `current` has closed them.
+    names: Sockets,
+    current: Generation,
+    next: Option<Generation>,
+    old: Vec<Generation>,
+    stopping: Stopping,
+    /// A reload was asked for while one was under way.
+    reload_again: bool,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    No,
+    Gracefully,
+    AtOnce,
+}
+
+impl Manager {
+    fn work(mut self) -> Result<(), Failure> {
+        while !self.is_done() {
+            if let Err(error) = self.wait() {
+                self.fail(Failure::internal(format!("waiting failed: {error}")));
+            }
+            self.take_signals();
+            let now = Instant::now();
+            self.each(|generation| generation.hear(now));
+            self.each(|generation| generation.tick(now));
+            self.old.retain(|generation| !generation.is_gone());
+        }
+        self.names.remove_names(&Sockets::default());
+        drop(self.pid_file);
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => {
+                log::info!("stopped");
+                Ok(())
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stopping != Stopping::No
+            && self.current.is_gone()
+            && self.next.is_none()
+            && self.old.is_empty()
+    }
+
+    /// Waits until there is something to do, and reads what workers have written.
+    fn wait(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let deadline = self.generations().filter_map(|g| g.deadline(now)).min();
+        let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
+        descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
+        let first_output = descriptors.len();
+        descriptors.extend(self.generations().flat_map(|g| g.pools.outputs()));
+        let readable = poll::readable(&descriptors, limit)?;
+        let mut readable = readable.into_iter().skip(first_output);
+        for generation in self.generations_mut() {
+            // From the last to the first: one that ends does not move those before it.
+            let outputs: Vec<bool> = readable
+                .by_ref()
+                .take(generation.pools.outputs().count())
+                .collect();
+            for (which, _) in outputs
+                .iter()
+                .enumerate()
+                .rev()
+                .filter(|(_, readable)| **readable)
+            {
+                generation.pools.read_output(which);
+            }
+        }
+        Ok(())
+    }
+
+    fn generations(&self) -> impl Iterator<Item = &Generation> {
+        std::iter::once(&self.current)
+            .chain(&self.next)
+            .chain(&self.old)
+    }
+
+    fn generations_mut(&mut self) -> impl Iterator<Item = &mut Generation> {
+        std::iter::once(&mut self.current)
+            .chain(&mut self.next)
+            .chain(&mut self.old)
+    }
+
+    /// Lets every generation act, and acts on what comes of it.
+    fn each(&mut self, act: impl Fn(&mut Generation) -> Option<Event>) {
+        if let Some(event) = act(&mut self.current) {
+            self.on_current(event);
+        }
+        if let Some(event) = self.next.as_mut().and_then(&act) {
+            self.on_next(event);
+        }
+        for generation in &mut self.old {
+            act(generation);
+        }
+    }
+
+    fn take_signals(&mut self) {
+        loop {
+            let signal = match self.signals.next() {
+                Ok(Some(signal)) => signal,
+                Ok(None) => return,
+                Err(error) => {
+                    self.fail(Failure::internal(format!(
+                        "signals cannot be read: {error}"
+                    )));
+                    return;
+                }
+            };
+            match signal {
+                Signal::Child => self.reap(),
+                Signal::Term | Signal::Quit if self.stopping == Stopping::No => {
+                    self.stop_gracefully()
+                }
+                Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
+                Signal::Hup | Signal::Usr2 => self.reload(),
+                Signal::Usr1 => self.reopen_logs(),
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        let now = Instant::now();
+        loop {
+            let (pid, exit) = match process::reap() {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return,
+                Err(error) => {
+                    log::error!("ended processes cannot be waited for: {error}");
+                    return;
+                }
+            };
+            match self.current.exited(now, pid, exit) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(event) => {
+                    self.on_current(event);
+                    continue;
+                }
+            }
+            match self.next.as_mut().map(|next| next.exited(now, pid, exit)) {
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => continue,
+                Some(Err(event)) => {
+                    self.on_next(event);
+                    continue;
+                }
+            }
+            // As process 1 of a container we also wait for what others left behind.
+            let _ = self
+                .old
+                .iter_mut()
+                .any(|old| old.exited(now, pid, exit) != Ok(false));
+        }
+    }
+
+    /// The first generation became ready, or cannot: then weir ends.
+    fn on_current(&mut self, event: Event) {
+        match event {
+            Event::Ready => {
+                log::info!(
+                    "weir {} serves (process {})",
+                    env!("CARGO_PKG_VERSION"),
+                    std::process::id()
+                );
+                if let Some(folder) = &self.start.folder {
+                    let addresses = self.current.sockets.addresses();
+                    eprint!(
+                        "{}",
+                        banner::text(folder, &self.current.loaded.config, &addresses)
+                    );
+                }
+            }
+            Event::Failed(cause) => self.fail(Failure::internal(cause)),
+        }
+    }
+
+    /// A reload succeeded or failed.
+    fn on_next(&mut self, event: Event) {
+        let now = Instant::now();
+        let Some(mut next) = self.next.take() else {
+            return;
+        };
+        match event {
+            Event::Ready => {
+                let names = next.sockets.clone();
+                let mut before = std::mem::replace(&mut self.current, next);
+                before.drain(now, before.shutdown_timeout());
+                self.old.push(before);
+                self.names.remove_names(&names);
+                self.names = names;
+                use_error_log(&self.current);
+                let pid_file = self.current.loaded.config.server.pid_file.clone();
+                if let Err(failure) = self.pid_file.move_to(pid_file) {
+                    log::error!("reload: {failure}");
+                }
+                log::info!(
+                    "reloaded: the new configuration serves, the old one finishes what it began"
+                );
+                if self.old.len() > MAX_OLD {
+                    log::warn!("too many old configurations still finish: the oldest is ended");
+                    self.old[0].stop_now(now);
+                }
+            }
+            Event::Failed(cause) => {
+                say_lines("reload: nothing is changed", &cause);
+                next.sockets.remove_names(&self.names);
+                next.stop_now(now);
+                self.old.push(next);
+            }
+        }
+        if std::mem::take(&mut self.reload_again) {
+            self.reload();
+        }
+    }
+
+    fn reload(&mut self) {
+        if self.stopping != Stopping::No {
+            return;
+        }
+        if self.next.is_some() {
+            self.reload_again = true;
+            return;
+        }
+        let now = Instant::now();
+        match self.prepare_next(now) {
+            Ok(next) => self.next = Some(next),
+            Err(failure) => say_lines("reload: nothing is changed", &failure.message),
+        }
+    }
+
+    fn prepare_next(&self, now: Instant) -> Result<Generation, Failure> {
+        let text = match &self.start.file {
+            Some(path) => fs::read_to_string(path)
+                .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
+            None => self.start.text.clone(),
+        };
+        let loaded = Loaded::parse(&self.start, text)?;
+        let plan = make_plan(&loaded, self.inherited)?;
+        let warnings = plan_warnings(&loaded, &plan);
+        let mut next = Generation::prepare(loaded, plan, &self.names, now)?;
+        warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        if let Err(error) = next.start_gateway(now) {
+            next.sockets.remove_names(&self.names);
+            return Err(Failure::internal(format!(
+                "the gateway cannot be started: {error}"
+            )));
+        }
+        Ok(next)
+    }
+
+    fn reopen_logs(&mut self) {
+        for generation in self.generations_mut() {
+            if let Err(error) = generation.reopen_logs() {
+                say_lines("logs cannot be reopened, the old files are kept", &error);
+            }
+        }
+        use_error_log(&self.current);
+        log::info!("logs reopened");
+    }
+
+    fn stop_gracefully(&mut self) {
+        let limit = self.current.shutdown_timeout();
+        log::info!(
+            "stopping: what runs is finished, for {} s at most",
+            limit.as_secs()
+        );
+        self.stopping = Stopping::Gracefully;
+        let now = Instant::now();
+        self.current.drain(now, limit);
+        self.abandon_next(now);
+    }
+
+    fn stop_at_once(&mut self) {
+        if self.stopping == Stopping::AtOnce {
+            return;
+        }
+        log::info!("stopping at once");
+        self.stopping = Stopping::AtOnce;
+        let now = Instant::now();
+        self.abandon_next(now);
+        self.generations_mut()
+            .for_each(|generation| generation.stop_now(now));
+    }
+
+    fn abandon_next(&mut self, now: Instant) {
+        if let Some(mut next) = self.next.take() {
+            next.sockets.remove_names(&self.names);
+            next.stop_now(now);
+            self.old.push(next);
+        }
+    }
+
+    /// Ends with a failure; the first one is told.
+    fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+        self.stopping = Stopping::No;
+        self.stop_at_once();
+    }
+}
+
+fn make_plan(loaded: &Loaded, inherited: OpenFiles) -> Result<Plan, Failure> {
+    plan::make(&loaded.config, inherited)
+        .map_err(|problems| Failure::configuration(plan::describe(&problems)))
+}
+
+fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
+    let mut warnings = plan.warnings.clone();
+    if let Some(chroot) = &plan.jail.chroot {
+        warnings.extend(heritage::unreachable(&loaded.config, chroot));
+    }
+    warnings
+}
+
+/// Writes our own errors where the configuration says.
+fn use_error_log(generation: &Generation) {
+    error_log::set_level(generation.loaded.config.log.level);
+    let target = match generation.error_log().map(|log| log.try_clone()) {
+        None => Target::Off,
+        Some(Ok(log)) => Target::Fd(log),
+        Some(Err(error)) => {
+            log::error!("the error log cannot be used: {error}");
+            return;
+        }
+    };
+    if let Err(error) = error_log::write_directly(target) {
+        log::error!("the error log cannot be used: {error}");
+    }
+}
+
+/// Several lines as as many events of the log.
+fn say_lines(head: &str, text: &str) {
+    log::error!("{head}");
+    text.lines().for_each(|line| log::error!("{line}"));
+}
+
+/// `pid_file`: written at the start, removed at the end.
+struct PidFile {
+    path: Option<PathBuf>,
+}
+
+impl PidFile {
+    fn write(path: Option<PathBuf>) -> Result<Self, Failure> {
+        if let Some(path) = &path {
+            fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
+                let place = "[server] pid_file";
+                let cause = format!("{} cannot be written: {error}", path.display());
+                let mend = "make its folder, and let the user who starts weir write there";
+                Failure::configuration(plan::Problem::new(place, cause, mend).to_string())
+            })?;
+        }
+        Ok(Self { path })
+    }
+
+    fn move_to(&mut self, path: Option<PathBuf>) -> Result<(), Failure> {
+        if path != self.path {
+            *self = Self::write(path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path
+            && let Err(error) = weir_sys::file::remove(path)
+        {
+            log::warn!("cannot remove the pid file {}: {error}", path.display());
+        }
+    }
+}
+
+/// Generations that may finish at once: each has its own workers, and a reload is not meant to multiply them.
+const MAX_OLD: usize = 4;
