@@ -1,17 +1,50 @@
 //! The gateway's monotonic clock: microseconds since the process began to serve.
 //!
 //! One number serves every deadline, the queue ([`weir_pool::Micros`]) and the times in the log, so that they can be
-//! compared and subtracted without conversions.
+//! compared and subtracted without conversions. A turn of a connection's task lasts microseconds and would ask for
+//! the time a dozen times: [`frozen`] asks once for all of them.
 
 use std::{
+    cell::Cell,
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
-/// Microseconds since the first call in this process.
+thread_local! {
+    /// The time of the turn that is running; 0 outside of one.
+    static TURN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Microseconds since the process began to serve; never 0. Within [`frozen`] the time at which that began.
 pub(crate) fn now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_micros() as u64
+    match TURN.get() {
+        0 => precise(),
+        turn => turn,
+    }
+}
+
+/// As [`now`], never frozen.
+pub(crate) fn precise() -> u64 {
+    start().elapsed().as_micros() as u64 + 1
+}
+
+/// [`now`] as an [`Instant`].
+pub(crate) fn instant() -> Instant {
+    *start() + Duration::from_micros(now() - 1)
+}
+
+/// Runs a turn of a task, in which the time stands still.
+pub(crate) fn frozen<T>(turn: impl FnOnce() -> T) -> T {
+    /// Lets the time go on also where the turn panics.
+    struct Thaw;
+    impl Drop for Thaw {
+        fn drop(&mut self) {
+            TURN.set(0);
+        }
+    }
+    TURN.set(precise());
+    let _thaw = Thaw;
+    turn()
 }
 
 /// The deadline that lies `after` from now; [`NEVER`] for a zero duration, which is how options say "no limit".
@@ -21,6 +54,11 @@ pub(crate) fn deadline(after: Duration) -> u64 {
     } else {
         now().saturating_add(after.as_micros() as u64)
     }
+}
+
+fn start() -> &'static Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now)
 }
 
 /// A deadline that does not come.

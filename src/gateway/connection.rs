@@ -9,7 +9,7 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -102,7 +102,7 @@ async fn drive(
     });
     let mut hyper = Box::new(limits.builder.serve_connection(io, service));
     let mut draining = false;
-    let turn = poll_fn(|cx| {
+    let mut poll_turn = |cx: &mut Context<'_>| {
         conn.remember_waker(cx.waker());
         let now = clock::now();
         if conn.overdue(now) {
@@ -128,8 +128,8 @@ async fn drive(
         Pin::new(&mut *hyper)
             .poll(cx)
             .map(|result| Turn::Over(ending(result, gateway, conn)))
-    })
-    .await;
+    };
+    let turn = poll_fn(|cx| clock::frozen(|| poll_turn(cx))).await;
     let Parts { io, read_buf, .. } = hyper.into_parts();
     (turn, io.into_inner().into_socket(), read_buf)
 }

@@ -25,7 +25,7 @@ use super::{
     body::{Body, Outgoing, Reply},
     client_io::Conn,
     clock, files,
-    record::{AddressText, Record},
+    record::Record,
     refusal::Refusal,
     route::{Rules, Script, Target},
     script::{self, Answer, Instead, about},
@@ -67,13 +67,12 @@ pub(crate) async fn exchange(
 /// A head that hyper has refused and answered gets its lines in the logs.
 pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, why: &str) {
     let (id, started) = (gateway.next_request(), conn.begin_request());
-    let mut address = AddressText::default();
-    log::info!(request = id; "refused a request of {}: {why}", address.of(conn.peer));
+    log::info!(request = id; "refused a request of {}: {why}", conn.ends.remote_addr);
     let time = clock::now() - started;
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
         request_id: id,
-        remote_addr: address.of(conn.peer),
+        remote_addr: &conn.ends.remote_addr,
         remote_user: None,
         method: "",
         uri: b"",

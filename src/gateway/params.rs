@@ -5,7 +5,7 @@ use weir_config::Settings;
 use weir_fcgi::client::Params;
 
 use super::{
-    record::{AddressText, Record, protocol, uri},
+    record::{Record, protocol, uri},
     template,
 };
 
@@ -48,17 +48,14 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
     if let Some(value) = parts.headers.get(header::CONTENT_TYPE) {
         params.pair(b"CONTENT_TYPE", value.as_bytes());
     }
-    let mut address = AddressText::default();
-    params.pair(b"REMOTE_ADDR", address.of(record.peer).as_bytes());
-    let port = record.peer.map_or(0, |peer| peer.port());
-    params.pair(b"REMOTE_PORT", digits.format(port).as_bytes());
-    params.pair(b"SERVER_ADDR", address.of(record.local).as_bytes());
-    let port = record.local.map_or(DEFAULT_PORT, |local| local.port());
-    params.pair(b"SERVER_PORT", digits.format(port).as_bytes());
-    let name = if record.host.is_empty() {
-        address.of(record.local).as_bytes()
-    } else {
-        &record.host
+    let ends = &record.ends;
+    params.pair(b"REMOTE_ADDR", ends.remote_addr.as_bytes());
+    params.pair(b"REMOTE_PORT", digits.format(ends.remote_port).as_bytes());
+    params.pair(b"SERVER_ADDR", ends.server_addr.as_bytes());
+    params.pair(b"SERVER_PORT", digits.format(ends.server_port).as_bytes());
+    let name = match &record.host[..] {
+        b"" => ends.server_addr.as_bytes(),
+        host => host,
     };
     params.pair(b"SERVER_NAME", name);
 
@@ -126,9 +123,6 @@ fn may_pass(name: &HeaderName) -> bool {
 
 /// What weir calls itself.
 pub(crate) const SOFTWARE: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
-
-/// The port that a URL without one means; said for a listener that has none.
-const DEFAULT_PORT: u16 = 80;
 
 #[cfg(test)]
 mod tests {

@@ -32,8 +32,7 @@ pub(crate) struct Record {
     pub(crate) id: u64,
     /// Its head, as received but for what `set_request_headers` changed.
     pub(crate) parts: Parts,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) local: Option<SocketAddr>,
+    pub(crate) ends: Arc<Ends>,
     /// When its first byte came, and when its head was whole ([`clock::now`]).
     pub(crate) started: u64,
     pub(crate) head_whole: u64,
@@ -80,11 +79,10 @@ impl Record {
             id: gateway.next_request(),
             gateway,
             parts,
-            peer: conn.peer,
-            local: conn.local,
+            ends: conn.ends.clone(),
             started,
             head_whole: clock::now(),
-            traced_from: Instant::now(),
+            traced_from: clock::instant(),
             host: Vec::new(),
             site: None,
             path: Vec::new(),
@@ -153,7 +151,7 @@ impl Record {
         if std::mem::replace(&mut self.logged, true) {
             return;
         }
-        let now = clock::now();
+        let now = clock::precise();
         trace::step!(
             self.id,
             self.traced_from,
@@ -171,11 +169,10 @@ impl Record {
                 .get(name)
                 .map(http::HeaderValue::as_bytes)
         };
-        let mut address = AddressText::default();
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
-            remote_addr: address.of(self.peer),
+            remote_addr: &self.ends.remote_addr,
             remote_user: None,
             method: self.method().as_str(),
             uri: uri(self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)),
@@ -231,13 +228,13 @@ impl Variables for Record {
             }
             Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
             Variable::RemoteAddr => {
-                out.extend_from_slice(AddressText::default().of(self.peer).as_bytes())
+                out.extend_from_slice(self.ends.remote_addr.as_bytes())
             }
-            Variable::RemotePort => put_port(self.peer, out),
+            Variable::RemotePort => log_text::put_number(self.ends.remote_port.into(), out),
             Variable::ServerAddr => {
-                out.extend_from_slice(AddressText::default().of(self.local).as_bytes())
+                out.extend_from_slice(self.ends.server_addr.as_bytes())
             }
-            Variable::ServerPort => put_port(self.local, out),
+            Variable::ServerPort => log_text::put_number(self.ends.server_port.into(), out),
             Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
                 if let Some(pool) = &self.pool {
@@ -259,34 +256,31 @@ impl Variables for Record {
     }
 }
 
-/// An address without its port, written once into a buffer on the stack.
-pub(crate) struct AddressText {
-    buffer: [u8; 48],
-    len: usize,
+/// Both ends of a connection, as logs and scripts name them; written once for all its requests.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// The client's address; `unix:` on a unix socket, as nginx writes it.
+    pub(crate) remote_addr: String,
+    /// The client's port; 0 on a unix socket.
+    pub(crate) remote_port: u16,
+    /// The address that the client connected to.
+    pub(crate) server_addr: String,
+    /// Its port; 80, which a URL without a port means, on a unix socket.
+    pub(crate) server_port: u16,
 }
 
-impl Default for AddressText {
-    fn default() -> AddressText {
-        AddressText {
-            buffer: [0; 48],
-            len: 0,
-        }
-    }
-}
-
-impl AddressText {
-    /// The address; `unix:` for the peer of a unix socket, as nginx writes it. IPv4 addresses mapped into IPv6 are
-    /// written as IPv4.
-    pub(crate) fn of(&mut self, address: Option<SocketAddr>) -> &str {
-        use std::io::Write;
-        let Some(address) = address else {
-            return "unix:";
+impl Ends {
+    pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Ends {
+        // IPv4 that came through an IPv6 socket is written as IPv4.
+        let text = |address: Option<SocketAddr>| {
+            address.map_or_else(|| "unix:".to_owned(), |address| address.ip().to_canonical().to_string())
         };
-        let mut rest = &mut self.buffer[..];
-        let space = rest.len();
-        let _ = write!(rest, "{}", address.ip().to_canonical());
-        self.len = space - rest.len();
-        std::str::from_utf8(&self.buffer[..self.len]).unwrap_or("-")
+        Ends {
+            remote_addr: text(peer),
+            remote_port: peer.map_or(0, |peer| peer.port()),
+            server_addr: text(local),
+            server_port: local.map_or(DEFAULT_PORT, |local| local.port()),
+        }
     }
 }
 
@@ -305,11 +299,8 @@ pub(crate) fn protocol(parts: &Parts) -> &'static str {
     }
 }
 
-fn put_port(address: Option<SocketAddr>, out: &mut Vec<u8>) {
-    if let Some(address) = address {
-        log_text::put_number(address.port().into(), out);
-    }
-}
-
 /// What the log says where the client left before there was an answer (nginx's number).
 const CLIENT_LEFT: u16 = 499;
+
+/// The port that a URL without one means.
+const DEFAULT_PORT: u16 = 80;

@@ -1,10 +1,14 @@
 //! What a connected socket can be asked beside reading and writing.
 
-use std::{io, os::fd::BorrowedFd, time::Duration};
+use std::{
+    io::{self, IoSlice},
+    os::fd::BorrowedFd,
+    time::Duration,
+};
 
 use rustix::{
     io::Errno,
-    net::{self, RecvFlags, sockopt},
+    net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt},
 };
 
 /// Makes the coming close a reset (`SO_LINGER` 0): the peer cannot take what it got for a whole answer.
@@ -29,6 +33,16 @@ pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
             Ok(_) | Err(_) => return true,
         }
     }
+}
+
+/// Sends `pieces`, and says that more follows at once (`MSG_MORE`), so that the kernel puts it into the same packet.
+///
+/// # Errors
+/// As sendmsg(2); `WouldBlock` where the socket is non-blocking and full.
+pub fn send_more(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+    let mut nothing = SendAncillaryBuffer::default();
+    Ok(net::sendmsg(socket, pieces, &mut nothing, flags)?)
 }
 
 #[cfg(test)]
