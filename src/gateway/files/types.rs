@@ -89,6 +89,21 @@ fn with_charset(media_type: &str, charset: &str) -> String {
 }
 
 #[cfg(test)]
+impl Presentation {
+    /// UTF-8, `max-age=60`, precompressed files.
+    pub(super) fn for_tests() -> Self {
+        Self {
+            types: HashMap::new(),
+            charset: "utf-8".into(),
+            cache_control: Some(HeaderValue::from_static("max-age=60")),
+            precompressed: true,
+            deny_scripts: Vec::new(),
+            script: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -119,7 +134,7 @@ mod tests {
             ("a.html", "text/html; charset=utf-8"),
             ("a/b.CSS", "text/css; charset=utf-8"),
             ("a.js", "text/javascript; charset=utf-8"),
-            ("a.mjs", "text/javascript; charset=utf-8"),
+            ("a.mjs", "application/javascript; charset=utf-8"),
             ("a.json", "application/json"),
             ("a.svg", "image/svg+xml"),
             ("a.xml", "text/xml"),

@@ -129,7 +129,8 @@ impl Walk<'_> {
                 continue;
             }
             // A folder that is not there costs one lookup instead of one for each index file.
-            if !is_there && !(is_script && self.knows(&candidate)) {
+            let is_known = is_there || is_script && self.knows(&candidate);
+            if !is_known {
                 match self.see(path)? {
                     SeenName::Dir => is_there = true,
                     SeenName::File | SeenName::Missing => break,
