@@ -473,6 +473,7 @@ fn bytes(reply: &Reply) -> Vec<u8> {
                 }
             }
         }
+        body => panic!("{body:?}"),
     }
     all
 }

@@ -10,10 +10,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use weir_config::{
-    Config, HostPattern, Level, Listener, Log, LogFormat, LogTarget, PathPattern, Pool, PoolId,
-    Queue, Runtime, Server, Settings, Template,
-};
+use weir_config::{Config, HostPattern, PathPattern, Runtime, Settings, Template};
 
 use super::*;
 
@@ -818,93 +815,29 @@ fn wait_for<T>(future: impl Future<Output = T>) -> T {
 
 /// One listener, one default site at `root`, one pool.
 fn config(root: &Path) -> Config {
-    let listener = Listener {
-        name: "web".into(),
-        address: weir_config::Address::Tcp("127.0.0.1:80".parse().unwrap()),
-        backlog: 16,
-        owner: None,
-        group: None,
-        mode: 0o660,
-        max_head: 65_536,
-        max_headers: 100,
-        header_timeout: Duration::from_secs(1),
-        body_timeout: Duration::from_secs(1),
-        idle_timeout: Duration::from_secs(1),
-        send_timeout: Duration::from_secs(1),
-        max_requests_per_connection: 0,
+    let text = format!(
+        r#"
+        [listen.web]
+        address = "127.0.0.1:80"
+        [site.first]
+        root = "{}"
+        pool = "php"
+        precompressed = false
+        [pool.php]
+        runtime = "servers"
+        servers = ["unix:/run/php.sock"]
+        queue = {{ maxconn = 1 }}
+        "#,
+        root.display()
+    );
+    let environment = weir_config::Environment {
+        folder: "/".into(),
+        cores: 1,
+        memory: 1 << 30,
+        open_files: 1024,
     };
-    let pool = Pool {
-        name: "php".into(),
-        runtime: Runtime::Servers(vec![weir_config::Address::Unix("/run/php.sock".into())]),
-        keep_conn: true,
-        max_reqs: 0,
-        connect_timeout: Duration::from_secs(1),
-        read_timeout: Duration::from_secs(1),
-        request_terminate_timeout: Duration::ZERO,
-        max_response_head: 65_536,
-        limit_extensions: Vec::new(),
-        queue: Queue {
-            maxconn: 1,
-            max_queue: 1,
-            timeout: Duration::from_secs(1),
-        },
-    };
-    let settings = Settings {
-        root: Some(root.into()),
-        script_root: None,
-        index: vec!["index.php".into(), "index.html".into()],
-        script: pattern::DEFAULT_SCRIPT.into(),
-        fallback: None,
-        pool: Some(PoolId(0)),
-        params: Vec::new(),
-        pass_headers: None,
-        hide_files: vec![r"/\.".into()],
-        deny_scripts: Vec::new(),
-        error_pages: BTreeMap::new(),
-        cache_control: None,
-        set_headers: Vec::new(),
-        remove_headers: Vec::new(),
-        set_request_headers: Vec::new(),
-        charset: "utf-8".into(),
-        types: BTreeMap::new(),
-        precompressed: false,
-        follow_symlinks: false,
-        max_body: 0,
-        body_memory: 0,
-        response_memory: 0,
-        max_response_file: 0,
-        buffering: true,
-        accel_redirect: Vec::new(),
-        sendfile_dirs: Vec::new(),
-        access_log: true,
-    };
-    Config {
-        server: Server {
-            user: None,
-            group: None,
-            chroot: None,
-            threads: 1,
-            pid_file: None,
-            shutdown_timeout: Duration::from_secs(1),
-            max_connections: 1,
-            max_connections_per_address: 0,
-            spool_dir: "/tmp".into(),
-            max_spool: 0,
-        },
-        listeners: vec![listener],
-        sites: vec![weir_config::Site {
-            name: "first".into(),
-            hosts: Vec::new(),
-            listen: vec![0],
-            settings,
-            routes: Vec::new(),
-        }],
-        pools: vec![pool],
-        log: Log {
-            access: LogTarget::Off,
-            format: LogFormat::Combined,
-            error: LogTarget::Off,
-            level: Level::Error,
-        },
-    }
+    let mut config = weir_config::parse("weir.toml", &text, &environment).unwrap();
+    // Each test says which extensions it means.
+    config.pools[0].limit_extensions.clear();
+    config
 }
