@@ -28,6 +28,7 @@ use super::{
     client_io::{Conn, Socket, Timeouts},
     clock,
     connection::{self, Limits},
+    route,
 };
 
 /// The connections of all reactors, counted against the server's limits.
@@ -133,6 +134,7 @@ pub(crate) async fn listen(
 /// each reactor for ever.
 pub(crate) async fn sweep(gateway: Arc<Gateway>) {
     let mut draining = false;
+    let mut sweep_files_at = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
@@ -141,6 +143,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>) {
             }
         }
         let now = clock::now();
+        if now >= sweep_files_at {
+            route::sweep(clock::instant());
+            sweep_files_at = now + SWEEP_FILES;
+        }
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
                 let parks = conn
@@ -308,6 +314,9 @@ fn unregister(place: usize) {
 
 /// How exact deadlines of clients are.
 const SWEEP: Duration = Duration::from_millis(200);
+
+/// How often kept files are looked through, µs.
+const SWEEP_FILES: u64 = 1_000_000;
 
 /// How long to wait where accept(2) has no descriptor to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
