@@ -27,7 +27,7 @@ def wrk(programs, url, connections, seconds, threads=1):
 
 def ab(programs, url, connections, requests, seconds):
     """So many requests by so many clients, a connection each; given up after `seconds`."""
-    argv = [programs["ab"], "-q", "-r", "-s", str(seconds), "-n", str(requests), "-c", str(connections), url]
+    argv = [programs["ab"], "-q", "-r", "-s", "30", "-n", str(requests), "-c", str(connections), url]
     output, finished = _bounded(argv, seconds)
     complete = _number(output, r"Complete requests:\s+(\d+)")
     if complete is None:

@@ -121,7 +121,7 @@ class HAProxy(Peer):
     def command(self, values):
         common = render("haproxy/haproxy.cfg", self.folder, values)
         kind = render(f"haproxy/{values['kind']}.cfg", self.folder, values)
-        argv = [self.settings.programs["haproxy"], "-q", "-db", "-f", common, "-f", kind]
+        argv = [self.settings.programs["haproxy"], "-db", "-f", common, "-f", kind]
         return argv, self.access_log
 
 

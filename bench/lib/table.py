@@ -24,10 +24,11 @@ def results_table(summary, titles):
                 continue
             name = f"{peer}, {phase} idle clients" if phase else peer
             lines.append(
-                f"| {name} | {row['requests']:,} | {_failures(row)} | {row['rate']:,.{_digits(row['rate'])}f} "
-                f"| {row['mb_per_second']:,.0f} | {_ms(row['p50_ms'])} | {_ms(row['p90_ms'])} | {_ms(row['p99_ms'])} "
-                f"| {_ms(row['longest_ms'])} | **{row['gateway_us']:,.1f}** ({row['gateway_user_us']:,.1f} + "
-                f"{row['gateway_system_us']:,.1f}) | {row['workers_us']:,.1f} | {row['rss_mb']:.1f} "
+                f"| {name} | {row['requests']:,} | {_failures(row)} | {_short(row['rate'])} "
+                f"| {row['mb_per_second']:,.0f} | {_short(row['p50_ms'])} | {_short(row['p90_ms'])} "
+                f"| {_short(row['p99_ms'])} | {_short(row['longest_ms'])} | **{_short(row['gateway_us'])}** "
+                f"({_short(row['gateway_user_us'])} + {_short(row['gateway_system_us'])}) "
+                f"| {_short(row['workers_us'])} | {row['rss_mb']:.1f} "
                 f"| {row['pss_mb']:.1f} |")
     return "\n".join(lines).strip() + "\n"
 
@@ -130,15 +131,15 @@ def _median(samples):
 
 
 def _figures(sample):
-    requests = sample["requests"] or float("nan")
+    per_request = lambda spent: spent / sample["requests"] if sample["requests"] else None
     figures = {
         "requests": sample["requests"],
         "rate": sample["rate"],
         "mb_per_second": sample["bytes"] / sample["seconds"] / 1e6 if sample["seconds"] else 0,
-        "gateway_us": sample["gateway"]["total_us"] / requests,
-        "gateway_user_us": sample["gateway"]["user_us"] / requests,
-        "gateway_system_us": sample["gateway"]["system_us"] / requests,
-        "workers_us": sample["workers"]["total_us"] / requests,
+        "gateway_us": per_request(sample["gateway"]["total_us"]),
+        "gateway_user_us": per_request(sample["gateway"]["user_us"]),
+        "gateway_system_us": per_request(sample["gateway"]["system_us"]),
+        "workers_us": per_request(sample["workers"]["total_us"]),
         "rss_mb": sample["memory"]["rss_kb"] / 1024,
         "pss_mb": sample["memory"]["pss_kb"] / 1024,
         "failed": sum(sample["errors"].values()) + (0 if sample["finished"] else 1),
@@ -165,9 +166,8 @@ def _failures(row):
     return ", ".join(parts) or "0"
 
 
-def _ms(value):
-    return "" if value is None else f"{value:,.{_digits(value)}f}"
-
-
-def _digits(value):
-    return 0 if value >= 100 else 1 if value >= 10 else 2
+def _short(value):
+    """Three digits or so; nothing where nothing was measured."""
+    if value is None:
+        return "–"
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
