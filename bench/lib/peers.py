@@ -1,0 +1,156 @@
+"""The servers that are compared, each from its templates in `bench/peers/`.
+
+A server is started afresh for every sample: none profits from what an earlier sample left behind, and kept
+connections to a small PHP pool do not starve the next server.
+"""
+
+import collections
+import http.client
+import os
+import re
+import signal
+import socket
+
+from . import processes
+from .template import render
+
+
+class Peer:
+    """One running server in front of a backend."""
+
+    name = ""
+    program = ""
+    serves_files = True
+    stop_signal = signal.SIGTERM
+    # Of a line of its access log: the status.
+    status = re.compile(rb'" (\d{3}) ')
+
+    def __init__(self, settings, backend, folder):
+        """`settings`: a Settings. `backend`: of lib/backends.py. `folder`: an empty folder of its own."""
+        self.settings, self.backend, self.folder = settings, backend, folder
+        self.access_log = f"{folder}/access.log"
+        self.port = _free_port()
+        values = {
+            "dir": folder,
+            "kind": backend.kind,
+            "backend": backend.socket,
+            "maxconn": backend.maxconn,
+            "root": settings.root,
+            "address": f"127.0.0.1:{self.port}",
+            "threads": settings.threads,
+            "descriptors": settings.descriptors,
+            "if_root": "" if settings.is_root else "#",
+            "modules": "/usr/lib/apache2/modules",
+        }
+        argv, log = self.command(values)
+        self.tree = processes.Tree(self.name, argv, log)
+        try:
+            processes.wait_for(self._answers, 10, f"{self.name} did not answer", self.tree)
+        except processes.Failed as failure:
+            self.stop()
+            raise processes.Failed(f"{failure}\n{self._errors()}") from None
+
+    def command(self, values):
+        """Renders the configuration; (argv, file for stdout and stderr)."""
+        raise NotImplementedError
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def get(self, path):
+        """(status, body) of one request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path, headers={"Host": "bench.example", "Connection": "close"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def stop(self):
+        self.tree.stop(self.stop_signal)
+
+    def statuses(self):
+        """{status: lines} of the whole access log; complete only after stop()."""
+        try:
+            with open(self.access_log, "rb") as file:
+                found = self.status.findall(file.read())
+        except OSError:
+            return {}
+        return {int(status): count for status, count in collections.Counter(found).items()}
+
+    def _answers(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def _errors(self):
+        try:
+            with open(f"{self.folder}/error.log", encoding="utf-8", errors="replace") as file:
+                return file.read()[-2000:]
+        except OSError:
+            return ""
+
+
+class Weir(Peer):
+    name = "weir"
+
+    def command(self, values):
+        config = render(f"weir/{values['kind']}.toml", self.folder, values)
+        return [self.settings.programs["weir"], "serve", "-c", config], f"{self.folder}/output.log"
+
+
+class Nginx(Peer):
+    name = program = "nginx"
+    stop_signal = signal.SIGTERM
+
+    def command(self, values):
+        render(f"nginx/{values['kind']}.conf", self.folder, values)
+        config = render("nginx/nginx.conf", self.folder, values)
+        return [self.settings.programs["nginx"], "-p", self.folder, "-c", config], f"{self.folder}/output.log"
+
+
+class HAProxy(Peer):
+    name = program = "haproxy"
+    serves_files = False
+    # option httplog: … Tq/Tw/Tc/Tr/Ta STATUS …
+    status = re.compile(rb" -?\d+/-?\d+/-?\d+/-?\d+/\+?\d+ (\d{3}) ")
+
+    def command(self, values):
+        common = render("haproxy/haproxy.cfg", self.folder, values)
+        kind = render(f"haproxy/{values['kind']}.cfg", self.folder, values)
+        argv = [self.settings.programs["haproxy"], "-db", "-f", common, "-f", kind]
+        return argv, self.access_log
+
+
+class Apache(Peer):
+    name = "apache"
+    program = "apache2"
+
+    def command(self, values):
+        render(f"apache/{values['kind']}.conf", self.folder, values)
+        config = render("apache/apache.conf", self.folder, values)
+        argv = [self.settings.programs["apache2"], "-f", config, "-DFOREGROUND"]
+        return argv, f"{self.folder}/output.log"
+
+
+PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache)}
+
+
+class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root")):
+    """What all servers of a run have in common."""
+
+
+def start(name, settings, backend, folder):
+    """A running server `name`; `folder` is made, and owned by the user that servers change to."""
+    os.mkdir(folder)
+    os.chmod(folder, 0o755)
+    return PEERS[name](settings, backend, folder)
+
+
+def _free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]

@@ -1,0 +1,216 @@
+"""Process trees that the benchmark starts: their CPU time and memory, and their end, whatever happens.
+
+Only processes that are started here are ever signalled: each leads a session of its own, dies with the
+benchmark (PR_SET_PDEATHSIG), and is in a registry that `stop_all` empties.
+"""
+
+import ctypes
+import glob
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+
+TICK = os.sysconf("SC_CLK_TCK")
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_running = []
+
+
+class Failed(Exception):
+    """A program did not start, or did not behave. The text says which and what it wrote."""
+
+
+class Tree:
+    """A program and its descendants."""
+
+    def __init__(self, name, argv, log, env=None, cwd=None):
+        """Starts `argv`; stdout and stderr go to the file `log`."""
+        self.name, self.log = name, log
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd,
+                start_new_session=True, preexec_fn=_prepare)
+        _running.append(self)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def pids(self):
+        """All process ids of the tree, the root first."""
+        children = {}
+        for path in glob.glob("/proc/[0-9]*/stat"):
+            fields = _stat(path)
+            if fields:
+                children.setdefault(int(fields[1]), []).append(int(path.split("/")[2]))
+        pids, at = [self.process.pid], 0
+        while at < len(pids):
+            pids += children.get(pids[at], [])
+            at += 1
+        return pids
+
+    def stop(self, how=signal.SIGTERM, patience=5.0):
+        """Signals the root and waits; what remains of the tree after `patience` seconds is killed."""
+        if self.alive():
+            pids = self.pids()
+            self.process.send_signal(how)
+            try:
+                self.process.wait(patience)
+            except subprocess.TimeoutExpired:
+                for pid in pids:
+                    _signal(pid, signal.SIGKILL)
+                self.process.wait()
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        if self in _running:
+            _running.remove(self)
+
+    def output(self, limit=2000):
+        """The end of what it wrote."""
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()[-limit:].strip()
+        except OSError:
+            return ""
+
+
+def stop_all():
+    """Ends everything that was started and not stopped."""
+    for tree in list(reversed(_running)):
+        tree.stop(patience=2.0)
+
+
+def wait_for(condition, seconds, what, tree=None):
+    """Polls `condition` until it is true; Failed when time is up or `tree` has ended."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if tree is not None and not tree.alive():
+            raise Failed(f"{tree.name} ended with {tree.process.returncode}: {tree.output()}")
+        if time.monotonic() > deadline:
+            raise Failed(f"{what} within {seconds:g} s" + (f": {tree.output()}" if tree else ""))
+        time.sleep(0.02)
+
+
+class CpuTime:
+    """CPU time of a tree, as the kernel counts it.
+
+    The scheduler's own nanoseconds (/proc/PID/task/*/schedstat) are exact, but forget threads and processes
+    that have ended; the ticks of /proc/PID/stat (10 ms) with the time of reaped children forget nothing. The
+    first are taken where the same threads were there at both ends, else the second. The split between user
+    and kernel is the kernel's own estimate from its ticks.
+    """
+
+    def __init__(self, tree):
+        self.threads, self.user, self.system = {}, 0, 0
+        for pid in tree.pids():
+            fields = _stat(f"/proc/{pid}/stat")
+            if not fields:
+                continue
+            # After the name: state ppid … utime(11) stime(12) cutime(13) cstime(14)
+            self.user += int(fields[11]) + int(fields[13])
+            self.system += int(fields[12]) + int(fields[14])
+            for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+                text = _read(path)
+                if text:
+                    self.threads[path] = int(text.split()[0])
+
+    def since(self, before):
+        """{"total_us", "user_us", "system_us", "exact"} between two readings."""
+        user, system = self.user - before.user, self.system - before.system
+        exact = self.threads.keys() == before.threads.keys()
+        if exact:
+            total = sum(ns - before.threads[path] for path, ns in self.threads.items()) / 1e3
+        else:
+            total = (user + system) * 1e6 / TICK
+        share = user / (user + system) if user + system else 0.5
+        return {"total_us": total, "user_us": total * share, "system_us": total * (1 - share), "exact": exact}
+
+
+def memory(tree):
+    """Kilobytes of a tree now: resident (sum), proportional (shared pages once), high-water mark (sum)."""
+    total = {"rss_kb": 0, "pss_kb": 0, "hwm_kb": 0}
+    for pid in tree.pids():
+        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith("Rss:"):
+                total["rss_kb"] += int(line.split()[1])
+            elif line.startswith("Pss:"):
+                total["pss_kb"] += int(line.split()[1])
+        for line in _read(f"/proc/{pid}/status").splitlines():
+            if line.startswith("VmHWM:"):
+                total["hwm_kb"] += int(line.split()[1])
+    return total
+
+
+class MemoryWatch:
+    """Samples a tree's memory while it works and keeps the largest values."""
+
+    def __init__(self, tree, every=0.25):
+        self.tree, self.every = tree, every
+        self.peak = {"rss_kb": 0, "pss_kb": 0, "hwm_kb": 0}
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self):
+        for pid in self.tree.pids():
+            # 5 resets the high-water mark to what is resident now (proc(5), clear_refs).
+            try:
+                with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
+                    file.write("5")
+            except OSError:
+                pass
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self._take()
+
+    def _watch(self):
+        while not self.over.wait(self.every):
+            self._take()
+
+    def _take(self):
+        for name, value in memory(self.tree).items():
+            self.peak[name] = max(self.peak[name], value)
+
+
+def raise_descriptors():
+    """Soft limit of descriptors up to the hard one, for us and what we start; returns it."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for wanted in (65536, hard):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+            return wanted
+        except (ValueError, OSError):
+            continue
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _prepare():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _signal(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _stat(path):
+    """Fields of /proc/PID/stat after the name (which may hold blanks), or None if the process is gone."""
+    text = _read(path)
+    return text.rpartition(")")[2].split() if text else None
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

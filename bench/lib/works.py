@@ -1,0 +1,184 @@
+"""The works, and one sample of one work by one server."""
+
+import collections
+import os
+import shutil
+import time
+
+from . import backends, idle, load, machine, peers, processes
+
+KB_FILE, LARGE_FILE, HUGE_FILE = "/1k.bin", "/100k.bin", "/100m.bin"
+SIZES = {KB_FILE: 1024, LARGE_FILE: 100 * 1024, HUGE_FILE: 100 * 1024 * 1024}
+IDLE_CLIENTS = 10_000
+PHP_CLIENTS = 300
+
+
+class Work(collections.namedtuple("Work", "key title backend path load peers connections")):
+    """`load`: wrk, download, ab or idle. `peers`: names of the servers that can do it."""
+
+
+_ALL = ("weir", "nginx", "haproxy", "apache")
+_FILES = tuple(name for name in _ALL if peers.PEERS[name].serves_files)
+WORKS = {work.key: work for work in (
+    Work("fastcgi-64", "FastCGI, responder that does nothing, 64 connections", "responder",
+         backends.Responder.path, "wrk", _ALL, 64),
+    Work("fastcgi-4", "FastCGI, responder that does nothing, 4 connections", "responder",
+         backends.Responder.path, "wrk", _ALL, 4),
+    Work("static-1k", "Static file of 1 KB, 64 connections", "responder", KB_FILE, "wrk", _FILES, 64),
+    Work("static-100k", "Static file of 100 KB, 64 connections", "responder", LARGE_FILE, "wrk", _FILES, 64),
+    Work("static-100m", "Static file of 100 MB, 4 connections", "responder", HUGE_FILE, "download", _FILES, 4),
+    Work("php", "PHP, PHP-FPM pool of 4, 300 clients", "php", backends.PhpFpm.path, "ab", _ALL, PHP_CLIENTS),
+    Work("idle", "10,000 idle kept-alive clients beside fastcgi-64", "responder",
+         backends.Responder.path, "idle", _ALL, 64),
+)}
+
+
+class Context(collections.namedtuple("Context", "settings folder seconds php_requests responder_threads counter")):
+    """A run: peers.Settings, its temporary folder, how long a load lasts, and a counter for folder names."""
+
+
+def prepare_site(root):
+    """The document root: files of the sizes measured, and scripts that exist for servers that look."""
+    os.mkdir(root)
+    shutil.copy(os.path.join(os.path.dirname(os.path.dirname(__file__)), "peers", "site", "hello.php"), root)
+    with open(root + backends.Responder.path, "w", encoding="ascii") as file:
+        file.write("<?php\n")
+    for path, size in SIZES.items():
+        block = os.urandom(1024)
+        with open(root + path, "wb") as file:
+            for _ in range(size // len(block)):
+                file.write(block)
+
+
+def start_backend(work, context):
+    """The backend of a work, shared by all servers in turn."""
+    folder = _folder(context, work.backend)
+    if work.backend == "php":
+        return backends.PhpFpm(context.settings.programs["php-fpm"], folder, context.settings.is_root)
+    return backends.Responder(context.settings.programs["responder"], folder, context.responder_threads)
+
+
+def sample(work, name, backend, context):
+    """Starts server `name`, warms it up, loads it, stops it. A list of results, one a phase."""
+    folder = os.path.join(context.folder, f"{next(context.counter)}-{name}")
+    server = peers.start(name, context.settings, backend, folder)
+    try:
+        _check(work, server)
+        _warm_up(work, server, context)
+        if work.load == "idle":
+            results = _with_and_without_idle(work, server, backend, context)
+        else:
+            results = [_measure(work, server, backend, context)]
+    finally:
+        server.stop()
+    # The log is whole only now. It holds the warm-up too; what counts is that nothing but 200 is in it.
+    statuses = _without_cut_off(server.statuses(), work)
+    for result in results:
+        result["statuses"] = statuses
+    shutil.rmtree(folder, ignore_errors=True)
+    return results
+
+
+def start_server(work, name, backend, context):
+    """A server for `bench/profile`, checked and warm."""
+    server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
+    try:
+        _check(work, server)
+        _warm_up(work, server, context)
+    except BaseException:
+        server.stop()
+        raise
+    return server
+
+
+def run_load(work, server, context):
+    """The load of a work on a server, unmeasured."""
+    return _load(work, server, context.settings.programs, context.seconds, context.php_requests)
+
+
+def _with_and_without_idle(work, server, backend, context):
+    without = dict(_measure(work, server, backend, context), phase="without")
+    before = processes.memory(server.tree)
+    clients = idle.Clients(server.port, IDLE_CLIENTS, work.path)
+    try:
+        during = processes.memory(server.tree)
+        with_idle = dict(_measure(work, server, backend, context), phase="with")
+    finally:
+        closed = clients.close()
+    opened = clients.opened.get("connections", 0)
+    with_idle["idle"] = dict(clients.opened, still_open=closed.get("open", 0), memory_before=before,
+                             memory_during=during)
+    if opened:
+        with_idle["idle"]["bytes_per_connection"] = {
+            kind: (during[kind] - before[kind]) * 1024 / opened for kind in ("rss_kb", "pss_kb")}
+    return [without, with_idle]
+
+
+def _measure(work, server, backend, context):
+    upstream = backend.counters()
+    used, stolen = machine.busy_seconds()
+    own = os.times()
+    gateway, workers = processes.CpuTime(server.tree), processes.CpuTime(backend.tree)
+    begin = time.monotonic()
+    with processes.MemoryWatch(server.tree) as memory:
+        result = run_load(work, server, context)
+    elapsed = time.monotonic() - begin
+    result["gateway"] = processes.CpuTime(server.tree).since(gateway)
+    result["workers"] = processes.CpuTime(backend.tree).since(workers)
+    result["memory"] = memory.peak
+    result["rate"] = result["requests"] / result["seconds"] if result["seconds"] else 0
+    now_used, now_stolen = machine.busy_seconds()
+    now = os.times()
+    # Load generator and sampling are our own and our children's time.
+    ours = sum(now[:4]) - sum(own[:4])
+    busy = (result["gateway"]["total_us"] + result["workers"]["total_us"]) / 1e6 + ours
+    result["machine"] = {
+        "seconds": elapsed,
+        "load_generator_cores": ours / elapsed,
+        "other_cores": max(0.0, now_used - used - busy) / elapsed,
+        "stolen_cores": (now_stolen - stolen) / elapsed,
+    }
+    if upstream:
+        after = backend.counters()
+        result["upstream"] = {what: after[what] - upstream[what] for what in ("accepted", "requests")}
+    return result
+
+
+def _warm_up(work, server, context):
+    """Connections opened, caches filled, scripts compiled."""
+    _load(work, server, context.settings.programs, 1, work.connections)
+
+
+def _load(work, server, programs, seconds, php_requests):
+    url = server.url(work.path)
+    if work.load == "ab":
+        return load.ab(programs, url, work.connections, php_requests, 60)
+    if work.load == "download":
+        return load.download(url, work.connections, seconds, SIZES[work.path])
+    return load.wrk(programs, url, work.connections, seconds)
+
+
+def _without_cut_off(statuses, work):
+    """wrk ends by closing its connections in the middle of a request: nginx logs those as 499, weir too."""
+    loads = 3 if work.load == "idle" else 2
+    cut_off = min(statuses.get(499, 0), loads * work.connections if work.load in ("wrk", "idle") else 0)
+    return {status: count - cut_off if status == 499 else count
+            for status, count in statuses.items() if status != 499 or count > cut_off}
+
+
+def _check(work, server):
+    """The server gives the right answer before it is measured."""
+    status, body = server.get(work.path)
+    expected = SIZES.get(work.path)
+    if status != 200 or (expected is not None and len(body) != expected) or not body:
+        raise processes.Failed(f"{server.name} answers {work.path} with {status} and {len(body)} bytes: {body[:200]!r}")
+    if work.path == backends.PhpFpm.path and body.count(b"hello world") != 1000:
+        raise processes.Failed(f"{server.name} does not give the page of {work.path}: {body[:200]!r}")
+
+
+def _folder(context, name, make=True):
+    folder = os.path.join(context.folder, f"{next(context.counter)}-{name}")
+    if make:
+        os.mkdir(folder)
+        os.chmod(folder, 0o755)
+    return folder
