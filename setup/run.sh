@@ -16,4 +16,4 @@ cat <<SAY
   Ctrl-C stops it.
 
 SAY
-exec "$weir" serve "$folder" --listen "$listen"
+exec "$weir" serve "$folder" --listen "$listen" --workers 4

@@ -131,7 +131,7 @@ impl Setup {
             server.push_str(&format!("user = \"{USER}\"\ngroup = \"{GROUP}\"\n"));
         }
         let mut defaults = |key: &str, line: String| {
-            if !server.contains(key) {
+            if !says(&server, key) {
                 server.push_str(&line);
             }
         };
@@ -141,11 +141,11 @@ impl Setup {
             "shutdown_timeout = \"10s\"\n".to_owned(),
         );
         let mut log = self.log.clone();
-        if !log.contains("access =") {
+        if !says(&log, "access") {
             log.push_str(&format!("access = \"{folder}/log/access.log\"\n"));
         }
         let mut site = self.site.clone();
-        if !site.contains("root =") {
+        if !says(&site, "root") {
             site.push_str(&format!("root = \"{folder}/root\"\n"));
         }
         format!(
@@ -456,6 +456,11 @@ pub fn write(path: &Path, content: &[u8]) {
 /// Sets the rights of a path.
 pub fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
+}
+
+/// Whether a line sets this key.
+fn says(lines: &str, key: &str) -> bool {
+    lines.lines().any(|line| line.split('=').next().is_some_and(|name| name.trim() == key))
 }
 
 fn ended(lines: &str) -> String {
