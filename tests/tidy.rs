@@ -40,14 +40,9 @@ fn only_sys_is_unsafe() {
             continue;
         }
         for (number, line) in file.code() {
-            for form in [
-                "unsafe {",
-                "unsafe fn",
-                "unsafe impl",
-                "unsafe extern",
-                "unsafe trait",
-            ] {
-                assert!(!line.contains(form), "{}:{number}: {line}", file.path);
+            for form in ["{", "fn", "impl", "extern", "trait"] {
+                let form = ["unsafe", form].join(" ");
+                assert!(!line.contains(&form), "{}:{number}: {line}", file.path);
             }
         }
     }
@@ -63,9 +58,11 @@ fn every_crate_but_sys_forbids_unsafe() {
     ] {
         assert!(read(root).contains("#![forbid(unsafe_code)]"), "{root}");
     }
-    let members = read("Cargo.toml").matches("\"crates/").count();
+    let manifest = read("Cargo.toml");
+    let members = manifest.lines().find(|line| line.starts_with("members"));
+    let count = members.expect("members").matches("\"crates/").count();
     assert_eq!(
-        members, 4,
+        count, 4,
         "a crate was added: say here whether it may be unsafe"
     );
 }
@@ -172,12 +169,11 @@ fn no_path_of_somebodys_machine() {
         for (number, line) in file.text.lines().enumerate() {
             for (first, second) in paths {
                 let path = format!("{first}{second}");
-                assert!(
-                    !line.contains(&path),
-                    "{}:{}: {line}",
-                    file.path,
-                    number + 1
-                );
+                let begins = |at: usize| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "}.*_-".contains(c))
+                };
+                let found = line.match_indices(&path).any(|(at, _)| begins(at));
+                assert!(!found, "{}:{}: {line}", file.path, number + 1);
             }
         }
     }
