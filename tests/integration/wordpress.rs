@@ -389,7 +389,7 @@ impl Drop for Database {
 
 /// A path that is short enough for a socket's address (108 bytes).
 fn socket(folder: &Path) -> PathBuf {
-    folder.join("db.sock")
+    folder.join("database/sock")
 }
 
 /// A client that keeps cookies.
