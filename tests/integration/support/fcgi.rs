@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,6 +58,7 @@ pub struct Answer<'a> {
 #[derive(Default)]
 struct Seen {
     stopping: AtomicBool,
+    failed: AtomicBool,
     connections: AtomicUsize,
     connections_now: AtomicUsize,
     most_connections: AtomicUsize,
@@ -118,7 +120,7 @@ impl Responder {
         };
         let handler = Arc::new(handler);
         std::thread::spawn(move || {
-            while let Ok(stream) = accept() {
+            while let Ok(mut stream) = accept() {
                 if seen.stopping.load(Ordering::SeqCst) {
                     return;
                 }
@@ -127,7 +129,15 @@ impl Responder {
                     .expect("no holder panics")
                     .push(stream.again());
                 let (seen, handler) = (seen.clone(), handler.clone());
-                std::thread::spawn(move || serve_connection(stream, &seen, &*handler));
+                std::thread::spawn(move || {
+                    let served =
+                        AssertUnwindSafe(|| serve_connection(&mut stream, &seen, &*handler));
+                    if catch_unwind(served).is_err() {
+                        seen.failed.store(true, Ordering::SeqCst);
+                    }
+                    seen.connections_now.fetch_sub(1, Ordering::SeqCst);
+                    stream.close();
+                });
             }
         });
         responder
@@ -192,6 +202,11 @@ impl Drop for Responder {
             Place::Unix(path) => drop(UnixStream::connect(path)),
             Place::Tcp(address) => drop(TcpStream::connect(address)),
         }
+        let failed = self.seen.failed.load(Ordering::SeqCst);
+        assert!(
+            !failed || std::thread::panicking(),
+            "a worker of this test failed: see above"
+        );
     }
 }
 
@@ -271,7 +286,7 @@ pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
 
 /// Serves one connection. A handler that does not end its answer has died: the connection is closed.
 fn serve_connection(
-    mut stream: Stream,
+    stream: &mut Stream,
     seen: &Seen,
     handler: &(dyn Fn(&Request, &mut Answer) + Send + Sync),
 ) {
@@ -279,7 +294,7 @@ fn serve_connection(
     let now = seen.connections_now.fetch_add(1, Ordering::SeqCst) + 1;
     seen.most_connections.fetch_max(now, Ordering::SeqCst);
     stream.set_read_timeout(None);
-    while let Some(request) = read_request(&mut stream) {
+    while let Some(request) = read_request(stream) {
         seen.uris
             .lock()
             .expect("no holder panics")
@@ -288,7 +303,7 @@ fn serve_connection(
         seen.most_running.fetch_max(running, Ordering::SeqCst);
         stream.set_read_timeout(Some(LIMIT));
         let mut answer = Answer {
-            stream: &mut stream,
+            stream,
             id: request.id,
             ended: false,
             gone: false,
@@ -302,8 +317,6 @@ fn serve_connection(
             break;
         }
     }
-    seen.connections_now.fetch_sub(1, Ordering::SeqCst);
-    stream.close();
 }
 
 /// Reads a whole request; none: the connection ends before.

@@ -460,7 +460,11 @@ pub fn mode(path: &Path, mode: u32) {
 
 /// Whether a line sets this key.
 fn says(lines: &str, key: &str) -> bool {
-    lines.lines().any(|line| line.split('=').next().is_some_and(|name| name.trim() == key))
+    lines.lines().any(|line| {
+        line.split('=')
+            .next()
+            .is_some_and(|name| name.trim() == key)
+    })
 }
 
 fn ended(lines: &str) -> String {
