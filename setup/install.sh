@@ -1,0 +1,96 @@
+#!/bin/sh
+# Installs what is missing of the Debian packages listed in setup/LIST.packages.
+#
+#   setup/install.sh LIST...
+#
+# Installs nothing, and needs no rights, where everything is there already. Otherwise it works as root, or with
+# sudo. Services that come with the packages are neither started nor enabled, and none that runs is touched.
+set -eu
+
+here=$(dirname "$0")
+
+main() {
+    wanted=
+    for list in "$@"; do
+        wanted="$wanted $(sed -e 's/#.*//' "$here/$list.packages" | tr '\n' ' ')"
+    done
+    missing=$(missing_of $wanted)
+    [ -n "$missing" ] || return 0
+
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "these packages are missing, and installing them takes root or sudo:$missing"
+        echo "setup: installing with sudo:$missing"
+        exec sudo "$here/install.sh" "$@"
+    fi
+    command -v apt-get >/dev/null || die "this is no Debian (apt-get is missing); install by hand:$missing"
+
+    # One set-up at a time: the file that keeps services from starting is the machine's.
+    exec 9>/run/lock/weir-setup.lock
+    flock 9
+    missing=$(missing_of $wanted)
+    [ -n "$missing" ] || return 0
+    echo "setup: installing$missing"
+
+    keep_services_from_starting
+    before=$(mktemp)
+    installed >"$before"
+    if ! apt $missing; then
+        echo "setup: the package lists may be old; updating them" >&2
+        apt_update
+        apt $missing || die "apt-get could not install$missing"
+    fi
+    installed | comm -13 "$before" - | disable_services
+    rm -f "$before"
+}
+
+# The names given that are not installed, each with a space before it.
+missing_of() {
+    for package in "$@"; do
+        state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+        [ "$state" = installed ] || printf ' %s' "$package"
+    done
+}
+
+apt() {
+    # Without lists apt knows no package at all.
+    ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || apt_update
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=600 \
+        -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+apt_update() {
+    apt-get update -q -o DPkg::Lock::Timeout=600 </dev/null
+}
+
+installed() {
+    dpkg-query -W -f '${binary:Package}\n' | LC_ALL=C sort
+}
+
+# Debian asks this program before it starts a service; 101 means no. One that is there already stays.
+keep_services_from_starting() {
+    policy=/usr/sbin/policy-rc.d
+    [ ! -e "$policy" ] || return 0
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+}
+
+# What was just installed (names on standard input) shall not start with the machine either.
+disable_services() {
+    command -v deb-systemd-helper >/dev/null || return 0
+    while read -r package; do
+        dpkg -L "$package" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/@]*\.\(service\|socket\)\)$#\2#p'
+    done | while read -r unit; do
+        if deb-systemd-helper --quiet is-enabled "$unit"; then
+            deb-systemd-helper --quiet disable "$unit" || true
+        fi
+    done
+}
+
+die() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+main "$@"

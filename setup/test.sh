@@ -1,0 +1,32 @@
+#!/bin/sh
+# Every check, one step after another, each with the time it took. Stops at the first that fails.
+set -eu
+
+cargo=${CARGO:-cargo}
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
+
+step() {
+    name=$1
+    shift
+    echo
+    echo "=== $name: $*"
+    began=$(date +%s)
+    if "$@" </dev/null; then
+        echo "=== $name: fine, $(($(date +%s) - began)) s"
+    else
+        echo "=== $name: FAILED after $(($(date +%s) - began)) s" >&2
+        exit 1
+    fi
+}
+
+started=$(date +%s)
+step formatting "$cargo" fmt --all --check
+step lints "$cargo" clippy --locked --workspace --all-targets -- -D warnings
+step "unit tests" "$cargo" test --locked --workspace --lib --bins --quiet
+step "examples in the documentation" "$cargo" test --locked --workspace --doc --quiet
+# The crates' own integration tests: properties, case files, the pool's simulator.
+step "crates and simulator" "$cargo" test --locked --workspace --exclude weir --test '*' --quiet
+# The real binary against real programs.
+step "integration tests" "$cargo" test --locked --package weir --test '*'
+echo
+echo "=== all fine, $(($(date +%s) - started)) s"

@@ -1,0 +1,393 @@
+//! The commands: what they print, their exit codes, starts that cannot work, signals and the end.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::php::cgi_pool;
+use crate::support::weir::{BINARY, expect_gone};
+use crate::support::{Gate, Responder, Setup, free_address, is_root, wait_until};
+
+fn weir(arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .stdin(std::process::Stdio::null());
+    command.output().expect("weir")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `weir check` of a file with this text: exit code, stdout, stderr.
+fn check(toml: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    let setup = Setup::new();
+    let file = setup.folder().join("weir.toml");
+    fs::write(
+        &file,
+        toml.replace("ROOT", &setup.root().display().to_string()),
+    )
+    .expect("write");
+    let mut arguments = vec!["check", "-c", file.to_str().expect("a path")];
+    arguments.extend(more);
+    let output = weir(&arguments);
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+const RIGHT: &str = "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"ROOT\"\n";
+
+#[test]
+fn help_is_short_and_long() {
+    let short = weir(&["-h"]);
+    let long = weir(&["--help"]);
+    assert_eq!(
+        (short.status.code(), long.status.code()),
+        (Some(0), Some(0))
+    );
+    let (short, long) = (text(&short.stdout), text(&long.stdout));
+    assert!(
+        short.contains("serve") && short.contains("check"),
+        "{short}"
+    );
+    assert!(long.len() >= short.len());
+    let serve = text(&weir(&["serve", "--help"]).stdout);
+    for flag in ["--config", "--listen", "--workers", "--trace"] {
+        assert!(serve.contains(flag), "{flag} is missing: {serve}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let output = weir(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        text(&output.stdout).trim(),
+        format!("weir {}", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn a_wrong_command_line_is_64() {
+    for arguments in [
+        &["swerve"][..],
+        &["serve", "--no-such-flag"],
+        &["check", "-c"],
+        &["serve", "-c", "a", "-c", "b"],
+        &["serve", "--workers", "many"],
+    ] {
+        let output = weir(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(64),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(
+            output.stdout.is_empty() && !output.stderr.is_empty(),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn check_says_ok() {
+    let (code, stdout, stderr) = check(RIGHT, &[]);
+    assert_eq!((code, stdout.trim()), (Some(0), "ok"), "{stderr}");
+}
+
+#[test]
+fn check_prints_what_is_in_force_and_that_is_right_too() {
+    let (code, stdout, stderr) = check(RIGHT, &["--print"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    for key in ["header_timeout", "max_body", "index", "backlog", "charset"] {
+        assert!(stdout.contains(key), "{key} is missing: {stdout}");
+    }
+    let (code, again, stderr) = check(&stdout, &["--print"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(again, stdout);
+}
+
+#[test]
+fn check_says_everything_that_is_wrong_at_once() {
+    let toml = "[server]\nthreads = \"many\"\n\n[listen.web]\nadress = \"127.0.0.1:8080\"\n\n[site.main]\nroot = \"ROOT\"\nscript = '('\npool = \"nobody\"\n";
+    let (code, stdout, stderr) = check(toml, &[]);
+    assert_eq!(code, Some(78));
+    assert!(!stdout.contains("ok"));
+    let said = format!("{stdout}{stderr}");
+    for words in [
+        &["weir.toml:2:", "threads = \"many\""][..],
+        &["weir.toml:5:", "adress", "address"],
+        &["weir.toml:9:"],
+        &["weir.toml:10:", "nobody"],
+    ] {
+        for word in words {
+            assert!(said.contains(word), "{word} is missing:\n{said}");
+        }
+    }
+    assert!(!said.contains('\x1b'), "colour without a terminal");
+}
+
+#[test]
+fn keys_of_the_contract_that_do_not_work_yet_say_so() {
+    let toml = format!("{RIGHT}[pool.shop]\nruntime = \"php\"\n");
+    let (code, _, stderr) = check(&toml, &[]);
+    assert_eq!(code, Some(78));
+    assert!(stderr.contains("not built yet"), "{stderr}");
+    assert!(stderr.contains("weir.toml:6:"), "{stderr}");
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_78() {
+    for command in ["check", "serve"] {
+        let output = weir(&[command, "-c", "/nowhere/weir.toml"]);
+        assert_eq!(output.status.code(), Some(78));
+        assert!(text(&output.stderr).contains("/nowhere/weir.toml"));
+    }
+}
+
+/// A start that fails: exit code, one message that holds the words, and nothing left running.
+#[track_caller]
+fn expect_vain_start(setup: Setup, codes: &[i32], words: &[&str]) {
+    let began = Instant::now();
+    let (status, said) = setup.start_in_vain();
+    assert!(
+        codes.contains(&status.code().unwrap_or(-1)),
+        "{status}: {said}"
+    );
+    for word in words {
+        assert!(said.contains(word), "{word:?} is missing: {said}");
+    }
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let setup = Setup::new().file("index.php", "").pool(&cgi_pool(2));
+    let address = setup.address();
+    let _taken = TcpListener::bind(address).expect("bind");
+    expect_vain_start(setup, &[70, 78], &[&address.to_string(), "in use"]);
+}
+
+#[test]
+fn a_unix_socket_that_another_listens_on() {
+    let setup = Setup::new();
+    let path = setup.folder().join("taken.sock");
+    let taken = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+    let more = format!("[listen.local]\naddress = \"unix:{}\"\n", path.display());
+    expect_vain_start(setup.more(&more), &[70, 78], &["taken.sock"]);
+    // The other one still listens.
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    drop(taken);
+    // One that nobody listens on any more is in nobody's way.
+    let setup = Setup::new();
+    let path = setup.folder().join("left.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
+    let more = format!("[listen.local]\naddress = \"unix:{}\"\n", path.display());
+    let weir = setup.file("text.txt", "a text").more(&more).start();
+    weir.get("/text.txt").expect(200);
+}
+
+#[test]
+fn a_user_that_is_unknown() {
+    let setup = Setup::new().server("user = \"no-such-user\"");
+    expect_vain_start(setup, &[70, 78], &["no-such-user"]);
+}
+
+#[test]
+fn a_root_that_is_missing() {
+    let setup = Setup::new();
+    let missing = setup.folder().join("no-such-root");
+    let setup = setup.site(&format!("root = \"{}\"", missing.display()));
+    expect_vain_start(setup, &[78], &["no-such-root"]);
+}
+
+#[test]
+fn a_folder_that_is_missing() {
+    let output = weir(&[
+        "serve",
+        "/no/such/folder",
+        "--listen",
+        &free_address().to_string(),
+    ]);
+    assert!(
+        matches!(output.status.code(), Some(64 | 78)),
+        "{:?}",
+        output.status
+    );
+    assert!(text(&output.stderr).contains("/no/such/folder"));
+}
+
+#[test]
+fn a_program_that_is_missing() {
+    let setup = Setup::new().file("index.php", "");
+    let pool = format!(
+        "runtime = \"command\"\ncommand = [\"/no/such/program\"]\n{}",
+        crate::support::php::identity()
+    );
+    expect_vain_start(setup.pool(&pool), &[70, 78], &["/no/such/program"]);
+}
+
+#[test]
+fn an_address_that_is_not_ours() {
+    let setup = Setup::new().more("[listen.other]\naddress = \"192.0.2.1:8080\"\n");
+    expect_vain_start(setup, &[70, 78], &["192.0.2.1:8080"]);
+}
+
+#[test]
+fn a_log_that_cannot_be_opened() {
+    let setup = Setup::new().log("access = \"/no/such/folder/access.log\"");
+    expect_vain_start(setup, &[70, 78], &["/no/such/folder/access.log"]);
+}
+
+#[test]
+fn root_without_a_user_for_the_gateway() {
+    if !is_root() {
+        return;
+    }
+    let setup = Setup::new().server("# user = none");
+    expect_vain_start(setup, &[78], &["user"]);
+}
+
+#[test]
+fn sigterm_lets_what_runs_finish() {
+    for which in [Signal::TERM, Signal::QUIT] {
+        let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+        let gate = Gate::default();
+        let shut = gate.clone();
+        let responder = Responder::unix(setup.folder(), move |_, answer| {
+            shut.pass();
+            answer.page("finished");
+        });
+        let pool = responder.pool(1);
+        let mut weir = setup.pool(&pool).start();
+        let mut idle = weir.client();
+        idle.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        idle.response().expect(200);
+        let mut running = weir.client();
+        running.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("it is at work", || responder.running() == 1);
+        let processes = weir.processes();
+        weir.signal(which);
+        // Idle connections are not waited for, and new ones are not taken.
+        idle.expect_closed();
+        wait_until("nobody listens any more", || {
+            std::net::TcpStream::connect(weir.address()).is_err()
+        });
+        gate.open();
+        assert_eq!(running.response().expect(200).text(), "finished");
+        assert_eq!(weir.wait_for_end().code(), Some(0));
+        expect_gone(&processes);
+    }
+}
+
+#[test]
+fn the_wait_at_sigterm_has_its_limit() {
+    let setup = Setup::new()
+        .file("run.php", "")
+        .server("shutdown_timeout = \"700ms\"");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.wait_for_close();
+    });
+    let pool = responder.pool(1);
+    let mut weir = setup.pool(&pool).start();
+    let mut running = weir.client();
+    running.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is at work", || responder.running() == 1);
+    let processes = weir.processes();
+    let began = Instant::now();
+    weir.signal(Signal::TERM);
+    weir.wait_for_end();
+    assert!(
+        began.elapsed() >= Duration::from_millis(600),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    expect_gone(&processes);
+}
+
+#[test]
+fn sigint_stops_at_once() {
+    let setup = Setup::new()
+        .file("slow.php", "<?php sleep(30);")
+        .file("fine.php", "fine");
+    let mut weir = setup.pool(&cgi_pool(2)).start();
+    weir.get("/fine.php").expect(200);
+    let mut running = weir.client();
+    running.send("GET /slow.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(running.quiet_for(Duration::from_millis(200)));
+    let processes = weir.processes();
+    let began = Instant::now();
+    weir.signal(Signal::INT);
+    weir.wait_for_end();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    expect_gone(&processes);
+}
+
+#[test]
+fn a_manager_that_is_killed_leaves_nobody() {
+    let setup = Setup::new().file("fine.php", "fine");
+    let mut weir = setup.pool(&cgi_pool(2)).start();
+    weir.get("/fine.php").expect(200);
+    let processes = weir.processes();
+    assert!(processes.len() >= 3, "{processes:?}");
+    weir.signal(Signal::KILL);
+    weir.wait_for_end();
+    expect_gone(&processes);
+}
+
+#[test]
+fn the_pid_file_is_written_and_taken_away() {
+    let setup = Setup::new().file("text.txt", "a text");
+    let file = setup.folder().join("weir.pid");
+    let mut weir = setup
+        .server(&format!("pid_file = \"{}\"", file.display()))
+        .start();
+    weir.get("/text.txt").expect(200);
+    assert_eq!(weir.read("weir.pid").trim(), weir.pid().to_string());
+    weir.stop();
+    assert!(!file.exists());
+}
+
+#[test]
+fn the_gateway_may_live_in_a_chroot() {
+    if !is_root() {
+        return;
+    }
+    let setup = Setup::new()
+        .file("text.txt", "a text")
+        .file("pid.php", "<?php echo getmypid();");
+    let folder = setup.folder().display().to_string();
+    let weir = setup
+        .server(&format!("chroot = \"{folder}\""))
+        .pool(&cgi_pool(1))
+        .start();
+    assert_eq!(weir.get("/text.txt").expect(200).text(), "a text");
+    weir.get("/pid.php").expect(200);
+    let body = vec![b'x'; 500_000];
+    weir.request("POST", "/pid.php", &[], &body).expect(200);
+    let root = fs::read_link(format!("/proc/{}/root", weir.gateway().pid)).expect("a root");
+    assert_eq!(root.display().to_string(), folder);
+}

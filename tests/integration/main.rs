@@ -1,0 +1,19 @@
+//! The real binary against real programs. One module a subject; `support` is what they share.
+//!
+//! `cargo test --test integration http::` runs one subject. The programs come from Debian's packages:
+//! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
+
+mod bad_input;
+mod bodies;
+mod browser;
+mod cli;
+mod command;
+mod files;
+mod http;
+mod log;
+mod overload;
+mod php;
+mod routing;
+mod support;
+mod wordpress;
+mod workers;

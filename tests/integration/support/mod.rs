@@ -1,0 +1,97 @@
+//! What the tests share: a weir of their own, clients, FastCGI programs, and waiting that has a limit.
+//!
+//! Nothing is shared between two tests: each has its folder, its loopback address and its processes, and ends
+//! what it started by process id.
+
+pub mod fcgi;
+pub mod http;
+pub mod php;
+pub mod process;
+pub mod weir;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+pub use fcgi::Responder;
+pub use http::{Client, Response};
+pub use weir::{Setup, Weir};
+
+/// How long a test waits for something that is to happen at once on a machine that is not busy.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits until `done` says so; fails with `what` after [`LIMIT`].
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until `find` finds something; fails with `what` after [`LIMIT`].
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    wait_until(what, || {
+        found = find();
+        found.is_some()
+    });
+    found.expect("wait_until returns only when it is there")
+}
+
+/// An address that nobody else uses: every call has a 127.x.y.z of its own, so that a port that was free a moment
+/// ago still is when the server binds it.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) + 1;
+    let run = std::process::id();
+    let ip = Ipv4Addr::new(
+        127,
+        (1 + run % 250) as u8,
+        (run / 250 % 250) as u8,
+        (number % 254 + 1) as u8,
+    );
+    TcpListener::bind((ip, 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free loopback port")
+}
+
+/// The identity that weir and its workers take when the tests run as root.
+pub const USER: &str = "nobody";
+/// The group of [`USER`].
+pub const GROUP: &str = "nogroup";
+
+/// Whether the tests run as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A door that is shut until a test opens it: what a worker waits at.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<u64>, Condvar)>);
+
+impl Gate {
+    /// Lets `count` more through.
+    pub fn admit(&self, count: u64) {
+        *self.0.0.lock().expect("no holder panics") += count;
+        self.0.1.notify_all();
+    }
+
+    /// Lets everybody through from now on.
+    pub fn open(&self) {
+        self.admit(1 << 40);
+    }
+
+    /// Waits to be let through; gives up after [`LIMIT`] and goes on, so that a failed test ends.
+    pub fn pass(&self) {
+        let (count, changed) = &*self.0;
+        let guard = count.lock().expect("no holder panics");
+        let (mut guard, _) = changed
+            .wait_timeout_while(guard, LIMIT, |count| *count == 0)
+            .expect("no holder panics");
+        *guard = guard.saturating_sub(1);
+    }
+}

@@ -1,0 +1,134 @@
+//! PHP as Debian packages it: a private PHP-FPM, and php-cgi as a pool's command.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+
+use super::process::{descendants, newest, signal, wait};
+use super::{GROUP, LIMIT, USER, free_address, is_root, wait_until};
+
+/// A PHP-FPM of this test's own.
+pub struct Fpm {
+    child: Child,
+    folder: PathBuf,
+    server: String,
+}
+
+impl Fpm {
+    /// So many children on a unix socket in this folder.
+    pub fn unix(folder: &Path, children: usize) -> Fpm {
+        let path = folder.join("fpm.sock");
+        let fpm = Fpm::start(
+            folder,
+            &path.display().to_string(),
+            &format!("unix:{}", path.display()),
+            children,
+        );
+        fpm.wait(|| UnixStream::connect(&path).is_ok());
+        fpm
+    }
+
+    /// So many children on TCP.
+    pub fn tcp(folder: &Path, children: usize) -> Fpm {
+        let address: SocketAddr = free_address();
+        let fpm = Fpm::start(folder, &address.to_string(), &address.to_string(), children);
+        fpm.wait(|| TcpStream::connect(address).is_ok());
+        fpm
+    }
+
+    fn start(folder: &Path, listen: &str, server: &str, children: usize) -> Fpm {
+        let identity = if is_root() {
+            format!("user = {USER}\ngroup = {GROUP}\n")
+        } else {
+            String::new()
+        };
+        let text = format!(
+            "[global]\n\
+             error_log = {folder}/fpm.log\n\
+             daemonize = no\n\
+             [www]\n\
+             {identity}\
+             listen = {listen}\n\
+             listen.mode = 0666\n\
+             pm = static\n\
+             pm.max_children = {children}\n\
+             catch_workers_output = yes\n\
+             clear_env = yes\n",
+            folder = folder.display(),
+        );
+        let conf = folder.join("fpm.conf");
+        fs::write(&conf, text).expect("fpm.conf");
+        let child = Command::new(newest("/usr/sbin", "php-fpm"))
+            .arg("-F")
+            .arg("-y")
+            .arg(&conf)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.join("fpm.out")).expect("fpm.out"))
+            .spawn()
+            .expect("php-fpm");
+        Fpm {
+            child,
+            folder: folder.to_owned(),
+            server: server.to_owned(),
+        }
+    }
+
+    fn wait(&self, ready: impl FnMut() -> bool) {
+        wait_until("PHP-FPM accepts", ready);
+    }
+
+    /// A pool's text: this server, with so many requests at once.
+    pub fn pool(&self, maxconn: usize) -> String {
+        format!(
+            "runtime = \"servers\"\nservers = [\"{}\"]\nqueue.maxconn = {maxconn}\n",
+            self.server
+        )
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("fpm.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        let workers = descendants(self.child.id());
+        signal(self.child.id(), Signal::TERM);
+        if wait(&mut self.child, LIMIT).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        for worker in workers.iter().filter(|worker| worker.runs()) {
+            signal(worker.pid, Signal::KILL);
+        }
+        if std::thread::panicking() {
+            eprintln!("--- PHP-FPM's log\n{}", self.log());
+        }
+    }
+}
+
+/// A pool's text: php-cgi, so many of it.
+pub fn cgi_pool(children: usize) -> String {
+    format!(
+        "runtime = \"command\"\n\
+         command = [\"{}\", \"-d\", \"cgi.fix_pathinfo=0\"]\n\
+         max_children = {children}\n{}",
+        newest("/usr/bin", "php-cgi").display(),
+        identity(),
+    )
+}
+
+/// The lines of a pool that say as whom its command runs, where the tests run as root.
+pub fn identity() -> String {
+    if is_root() {
+        format!("user = \"{USER}\"\ngroup = \"{GROUP}\"\n")
+    } else {
+        String::new()
+    }
+}

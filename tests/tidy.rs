@@ -1,0 +1,313 @@
+//! The house rules, as far as a program can check them. What they are for stands in ARCHITECTURE.md.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A file is read from top to bottom in one sitting.
+const MOST_LINES: usize = 800;
+
+/// Files that are tables: one row an item, however many there are.
+const TABLES: &[&str] = &["crates/config/src/rows.rs"];
+
+/// Licences that ask for no more than to be named.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// The rooms of the binary: none may know another.
+const ROOMS: &[&str] = &["gateway", "manager", "egress", "admin"];
+
+#[test]
+fn only_sys_is_unsafe() {
+    for file in sources() {
+        if file.path.starts_with("crates/sys/") {
+            continue;
+        }
+        for (number, line) in file.code() {
+            for form in ["{", "fn", "impl", "extern", "trait"] {
+                let form = ["unsafe", form].join(" ");
+                assert!(!line.contains(&form), "{}:{number}: {line}", file.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_crate_but_sys_forbids_unsafe() {
+    for root in [
+        "src/main.rs",
+        "crates/fcgi/src/lib.rs",
+        "crates/pool/src/lib.rs",
+        "crates/config/src/lib.rs",
+    ] {
+        assert!(read(root).contains("#![forbid(unsafe_code)]"), "{root}");
+    }
+    let manifest = read("Cargo.toml");
+    let members = manifest.lines().find(|line| line.starts_with("members"));
+    let count = members.expect("members").matches("\"crates/").count();
+    assert_eq!(
+        count, 4,
+        "a crate was added: say here whether it may be unsafe"
+    );
+}
+
+#[test]
+fn decisions_and_protocol_know_no_machine() {
+    for name in ["fcgi", "pool"] {
+        assert!(
+            read(&format!("crates/{name}/src/lib.rs")).contains("#![no_std]"),
+            "{name}"
+        );
+        let manifest = read(&format!("crates/{name}/Cargo.toml"));
+        let after = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let section = after.split("\n[").next().unwrap_or_default();
+        let dependencies: Vec<&str> = section.lines().filter(|line| line.contains('=')).collect();
+        assert!(
+            dependencies.is_empty(),
+            "{name} depends on {dependencies:?}"
+        );
+    }
+}
+
+#[test]
+fn imports_go_one_way() {
+    for file in sources() {
+        if let Some(crate_) = file
+            .path
+            .strip_prefix("crates/")
+            .and_then(|rest| rest.split('/').next())
+        {
+            for other in ["fcgi", "pool", "config", "sys"]
+                .iter()
+                .filter(|other| **other != crate_)
+            {
+                let import = format!("weir_{other}::");
+                let line = file.code().find(|(_, line)| line.contains(&import));
+                assert!(line.is_none(), "{}: {line:?}", file.path);
+            }
+        }
+        let Some(room) = ROOMS
+            .iter()
+            .find(|room| file.path.starts_with(&format!("src/{room}")))
+        else {
+            continue;
+        };
+        for other in ROOMS.iter().filter(|other| *other != room) {
+            for import in [format!("crate::{other}::"), format!("crate::{{{other}")] {
+                let line = file.code().find(|(_, line)| line.contains(&import));
+                assert!(line.is_none(), "{} imports {other}: {line:?}", file.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_short() {
+    for file in sources() {
+        let lines = file.text.lines().count();
+        assert!(
+            lines <= MOST_LINES || TABLES.contains(&file.path.as_str()),
+            "{}: {lines} lines",
+            file.path
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Written in halves, so that this file does not find itself.
+    let words = [
+        ("TO", "DO"),
+        ("FIX", "ME"),
+        ("XX", "X:"),
+        ("HA", "CK"),
+        ("to", "do!("),
+        ("unimple", "mented!("),
+        ("#[ig", "nore"),
+        ("db", "g!("),
+    ];
+    for file in sources() {
+        for (number, line) in file.text.lines().enumerate() {
+            for (first, second) in words {
+                let word = format!("{first}{second}");
+                assert!(
+                    !line.contains(&word),
+                    "{}:{}: {line}",
+                    file.path,
+                    number + 1
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_path_of_somebodys_machine() {
+    let paths = [
+        ("/wo", "rk/"),
+        ("/ro", "ot/"),
+        ("/ho", "me/"),
+        ("/Use", "rs/"),
+    ];
+    for file in texts() {
+        for (number, line) in file.text.lines().enumerate() {
+            for (first, second) in paths {
+                let path = format!("{first}{second}");
+                let begins = |at: usize| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "}.*_-".contains(c))
+                };
+                let found = line.match_indices(&path).any(|(at, _)| begins(at));
+                assert!(!found, "{}:{}: {line}", file.path, number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_test_file_is_run() {
+    let main = read("tests/integration/main.rs");
+    for file in sources() {
+        let Some(name) = file
+            .path
+            .strip_prefix("tests/integration/")
+            .and_then(|name| name.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        if name != "main" && !name.contains('/') {
+            assert!(
+                main.contains(&format!("\nmod {name};")),
+                "{} is not compiled",
+                file.path
+            );
+        }
+    }
+}
+
+#[test]
+fn licences_of_dependencies_are_allowed() {
+    let allowed: BTreeSet<&str> = LICENCES.iter().copied().collect();
+    for package in metadata()["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let licence = package["license"].as_str().unwrap_or_default();
+        // SPDX expressions, and the slash that older crates use for OR. One of the alternatives must be allowed whole.
+        let normal = licence.replace(['(', ')'], "").replace('/', " OR ");
+        let fine = normal.split(" OR ").any(|choice| {
+            choice
+                .split(" AND ")
+                .all(|licence| allowed.contains(licence.trim()))
+        });
+        assert!(fine, "{name}: {licence:?}");
+    }
+}
+
+#[test]
+fn dependencies_come_from_the_registry() {
+    for package in metadata()["packages"].as_array().expect("packages") {
+        let own = package["source"].is_null();
+        let registry = package["source"]
+            .as_str()
+            .is_some_and(|source| source.starts_with("registry+"));
+        assert!(
+            own || registry,
+            "{} from {}",
+            package["name"],
+            package["source"]
+        );
+    }
+}
+
+struct Text {
+    /// From the project's root.
+    path: String,
+    text: String,
+}
+
+impl Text {
+    /// The lines that are no comments, numbered from 1.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate();
+        lines
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+            .map(|(at, line)| (at + 1, line))
+    }
+}
+
+/// The Rust that people write.
+fn sources() -> Vec<Text> {
+    texts()
+        .into_iter()
+        .filter(|file| file.path.ends_with(".rs"))
+        .collect()
+}
+
+/// All text of the project: what is built, what is downloaded and what is measured is none of it.
+fn texts() -> Vec<Text> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let path: PathBuf = entry.path();
+            let name = entry.file_name();
+            let skipped = [
+                ".git",
+                "target",
+                "runs",
+                "corpus",
+                "artifacts",
+                ".cache",
+                "Cargo.lock",
+            ];
+            if skipped.iter().any(|skip| name == *skip) {
+                continue;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let path = path.strip_prefix(root).expect("below the root");
+                found.push(Text {
+                    path: path.to_str().expect("UTF-8").to_owned(),
+                    text,
+                });
+            }
+        }
+    }
+    assert!(found.len() > 20, "{} files", found.len());
+    found
+}
+
+fn read(path: &str) -> String {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(full).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo metadata");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
