@@ -8,7 +8,7 @@
 //! Durations are [`Duration`], sizes are bytes.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
-use core::{net::SocketAddr, time::Duration};
+use core::{fmt, net::SocketAddr, time::Duration};
 use std::path::PathBuf;
 
 use crate::template::Template;
@@ -60,6 +60,16 @@ pub enum Address {
     Tcp(SocketAddr),
     /// `unix:PATH`
     Unix(PathBuf),
+}
+
+/// As it is written in weir.toml.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(socket) => write!(f, "{socket}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// `[listen.NAME]`
