@@ -26,7 +26,6 @@ mod sink;
 mod syntax;
 mod template;
 mod texts;
-mod this_machine;
 mod value;
 
 use core::ops::Range;
@@ -35,12 +34,11 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
 pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, folder_toml, parse_address};
-pub use machine::{Machine, Obstacle, Purpose, check_environment};
+pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;
 pub use reference::reference;
 pub use template::{Piece, Template, Variable};
-pub use this_machine::ThisMachine;
 
 use document::Document;
 use sink::Sink;

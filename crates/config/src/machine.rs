@@ -10,10 +10,6 @@ use crate::{
 
 /// What [`check_environment`] asks of a machine.
 pub trait Machine {
-    /// weir runs as root, so it can take other identities.
-    fn is_root(&self) -> bool;
-    /// Name of the user that weir runs as, if it has one.
-    fn current_user(&self) -> Option<String>;
     /// There is such a user.
     fn has_user(&self, name: &str) -> bool;
     /// There is such a group.
@@ -27,9 +23,9 @@ pub trait Machine {
     fn exists(&self, path: &Path) -> bool;
     /// Where a program is: a path as it stands, a name as PATH says.
     fn program(&self, name: &str) -> Option<PathBuf>;
-    /// The first folder on the way to `path` that `user` (none: who we are) may not enter, or `path` itself, if it
-    /// may not be listed. Judged by permission bits alone; access control lists may say otherwise.
-    fn barred(&self, path: &Path, user: Option<&str>) -> Option<PathBuf>;
+    /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
+    /// Judged by permission bits alone, which access control lists may widen.
+    fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
     /// net.core.somaxconn.
     fn somaxconn(&self) -> Option<u32>;
 }
@@ -43,25 +39,14 @@ pub enum Obstacle {
     Barred(String),
 }
 
-/// What a configuration is checked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// It is used now, by this process.
-    Start,
-    /// Somebody wants to know; another user may start weir, and folders in /run may be made then.
-    Check,
-}
-
 /// Checks a configuration against the machine that it is to run on, and returns what is wrong, with its place.
-pub fn check_environment(
-    checked: &Checked,
-    machine: &dyn Machine,
-    purpose: Purpose,
-) -> Vec<Diagnostic> {
+///
+/// Who checks need not be who starts weir, and folders in /run may be made only then: what depends on that is a
+/// warning, or is left to the start.
+pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagnostic> {
     let mut pass = Pass {
         checked,
         machine,
-        purpose,
         found: Vec::new(),
     };
     pass.server();
@@ -77,7 +62,6 @@ pub fn check_environment(
 struct Pass<'a> {
     checked: &'a Checked,
     machine: &'a dyn Machine,
-    purpose: Purpose,
     found: Vec<Diagnostic>,
 }
 
@@ -92,13 +76,6 @@ impl Pass<'_> {
         );
         if let Some(chroot) = &server.chroot {
             self.folder("server.chroot", chroot);
-            if self.purpose == Purpose::Start && !self.machine.is_root() {
-                self.error(
-                    "server.chroot",
-                    "only root can lock a process into a folder",
-                    "start weir as root",
-                );
-            }
         }
         self.folder("server.spool_dir", &server.spool_dir);
         if let Some(file) = &server.pid_file {
@@ -239,124 +216,64 @@ impl Pass<'_> {
         }
     }
 
-    /// The identity that a process takes: known, not root, and one that we can take.
+    /// The identity that a process takes is known, and not root.
     fn identity(&mut self, path: &str, user: &Option<String>, group: &Option<String>, why: &str) {
         let at = format!("{path}.user");
-        if !self.names(
+        self.names(
             &at,
             user.as_deref(),
             &format!("{path}.group"),
             group.as_deref(),
-        ) {
-            return;
-        }
-        match user.as_deref() {
-            None if self.machine.is_root() => {
-                let message = format!("weir is started as root and `user` is missing: {why}");
-                let hint = format!("add user = \"www-data\" to [{path}], or a user of its own");
-                match self.purpose {
-                    Purpose::Start => self.error(&at, message, &hint),
-                    Purpose::Check => self.warning(&at, message, &hint),
-                }
-            }
-            Some("root") => {
-                let message = format!("`user` cannot be root: {why}");
-                self.error(
-                    &at,
-                    message,
-                    "write user = \"www-data\", or a user of its own",
-                );
-            }
-            Some(user) if self.purpose == Purpose::Start && !self.is(user) => {
-                let message = "`user` has no effect: only root can take another identity";
-                self.warning(
-                    &at,
-                    message,
-                    "start weir as root, or leave `user` and `group` out",
-                );
-            }
-            _ => {}
+        );
+        if user.as_deref() == Some("root") {
+            let message = format!("`user` cannot be root: {why}");
+            self.error(
+                &at,
+                message,
+                "write user = \"www-data\", or a user of its own",
+            );
         }
     }
 
-    /// We are root, who can be everyone, or this user.
-    fn is(&self, user: &str) -> bool {
-        self.machine.is_root() || self.machine.current_user().as_deref() == Some(user)
-    }
-
-    fn names(
-        &mut self,
-        user_at: &str,
-        user: Option<&str>,
-        group_at: &str,
-        group: Option<&str>,
-    ) -> bool {
-        let mut known = true;
+    fn names(&mut self, user_at: &str, user: Option<&str>, group_at: &str, group: Option<&str>) {
         if let Some(user) = user.filter(|user| !self.machine.has_user(user)) {
             let hint = format!("useradd --system --no-create-home {user}");
             self.error(user_at, format!("there is no user {user:?}"), &hint);
-            known = false;
         }
         if let Some(group) = group.filter(|group| !self.machine.has_group(group)) {
-            self.error(
-                group_at,
-                format!("there is no group {group:?}"),
-                &format!("groupadd --system {group}"),
-            );
-            known = false;
+            let hint = format!("groupadd --system {group}");
+            self.error(group_at, format!("there is no group {group:?}"), &hint);
         }
-        known
     }
 
     fn folder(&mut self, at: &str, path: &Path) -> bool {
         match self.machine.folder(path) {
             Ok(()) => return true,
-            Err(Obstacle::Barred(reason)) if self.purpose == Purpose::Check => {
-                self.warning(at, reason, "")
-            }
-            Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)) => self.error(at, reason, ""),
+            Err(Obstacle::Absent(reason)) => self.error(at, reason, ""),
+            Err(Obstacle::Barred(reason)) => self.warning(at, reason, ""),
         }
         false
     }
 
     /// The folder of a file that weir makes.
     fn parent(&mut self, at: &str, file: &Path) {
-        let Some(folder) = file.parent() else { return };
-        match (self.machine.folder(folder), self.purpose) {
-            (Ok(()), _) => {}
-            (Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)), Purpose::Check) => {
-                self.warning(at, reason, "")
-            }
-            (Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)), Purpose::Start) => {
-                self.error(at, reason, "")
-            }
+        if let Some(folder) = file.parent()
+            && let Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)) =
+                self.machine.folder(folder)
+        {
+            self.warning(at, reason, "");
         }
     }
 
     fn readable(&mut self, at: &str, root: &Path) {
-        let user = match (
-            self.machine.is_root(),
-            self.checked.config.server.user.as_deref(),
-        ) {
-            (true, Some(user)) => Some(user),
-            (false, None) => None,
-            // Who will run is not known yet, or may not be looked at from here.
-            _ => return,
+        let Some(user) = self.checked.config.server.user.as_deref() else {
+            return;
         };
         if let Some(barrier) = self.machine.barred(root, user) {
-            let who = user.unwrap_or("the user that weir runs as");
-            let message = format!(
-                "{who} may not read {}, so 403 to everything",
-                barrier.display()
-            );
-            self.warning(
-                at,
-                message,
-                &format!(
-                    "chmod o+rx {}, or another user in [server]",
-                    barrier.display()
-                ),
-            );
+            let barrier = barrier.display();
+            let message = format!("{user} may not read {barrier}, so 403 to everything");
+            let hint = format!("chmod o+rx {barrier}, or another user in [server]");
+            self.warning(at, message, &hint);
         }
     }
 

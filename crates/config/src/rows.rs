@@ -261,7 +261,7 @@ use Default::{Absent, Required, Value};
 
 #[rustfmt::skip]
 const SERVER: &[Row] = &[
-    key(&[Server], "user", Kind::Text, Absent("who started weir; root is refused"),
+    key(&[Server], "user", Kind::Text, Absent("who started weir; for root the first of weir, www-data, nobody that is there"),
         "Identity of the gateway, the process that meets clients, when weir is started by root.").called(&["User"]),
     key(&[Server], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the gateway.").called(&["Group"]),
@@ -448,7 +448,7 @@ const POOL: &[Row] = &[
     key(&[Pool], "max_children", Kind::Count { min: 1, max: 100_000 },
         Absent("four per core, at least 4, and no more than fit half the memory at 64M each"),
         "Number of worker processes (command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
-    key(&[Pool], "user", Kind::Text, Absent("who started weir; root is refused"),
+    key(&[Pool], "user", Kind::Text, Absent("the gateway's"),
         "Identity of the workers, when weir is started by root (command).").called(&["uid"]),
     key(&[Pool], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the workers (command).").called(&["gid"]),

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_config::{
-    Checked, Diagnostics, Environment, Machine, Obstacle, Purpose, check_environment, read,
-};
+use weir_config::{Checked, Diagnostics, Environment, Machine, Obstacle, check_environment, read};
 
 #[test]
 fn what_is_there_is_not_mentioned() {
@@ -24,7 +22,7 @@ runtime = "command"
 command = ["php-cgi"]
 user = "weir"
 "#;
-    assert_eq!(said(text, &Made { root: true }), "");
+    assert_eq!(said(text), "");
 }
 
 #[test]
@@ -65,7 +63,7 @@ weir.toml:2:8: error: there is no user \"wier\"
       |        ^^^^^^
 hint: useradd --system --no-create-home wier
 
-weir.toml:4:12: error: /nowhere: not there
+weir.toml:4:12: warning: /nowhere: not there
     4 | pid_file = \"/nowhere/weir.pid\"
       |            ^^^^^^^^^^^^^^^^^^^
 
@@ -74,7 +72,7 @@ weir.toml:8:11: warning: the kernel cuts the backlog of 100000 to net.core.somax
       |           ^^^^^^
 hint: sysctl net.core.somaxconn=100000, or write backlog = 4096
 
-weir.toml:10:11: error: /nowhere: not there
+weir.toml:10:11: warning: /nowhere: not there
    10 | address = \"unix:/nowhere/a.sock\"
       |           ^^^^^^^^^^^^^^^^^^^^^^
 
@@ -114,94 +112,18 @@ weir.toml:26:11: warning: nothing listens there yet: /nowhere/fpm.sock does not 
       |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: start the server, or correct the path
 
-weir.toml:29:10: error: /nowhere: not there
+weir.toml:29:10: warning: /nowhere: not there
    29 | access = \"/nowhere/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^^
 ";
-    assert_eq!(said(text, &Made { root: true }), expected);
-}
-
-#[test]
-fn root_has_to_say_who_does_the_work() {
-    let text = r#"[listen.web]
-address = "127.0.0.1:80"
-[site.a]
-root = "/srv"
-pool = "php"
-[pool.php]
-runtime = "command"
-command = ["/usr/bin/php-cgi"]
-"#;
-    let said_to_root = said(text, &Made { root: true });
-    assert!(
-        said_to_root.contains("weir.toml: error: weir is started as root and `user` is missing"),
-        "{said_to_root}"
-    );
-    assert!(
-        said_to_root.contains("weir.toml:6:1: error: weir is started as root"),
-        "{said_to_root}"
-    );
-    assert_eq!(said(text, &Made { root: false }), "");
-}
-
-#[test]
-fn only_root_can_be_somebody_else() {
-    let text = r#"[server]
-user = "weir"
-chroot = "/srv"
-spool_dir = "/tmp"
-[listen.web]
-address = "127.0.0.1:80"
-[site.a]
-root = "/srv"
-"#;
-    let said = said(text, &Made { root: false });
-    assert!(
-        said.contains("weir.toml:2:8: warning: `user` has no effect"),
-        "{said}"
-    );
-    assert!(
-        said.contains("weir.toml:3:10: error: only root can lock a process into a folder"),
-        "{said}"
-    );
-}
-
-/// Who checks need not be who starts, and folders in /run may be made only then.
-#[test]
-fn a_check_does_not_complain_about_who_checks() {
-    let text = r#"[server]
-user = "weir"
-chroot = "/srv"
-pid_file = "/nowhere/weir.pid"
-[listen.web]
-address = "unix:/nowhere/web.sock"
-[site.a]
-root = "/srv"
-"#;
-    let said = said_for(Purpose::Check, text, &Made { root: false });
-    assert!(
-        !said.contains("error:") && !said.contains("only root"),
-        "{said}"
-    );
-    assert!(
-        said.contains("weir.toml:4:12: warning: /nowhere: not there"),
-        "{said}"
-    );
-    assert!(
-        said.contains("weir.toml:6:11: warning: /nowhere: not there"),
-        "{said}"
-    );
+    assert_eq!(said(text), expected);
 }
 
 /// What both passes have to say.
-fn said(text: &str, machine: &Made) -> String {
-    said_for(Purpose::Start, text, machine)
-}
-
-fn said_for(purpose: Purpose, text: &str, machine: &Made) -> String {
+fn said(text: &str) -> String {
     let checked = checked(text);
     let mut all: Diagnostics = checked.warnings.clone();
-    all.extend(check_environment(&checked, machine, purpose));
+    all.extend(check_environment(&checked, &Made));
     all.to_string()
 }
 
@@ -216,19 +138,9 @@ fn checked(text: &str) -> Checked {
 }
 
 /// A machine where only a few things are.
-struct Made {
-    root: bool,
-}
+struct Made;
 
 impl Machine for Made {
-    fn is_root(&self) -> bool {
-        self.root
-    }
-
-    fn current_user(&self) -> Option<String> {
-        Some(if self.root { "root" } else { "me" }.into())
-    }
-
     fn has_user(&self, name: &str) -> bool {
         ["root", "weir", "me"].contains(&name)
     }
@@ -252,7 +164,7 @@ impl Machine for Made {
         name.ends_with("php-cgi").then(|| name.into())
     }
 
-    fn barred(&self, path: &Path, _user: Option<&str>) -> Option<PathBuf> {
+    fn barred(&self, path: &Path, _user: &str) -> Option<PathBuf> {
         path.starts_with("/secret").then(|| path.to_owned())
     }
 
