@@ -1,40 +1,539 @@
-//! Commands and flags (a stand-in).
+//! Commands and flags: what was typed → [`Command`], what is meant; performs it and turns it into an exit code.
+//!
+//! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    io::{IsTerminal, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use crate::{error_log, manager};
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use weir_config::{
+    Config, Diagnostics, Environment, Folder, FolderPhp, Machine, check_environment, folder_toml,
+    parse_address, read, to_toml,
+};
+use weir_sys::identity;
+
+use crate::{
+    error_log,
+    machine::ThisMachine,
+    manager::{self, EX_CONFIG, EX_SOFTWARE},
+};
+
+/// Wrong command line (sysexits.h).
+pub const EX_USAGE: u8 = 64;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Command {
+    /// `weir serve`
+    Serve(ServeArgs),
+    /// `weir check`
+    Check(CheckArgs),
+}
+
+/// Flags of `weir serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The folder to serve, without -c
+    #[arg(value_name = "ROOT", conflicts_with = "config")]
+    pub root: Option<PathBuf>,
+
+    /// The configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where to serve ROOT: host:port or unix:PATH (again for more) [default: 127.0.0.1:8080]
+    #[arg(short, long, value_name = "ADDR", value_parser = listen_address, conflicts_with = "config")]
+    pub listen: Vec<String>,
+
+    /// Size of the PHP pool made for ROOT [default: from cores and memory]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "config")]
+    pub workers: Option<u32>,
+
+    /// Say each step of each request as it happens
+    ///
+    /// Each line is written as the step is taken, those of the queue included, so that requests that pile up are
+    /// seen while they do.
+    #[arg(long)]
+    pub trace: bool,
+
+    /// The operator's window (not built yet)
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+}
+
+/// Flags of `weir check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The configuration [default: weir.toml here, else /etc/weir/weir.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Show what is in force, defaults included
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// A configuration's text, and what its meaning depends on.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// What diagnostics call it.
+    pub name: String,
+    /// The text: of a file, or made for a folder.
+    pub text: String,
+    /// What defaults and relative paths depend on.
+    pub environment: Environment,
+    /// The file; none: the text was made for a folder.
+    pub file: Option<PathBuf>,
+    /// The folder that the text was made for.
+    pub folder: Option<PathBuf>,
+}
 
 /// Runs the command that was typed.
 pub fn main() -> ExitCode {
-    error_log::init("manager");
-    let mut file = PathBuf::from("weir.toml");
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        if argument == "-c" {
-            file = arguments.next().unwrap_or_default().into();
-        }
+    match parse() {
+        Ok(Command::Check(args)) => check(&args),
+        Ok(Command::Serve(args)) => serve(&args),
+        Err(code) => code,
     }
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) => {
-            eprintln!("weir: {}: {error}", file.display());
-            return ExitCode::from(manager::EX_CONFIG);
-        }
+}
+
+/// Reads the command line. Help and version are printed here, and so is what is wrong with it.
+///
+/// # Errors
+/// The exit code, if there is nothing left to do.
+pub fn parse() -> Result<Command, ExitCode> {
+    parse_from(env::args_os()).map_err(|stop| stop.say())
+}
+
+/// Performs `weir serve`: serves until a signal says to stop.
+pub fn serve(args: &ServeArgs) -> ExitCode {
+    error_log::init("manager");
+    let source = match args.source() {
+        Ok(source) => source,
+        Err(code) => return code,
     };
-    let folder = file.parent().unwrap_or(std::path::Path::new("."));
     let start = manager::Start {
-        name: file.display().to_string(),
-        text,
-        environment: weir_config::Environment::of_this_machine(folder),
-        file: Some(file),
-        trace: false,
-        folder: None,
+        name: source.name,
+        text: source.text,
+        environment: source.environment,
+        file: source.file,
+        trace: args.trace,
+        folder: source.folder,
     };
     match manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("weir: cannot start\n{failure}");
             ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// Performs `weir check`: everything that is wrong goes to stderr; `ok`, or what is in force, to stdout.
+pub fn check(args: &CheckArgs) -> ExitCode {
+    let file = match &args.config {
+        Some(file) => file.clone(),
+        None => default_config(),
+    };
+    match Source::of_file(&file).and_then(|source| source.check()) {
+        Ok(config) if args.print => print(&to_toml(&config)),
+        Ok(_) => print("ok\n"),
+        Err(code) => code,
+    }
+}
+
+impl ServeArgs {
+    /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
+    ///
+    /// # Errors
+    /// The exit code, if there is none; why has been said.
+    pub fn source(&self) -> Result<Source, ExitCode> {
+        match &self.config {
+            Some(file) => Source::of_file(file),
+            None => self.folder(),
+        }
+    }
+
+    fn folder(&self) -> Result<Source, ExitCode> {
+        let typed = self.root.as_deref().unwrap_or(Path::new("."));
+        let root = match fs::canonicalize(typed) {
+            Ok(root) if root.is_dir() => root,
+            Ok(_) => {
+                return Err(refuse_config(
+                    &format!("{} is no folder", typed.display()),
+                    "",
+                ));
+            }
+            Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
+        };
+        if root.to_str().is_none() {
+            let message = format!("{}: the name of the folder is not UTF-8", root.display());
+            return Err(refuse_config(&message, ""));
+        }
+        let user = folder_user(&root);
+        if let Some(who) = &user
+            && let Some(barrier) = ThisMachine.barred(&root, who)
+        {
+            let message = format!(
+                "{} cannot be served: {who} may not read {}",
+                root.display(),
+                barrier.display()
+            );
+            let hint = format!(
+                "chmod o+rx {}, or serve a folder elsewhere",
+                barrier.display()
+            );
+            return Err(refuse_config(&message, &hint));
+        }
+        let php = match Folder::has_php(&root) {
+            true => Some(FolderPhp {
+                program: php_cgi()?,
+                workers: self.workers.map(|workers| workers as usize),
+                index: root.join("index.php").is_file(),
+            }),
+            false => None,
+        };
+        if php.is_none() && self.workers.is_some() {
+            say(
+                "warning",
+                &format!(
+                    "{} has no PHP scripts: --workers has no effect",
+                    root.display()
+                ),
+                "",
+            );
+        }
+        let text = folder_toml(&Folder {
+            root: root.clone(),
+            listen: self.listen.clone(),
+            php,
+            user,
+        });
+        Ok(Source {
+            name: format!("(made for {})", root.display()),
+            text,
+            environment: Environment::of_this_machine(&root),
+            file: None,
+            folder: Some(root),
+        })
+    }
+}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The exit code; what is wrong has been said.
+    pub fn of_file(file: &Path) -> Result<Self, ExitCode> {
+        let name = file.display().to_string();
+        let text = match fs::read(file).map(String::from_utf8) {
+            Ok(Ok(text)) => text,
+            Ok(Err(_)) => {
+                return Err(refuse(&Diagnostics::of_file(
+                    &name,
+                    "the text is not UTF-8",
+                )));
+            }
+            Err(error) => return Err(refuse(&Diagnostics::of_file(&name, error.to_string()))),
+        };
+        let folder = match file.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        Ok(Self {
+            name,
+            text,
+            environment: Environment::of_this_machine(&folder),
+            file: Some(file.to_owned()),
+            folder: None,
+        })
+    }
+
+    /// Checks it, against this machine too; what is wrong goes to stderr.
+    ///
+    /// # Errors
+    /// The exit code, if there are errors.
+    pub fn check(&self) -> Result<Config, ExitCode> {
+        let checked =
+            read(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))?;
+        let mut said = checked.warnings.clone();
+        said.extend(check_environment(&checked, &ThisMachine));
+        if said.has_errors() {
+            return Err(refuse(&said));
+        }
+        eprint!("{}", said.render(colour()));
+        Ok(checked.config)
+    }
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "weir",
+    version,
+    about = "The front door of FastCGI applications: static files, workers and one queue",
+    long_about = "The front door of FastCGI applications: takes HTTP, serves static files, runs the workers and \
+                  hands each request to one that is free. What does not fit waits in one queue, with a deadline.",
+    after_help = "weir serve FOLDER is all it takes to serve a folder.",
+    after_long_help = "weir serve FOLDER is all it takes to serve a folder.\n\n\
+                       Exit codes: 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.",
+    max_term_width = 100
+)]
+struct Typed {
+    #[command(subcommand)]
+    command: TypedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TypedCommand {
+    /// Serve a folder, or what a weir.toml says, in the foreground
+    ///
+    /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
+    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once.
+    Serve(ServeArgs),
+    /// Say everything that is wrong with a configuration, or "ok"
+    ///
+    /// Everything is said at once, with line and column and what to write instead. Users, programs and folders are
+    /// looked for on this machine.
+    Check(CheckArgs),
+    /// Pools, workers, queues and listeners as they are now (not built yet)
+    Status(Later),
+    /// Take a changed configuration (not built yet)
+    Reload(Later),
+    /// Stop the running weir, gracefully (not built yet)
+    Stop(Later),
+    /// Finish what runs and take nothing new (not built yet)
+    Drain(Later),
+    /// Restart a pool, or change its limits (not built yet)
+    Pool(Later),
+    /// Say what will bite (not built yet)
+    Doctor(Later),
+    /// The kernel's view of listeners (not built yet)
+    Watch(Later),
+    /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
+    Import(Later),
+    /// Load a URL and report (not built yet)
+    Bench(Later),
+    /// PHP-FPM's own command line (not built yet)
+    #[command(disable_help_flag = true)]
+    Fpm(Later),
+}
+
+/// Whatever follows a command that is not built yet.
+#[derive(Debug, Args)]
+struct Later {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+/// Why a command line leads to no command.
+enum Stop {
+    /// Help, version, or what is wrong.
+    Clap(clap::Error),
+    /// `weir …`, which is not there yet.
+    NotBuiltYet(&'static str),
+}
+
+impl Stop {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Clap(error) => match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+                _ => EX_USAGE,
+            },
+            Self::NotBuiltYet(_) => EX_USAGE,
+        }
+    }
+
+    fn say(&self) -> ExitCode {
+        match self {
+            // clap knows whether it goes to stdout or stderr, and in colour.
+            Self::Clap(error) => drop(error.print()),
+            Self::NotBuiltYet(command) => {
+                let hint = match *command {
+                    "reload" => "restart weir: it finishes what runs",
+                    "stop" | "drain" => "send SIGTERM to weir: it finishes what runs, and stops",
+                    "fpm" => "php-fpm itself can stay: runtime = \"servers\" takes its sockets",
+                    "serve --admin" => "leave --admin out",
+                    _ => "what works now: weir serve, weir check",
+                };
+                say("error", &format!("`weir {command}` is not built yet"), hint);
+            }
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|name| is_fpm_name(name)) {
+        return Err(Stop::NotBuiltYet("fpm"));
+    }
+    let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
+    let command = match typed.command {
+        TypedCommand::Serve(args) if args.admin.is_some() => "serve --admin",
+        TypedCommand::Serve(args) => return Ok(Command::Serve(args)),
+        TypedCommand::Check(args) => return Ok(Command::Check(args)),
+        TypedCommand::Status(_) => "status",
+        TypedCommand::Reload(_) => "reload",
+        TypedCommand::Stop(_) => "stop",
+        TypedCommand::Drain(_) => "drain",
+        TypedCommand::Pool(_) => "pool",
+        TypedCommand::Doctor(_) => "doctor",
+        TypedCommand::Watch(_) => "watch",
+        TypedCommand::Import(_) => "import",
+        TypedCommand::Bench(_) => "bench",
+        TypedCommand::Fpm(_) => "fpm",
+    };
+    Err(Stop::NotBuiltYet(command))
+}
+
+/// Started as PHP-FPM: `php-fpm`, `php-fpm8.2`.
+fn is_fpm_name(name: &OsStr) -> bool {
+    let name = Path::new(name).file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b"php-fpm")
+}
+
+fn listen_address(text: &str) -> Result<String, String> {
+    parse_address(text).map(|_| text.to_owned())
+}
+
+fn default_config() -> PathBuf {
+    let here = PathBuf::from("weir.toml");
+    match here.exists() {
+        true => here,
+        false => "/etc/weir/weir.toml".into(),
+    }
+}
+
+/// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.
+fn folder_user(root: &Path) -> Option<String> {
+    if !identity::is_root() {
+        return None;
+    }
+    let owner = fs::metadata(root).ok().map(|metadata| metadata.uid());
+    let owner = owner
+        .filter(|uid| *uid != 0)
+        .and_then(|uid| identity::user_by_id(uid).ok()?)
+        .map(|user| user.name);
+    let names = ["www-data", "nobody"].map(str::to_owned);
+    owner
+        .into_iter()
+        .chain(names)
+        .find(|name| ThisMachine.has_user(name))
+}
+
+fn php_cgi() -> Result<String, ExitCode> {
+    match ThisMachine.program("php-cgi") {
+        Some(path) => Ok(path.display().to_string()),
+        None => Err(refuse_config(
+            "the folder has PHP scripts, and there is no php-cgi in PATH",
+            "install it (Debian: apt-get install php-cgi), or write a weir.toml for the PHP that is there",
+        )),
+    }
+}
+
+fn refuse(wrong: &Diagnostics) -> ExitCode {
+    eprint!("{}", wrong.render(colour()));
+    ExitCode::from(EX_CONFIG)
+}
+
+fn refuse_config(message: &str, hint: &str) -> ExitCode {
+    say("error", message, hint);
+    ExitCode::from(EX_CONFIG)
+}
+
+/// A message that belongs to no place in a configuration.
+fn say(severity: &str, message: &str, hint: &str) {
+    let hint = match hint {
+        "" => String::new(),
+        hint => format!("hint: {hint}\n"),
+    };
+    eprint!("weir: {severity}: {message}\n{hint}");
+}
+
+/// Writes to stdout; a reader that has gone is no error of weir's.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say("error", &format!("standard output: {error}"), "");
+            ExitCode::from(EX_SOFTWARE)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// stderr is a terminal, and nobody has asked for no colour (no-color.org).
+fn colour() -> bool {
+    std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Command, u8> {
+        parse_from(arguments.iter().map(OsString::from)).map_err(|stop| stop.code())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Typed::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_takes_a_folder_or_a_file() {
+        let Ok(Command::Serve(args)) = parse(&[
+            "weir", "serve", "site", "-l", ":80", "-l", "unix:/a", "-w", "3", "--trace",
+        ]) else {
+            panic!("not understood");
+        };
+        assert_eq!(args.root.as_deref(), Some(Path::new("site")));
+        assert_eq!(args.listen, [":80", "unix:/a"]);
+        assert_eq!(args.workers, Some(3));
+        assert!(args.trace);
+        let Ok(Command::Serve(args)) = parse(&["weir", "serve", "-c", "weir.toml"]) else {
+            panic!("not understood");
+        };
+        assert_eq!(args.config.as_deref(), Some(Path::new("weir.toml")));
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_64() {
+        for wrong in [
+            &["weir"][..],
+            &["weir", "sreve"],
+            &["weir", "serve", "a", "b"],
+            &["weir", "serve", "-c", "x", "root"],
+            &["weir", "serve", "-c", "x", "-w", "1"],
+            &["weir", "serve", "-w", "0"],
+            &["weir", "serve", "-l", "80"],
+            &["weir", "check", "--what"],
+            &["weir", "serve", "--admin", "127.0.0.1:1"],
+            &["weir", "status", "--json"],
+            &["weir", "stop", "--now"],
+            &["weir", "pool", "shop", "set", "maxconn=3"],
+            &["weir", "bench", "http://127.0.0.1/", "-c", "100"],
+            &["weir", "fpm", "-h"],
+            &["/usr/sbin/php-fpm8.2", "-t"],
+        ] {
+            assert_eq!(parse(wrong).unwrap_err(), EX_USAGE, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_fine() {
+        for asked in ["-h", "--help", "--version", "help"] {
+            assert_eq!(parse(&["weir", asked]).unwrap_err(), 0, "{asked}");
         }
     }
 }

@@ -11,6 +11,7 @@ mod error_log;
 mod gateway;
 mod log_sink;
 mod log_text;
+mod machine;
 mod manager;
 
 use std::process::ExitCode;

@@ -149,7 +149,7 @@ fn sites(
         let overlay = settings::read(entries, None, pools, sink);
         if overlay.settings.root.is_none() && routes.is_empty() {
             let message = format!("[site.{name}] has neither `root` nor routes: 404 to everything");
-            sink.warning(entries.header.clone(), message, "");
+            sink.warning_of_whole(entries.header.clone(), message, "");
         }
         sites.push(Site {
             name: name.clone(),
@@ -246,7 +246,7 @@ fn routes(tables: &[Entries], site: &Overlay, pools: &[String], sink: &mut Sink)
     for entries in tables {
         if takes_all {
             let message = "never reached: the route before takes every request";
-            sink.warning(
+            sink.warning_of_whole(
                 entries.header.clone(),
                 message,
                 "the first match wins: move this route up",
@@ -469,7 +469,7 @@ fn log(entries: &Entries) -> Log {
 
 /// What nobody uses, and what is not there at all.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
-    if config.listeners.is_empty() {
+    if !document.has_listeners {
         let hint = "add [listen.web] with address = \"0.0.0.0:80\"";
         sink.error_of_whole(
             0..0,
@@ -477,15 +477,14 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             hint,
         );
     }
-    if config.sites.is_empty() {
+    if !document.has_sites {
         let hint = "add [site.main] with root = \"/srv/www\"";
         sink.error_of_whole(0..0, "there is no site, so nothing would be served", hint);
-        return;
     }
     for (index, Named { name, entries }) in document.listeners.iter().enumerate() {
         if !config.sites.iter().any(|site| site.listen.contains(&index)) {
             let message = format!("no site answers on [listen.{name}]");
-            sink.warning(entries.header.clone(), message, "");
+            sink.warning_of_whole(entries.header.clone(), message, "");
         }
     }
     for (index, tables) in document.pools.iter().enumerate() {
@@ -495,7 +494,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         });
         if !used {
             let message = format!("no site uses [pool.{}]", tables.pool.name);
-            sink.warning(tables.pool.entries.header.clone(), message, "");
+            sink.warning_of_whole(tables.pool.entries.header.clone(), message, "");
         }
     }
     let spool = config.server.max_spool;

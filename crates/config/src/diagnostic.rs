@@ -27,7 +27,7 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// Bytes of the text that it is about; may be empty.
+    /// Bytes of the text that it is about; may be empty. `0..0` is the file as a whole.
     pub span: Range<usize>,
     /// What is wrong, one line.
     pub message: String,
@@ -117,7 +117,8 @@ impl Diagnostics {
             Severity::Warning => ("warning:", YELLOW),
         };
         let place = lines.place(diagnostic.span.start);
-        let position = match place.whole_file {
+        let whole_file = self.text.is_empty() || diagnostic.span == (0..0);
+        let position = match whole_file {
             true => format!("{}:", self.file),
             false => format!("{}:{}:{}:", self.file, place.number, place.column),
         };
@@ -127,7 +128,7 @@ impl Diagnostics {
         out.push(' ');
         out.push_str(&visible(&diagnostic.message));
         out.push('\n');
-        if !place.whole_file {
+        if !whole_file {
             let excerpt = Excerpt::of(&place, diagnostic.span.end);
             out.push_str(&format!("{:>5} | {}\n", place.number, excerpt.line));
             let carets = paint.with(style, &"^".repeat(excerpt.width));
@@ -176,7 +177,6 @@ struct Place<'t> {
     column: usize,
     line: &'t str,
     line_start: usize,
-    whole_file: bool,
 }
 
 impl<'t> Lines<'t> {
@@ -207,7 +207,6 @@ impl<'t> Lines<'t> {
             column: line[..within].chars().count() + 1,
             line,
             line_start,
-            whole_file: self.text.is_empty(),
         }
     }
 }

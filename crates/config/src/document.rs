@@ -23,6 +23,10 @@ pub(crate) struct Document {
     pub(crate) sites: Vec<SiteTables>,
     pub(crate) pools: Vec<PoolTables>,
     pub(crate) log: Entries,
+    /// A `listen` stands in the file, rightly or wrongly.
+    pub(crate) has_listeners: bool,
+    /// A `site` does.
+    pub(crate) has_sites: bool,
 }
 
 /// A table with a NAME.
@@ -52,6 +56,8 @@ impl Document {
             sites: Vec::new(),
             pools: Vec::new(),
             log: Entries::none(Section::Log, "log", 0..0),
+            has_listeners: root.contains_key("listen"),
+            has_sites: root.contains_key("site"),
         };
         let mut walk = Walk { folder, sink };
         for (key, node) in in_order(root) {

@@ -29,7 +29,7 @@ pub(crate) struct Entries {
     /// The table's header.
     pub(crate) header: Range<usize>,
     written: BTreeMap<&'static str, Entry>,
-    /// Written, and wrong: that has been said.
+    /// Written, and wrong or misspelt: that has been said.
     wrong: BTreeSet<&'static str>,
 }
 
@@ -73,11 +73,12 @@ impl Entries {
                 continue;
             }
             let Some(row) = rows::find(section, name) else {
-                unknown_key(section, key, node.get_ref(), inner, sink);
+                let meant = unknown_key(&entries, key, node.get_ref(), inner, sink);
+                entries.wrong.extend(meant);
                 continue;
             };
             if let State::NotBuiltYet(instead) = row.state {
-                let message = format!("`{name}` of {} is not built yet", section.title());
+                let message = format!("`{name}` of {} is not built yet", entries.title());
                 sink.error(key.span(), message, instead);
                 entries.wrong.insert(row.name);
                 continue;
@@ -91,7 +92,7 @@ impl Entries {
             let value = match (row.name, node.get_ref()) {
                 // PHP-FPM's own spelling, `pm.max_children = 4`, is a table `pm` in TOML.
                 ("pm", DeValue::Table(table)) => {
-                    dotted_pm(table, reader.sink);
+                    entries.wrong.extend(dotted_pm(table, reader.sink));
                     None
                 }
                 _ => reader.read(&row.kind, node),
@@ -111,12 +112,24 @@ impl Entries {
         entries
     }
 
+    /// The table's header as it is written: `[site.shop]`, `[[site.shop.route]]`.
+    pub(crate) fn title(&self) -> String {
+        match self
+            .path
+            .strip_suffix(']')
+            .and_then(|path| path.rsplit_once('['))
+        {
+            Some((path, _)) => format!("[[{path}]]"),
+            None => format!("[{}]", self.path),
+        }
+    }
+
     /// What was written for `name`.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.written.get(name)
     }
 
-    /// The key is there, rightly or wrongly.
+    /// The key is there, rightly, wrongly or misspelt.
     pub(crate) fn is_written(&self, name: &str) -> bool {
         self.written.contains_key(name) || self.wrong.contains(name)
     }
@@ -152,7 +165,7 @@ impl Entries {
                     }
                     _ => format!("{} = {example}", row.name),
                 };
-                let message = format!("`{}` is missing in {}", row.name, self.section.title());
+                let message = format!("`{}` is missing in {}", row.name, self.title());
                 sink.error_of_whole(self.header.clone(), message, format!("add {example}"));
             }
         }
@@ -266,41 +279,31 @@ pub(crate) fn in_order<'t, 'i>(
 
 pub(crate) type Key<'i> = Spanned<toml::de::DeString<'i>>;
 
-/// Says what a key that is not known could be.
-pub(crate) fn unknown_key(
-    section: Section,
+/// Says what a key that is not known could be; returns the key of this table that was meant, if one was.
+fn unknown_key(
+    entries: &Entries,
     key: &Key<'_>,
     value: &DeValue<'_>,
     inner: &[&str],
     sink: &mut Sink,
-) {
+) -> Option<&'static str> {
+    let section = entries.section;
     let name: &str = key.get_ref();
-    let message = format!("`{name}` is not a key of {}", section.title());
-    let here: Vec<&str> = rows::of(section).map(|row| row.name).collect();
-    let hint = elsewhere(section, name)
-        .or_else(|| {
-            let near = scalar::nearest(name, here.iter().chain(inner).copied())?;
-            Some(format!("did you mean `{near}`?"))
-        })
-        .or_else(|| {
-            let all = rows::all().filter(|row| row.state == State::Built);
-            let near = scalar::nearest(name, all.map(|row| row.name))?;
-            let sections = titles(near);
-            Some(format!(
-                "did you mean `{near}`, which belongs in {sections}?"
-            ))
-        })
-        .or_else(|| match value {
-            DeValue::Table(_) => None,
-            _ => Some(format!("known here: {}", built(section).join(", "))),
-        });
+    let message = format!("`{name}` is not a key of {}", entries.title());
+    let (hint, meant) = guess(section, name, inner);
+    let hint = hint.or_else(|| {
+        let known = built(section);
+        let few = known.len() <= FEW && !value.is_table();
+        few.then(|| format!("known here: {}", known.join(", ")))
+    });
     sink.error(key.span(), message, hint);
+    meant
 }
 
-/// The key belongs in another section, or is what another program calls one of ours.
-fn elsewhere(section: Section, name: &str) -> Option<String> {
+/// What a key could be: it belongs in another table, another program calls one of ours so, or it is misspelt.
+fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Option<&'static str>) {
     if rows::all().any(|row| row.name == name) {
-        return Some(format!("`{name}` belongs in {}", titles(name)));
+        return (Some(format!("`{name}` belongs in {}", titles(name))), None);
     }
     let normal = normal(name);
     let theirs = |row: &&Row| {
@@ -309,14 +312,37 @@ fn elsewhere(section: Section, name: &str) -> Option<String> {
             .any(|other| self::normal(other) == normal)
     };
     if let Some(row) = rows::of(section).find(theirs) {
-        return Some(format!("it is called `{}` here", row.name));
+        return (
+            Some(format!("it is called `{}` here", row.name)),
+            Some(row.name),
+        );
     }
-    let row = rows::all().find(theirs)?;
-    Some(format!(
-        "it is called `{}` and belongs in {}",
-        row.name,
-        titles(row.name)
-    ))
+    if let Some(row) = rows::all().find(theirs) {
+        let titles = titles(row.name);
+        return (
+            Some(format!(
+                "it is called `{}` and belongs in {titles}",
+                row.name
+            )),
+            None,
+        );
+    }
+    let here = rows::of(section)
+        .map(|row| row.name)
+        .chain(inner.iter().copied());
+    if let Some(near) = scalar::nearest(name, here) {
+        let meant = rows::find(section, near).map(|row| row.name);
+        return (Some(format!("did you mean `{near}`?")), meant);
+    }
+    let built = rows::all().filter(|row| row.state == State::Built);
+    if let Some(near) = scalar::nearest(name, built.map(|row| row.name)) {
+        let titles = titles(near);
+        return (
+            Some(format!("did you mean `{near}`, which belongs in {titles}?")),
+            None,
+        );
+    }
+    (None, None)
 }
 
 /// The sections that have the key.
@@ -340,16 +366,19 @@ fn normal(name: &str) -> String {
     name.to_lowercase().replace(['-', '.', ' '], "_")
 }
 
-fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) {
+/// Says how PHP-FPM's keys that begin with `pm.` are called; returns those that were meant.
+fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
+    let mut all = Vec::new();
     for (key, _) in in_order(table) {
         let name: &str = key.get_ref();
+        let names = rows::of(Section::Pool).map(|row| row.name);
+        let meant = scalar::nearest(name, names).and_then(|near| rows::find(Section::Pool, near));
         let message = format!("`pm.{name}` is not a key of [pool.NAME]");
-        let hint = match rows::find(Section::Pool, name) {
-            Some(_) => format!("it is called `{name}` here"),
-            None => String::new(),
-        };
+        let hint = meant.map(|row| format!("it is called `{}` here", row.name));
         sink.error(key.span(), message, hint);
+        all.extend(meant.map(|row| row.name));
     }
+    all
 }
 
 /// The row's default, read as if it had been written.
@@ -377,6 +406,9 @@ pub(crate) fn expected_table(title: &str, node: &Spanned<DeValue<'_>>, sink: &mu
         format!("write {title} on a line of its own, and its keys below"),
     );
 }
+
+/// So many keys are listed where nothing is near to what was written; more would be no help.
+const FEW: usize = 12;
 
 #[cfg(test)]
 mod tests {

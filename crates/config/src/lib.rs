@@ -14,11 +14,16 @@ mod diagnostic;
 mod document;
 mod entries;
 mod environment;
+mod folder;
+mod machine;
 mod model;
+mod print;
+mod reference;
 mod rows;
 mod scalar;
 mod settings;
 mod sink;
+mod syntax;
 mod template;
 mod texts;
 mod value;
@@ -28,7 +33,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
+pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, folder_toml, parse_address};
+pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
+pub use print::to_toml;
+pub use reference::reference;
 pub use template::{Piece, Template, Variable};
 
 use document::Document;
@@ -75,16 +84,8 @@ impl Places {
 pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, Diagnostics> {
     let shared: Arc<str> = Arc::from(text);
     let mut sink = Sink::default();
-    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if body.len() != text.len() {
-        let hint = "save it as UTF-8 without it";
-        sink.error(0..3, "the text begins with a byte order mark", hint);
-        return Err(Diagnostics::new(file_name, shared, sink.into_found()));
-    }
-    let (root, errors) = toml::de::DeTable::parse_recoverable(text);
-    for error in errors {
-        syntax_error(text, &error, &mut sink);
-    }
+    let readable = syntax::readable(text, &mut sink);
+    let (root, _) = toml::de::DeTable::parse_recoverable(&readable);
     let document = Document::read(root.get_ref(), &env.folder, &mut sink);
     let config = build::config(&document, env, &mut sink);
     let failed = sink.has_errors();
@@ -126,42 +127,4 @@ fn places(document: &Document) -> Places {
     Places {
         places: tables.flat_map(|table| table.places()).collect(),
     }
-}
-
-fn syntax_error(text: &str, error: &toml::de::Error, sink: &mut Sink) {
-    let span = error.span().unwrap_or(0..0);
-    let start = span.start.min(text.len());
-    let span = match start {
-        // An empty span at the start means the file as a whole.
-        0 if !text.is_empty() => 0..span.end.max(1),
-        _ => start..span.end.max(start),
-    };
-    let bytes = text.as_bytes();
-    let line_start = bytes[..start]
-        .iter()
-        .rposition(|b| *b == b'\n')
-        .map_or(0, |at| at + 1);
-    let line_end = bytes[start..]
-        .iter()
-        .position(|b| *b == b'\n')
-        .map_or(text.len(), |at| start + at);
-    let message = error.message();
-    let duplicate = message == "duplicate key";
-    let diagnostic = Diagnostic {
-        severity: Severity::Error,
-        span,
-        message: message.to_owned(),
-        hint: syntax_hint(message, duplicate),
-    };
-    sink.syntax(diagnostic, line_start..line_end + 1, !duplicate);
-}
-
-fn syntax_hint(message: &str, duplicate: bool) -> Option<String> {
-    if duplicate {
-        return Some("a key or table is written once; lists of tables are written [[…]]".into());
-    }
-    if message.contains("string values must be quoted") || message.contains("invalid unquoted") {
-        return Some("texts are written in quotes: address = \"0.0.0.0:80\"".into());
-    }
-    None
 }

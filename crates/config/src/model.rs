@@ -8,7 +8,7 @@
 //! Durations are [`Duration`], sizes are bytes.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
-use core::{net::SocketAddr, time::Duration};
+use core::{fmt, net::SocketAddr, time::Duration};
 use std::path::PathBuf;
 
 use crate::template::Template;
@@ -31,7 +31,7 @@ pub struct Config {
 /// `[server]`: the process, its identity, and the limits that hold for all sites.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// Identity of the gateway when weir is started by root; none: stay who we are (root is refused then).
+    /// Identity of the gateway when weir is started by root; none: stay who we are, and for root an ordinary user.
     pub user: Option<String>,
     /// Group of the gateway; none: the user's primary group.
     pub group: Option<String>,
@@ -60,6 +60,16 @@ pub enum Address {
     Tcp(SocketAddr),
     /// `unix:PATH`
     Unix(PathBuf),
+}
+
+/// As it is written in weir.toml.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(socket) => write!(f, "{socket}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// `[listen.NAME]`
@@ -268,7 +278,7 @@ pub struct Command {
     pub argv: Vec<String>,
     /// Number of worker processes (`max_children`).
     pub max_children: usize,
-    /// Identity, as root only.
+    /// Identity, as root only; none: the gateway's.
     pub user: Option<String>,
     /// Group, as root only.
     pub group: Option<String>,

@@ -102,6 +102,8 @@ pub(crate) enum Kind {
     Hosts,
     Methods,
     HeaderNames,
+    /// Of headers that can be passed to a worker.
+    RequestHeaderNames,
     FileNames,
     UrlPrefixes,
     Extensions,
@@ -132,12 +134,13 @@ impl Kind {
     /// What is expected, as a noun, and an example of a value.
     pub(crate) fn expectation(&self) -> (&'static str, &'static str) {
         match self {
-            Kind::Bool | Kind::OnlyFalse => ("true or false", "true"),
+            Kind::Bool => ("true or false", "true"),
+            Kind::OnlyFalse => ("true or false", "false"),
             Kind::Count { .. } => ("a whole number", "100"),
             Kind::Duration { .. } => ("a duration", "\"30s\""),
             Kind::Size { .. } => ("a size", "\"64K\""),
             Kind::Mode => ("a mode", "\"0660\""),
-            Kind::Word(words, _) => ("a word", words.first().copied().unwrap_or_default()),
+            Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
             Kind::RedirectStatus => ("a status", "308"),
             Kind::Text => ("a text", "\"weir\""),
             Kind::Reference => ("a name", "\"shop\""),
@@ -150,6 +153,7 @@ impl Kind {
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
             Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
             Kind::HeaderNames => ("a list of header names", "[\"X-Powered-By\"]"),
+            Kind::RequestHeaderNames => ("a list of header names", "[\"Authorization\"]"),
             Kind::FileNames => ("a list of file names", "[\"index.php\", \"index.html\"]"),
             Kind::UrlPrefixes => ("a list of path prefixes", "[\"/uploads/\"]"),
             Kind::Extensions => ("a list of extensions", "[\".php\"]"),
@@ -257,7 +261,7 @@ use Default::{Absent, Required, Value};
 
 #[rustfmt::skip]
 const SERVER: &[Row] = &[
-    key(&[Server], "user", Kind::Text, Absent("who started weir; root is refused"),
+    key(&[Server], "user", Kind::Text, Absent("who started weir; for root the first of weir, www-data, nobody that is there"),
         "Identity of the gateway, the process that meets clients, when weir is started by root.").called(&["User"]),
     key(&[Server], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the gateway.").called(&["Group"]),
@@ -380,7 +384,7 @@ const SETTINGS: &[Row] = &[
     key(BOTH, "params", Kind::Params, Absent("none"),
         "Parameters added to what the worker is told; values are templates. A route's are added to its site's.")
         .called(&["set_param", "fastcgi_param", "SetEnv"]),
-    key(BOTH, "pass_headers", Kind::HeaderNames, Absent("all but Proxy, hop-by-hop headers and names with underscores"),
+    key(BOTH, "pass_headers", Kind::RequestHeaderNames, Absent("all but Proxy, hop-by-hop headers and names with underscores"),
         "Only these request headers are passed.").called(&["pass_header"]),
     key(BOTH, "hide_files", Kind::Regexes, Absent("dot-files, but not `/.well-known/`"),
         "Regular expressions over the path: never served, never run."),
@@ -444,7 +448,7 @@ const POOL: &[Row] = &[
     key(&[Pool], "max_children", Kind::Count { min: 1, max: 100_000 },
         Absent("four per core, at least 4, and no more than fit half the memory at 64M each"),
         "Number of worker processes (command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
-    key(&[Pool], "user", Kind::Text, Absent("who started weir; root is refused"),
+    key(&[Pool], "user", Kind::Text, Absent("the gateway's"),
         "Identity of the workers, when weir is started by root (command).").called(&["uid"]),
     key(&[Pool], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the workers (command).").called(&["gid"]),

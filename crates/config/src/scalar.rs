@@ -33,6 +33,12 @@ pub(crate) fn duration(text: &str) -> Checked<Duration> {
             "write a whole number and a unit (ms, s, m, h, d): \"500ms\", \"30s\", \"2m\"",
         );
     };
+    if unit.starts_with('.') {
+        return wrong(
+            format!("{text:?} is not a whole number"),
+            "use the next smaller unit: \"1500ms\"",
+        );
+    }
     let factor = match unit {
         "ms" => 1,
         "" | "s" => 1_000,
@@ -68,7 +74,12 @@ pub(crate) fn size(text: &str) -> Checked<u64> {
         "M" | "m" => 1 << 20,
         "G" | "g" => 1 << 30,
         _ => {
-            let first = unit.chars().next().unwrap_or_default().to_ascii_uppercase();
+            let first = unit
+                .trim_start()
+                .chars()
+                .next()
+                .unwrap_or_default()
+                .to_ascii_uppercase();
             let unit_meant = if "KMG".contains(first) { first } else { 'M' };
             return wrong(
                 format!("{unit:?} is not a unit of size"),
@@ -121,7 +132,17 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
         );
     }
     if let Ok(ip) = text.parse::<IpAddr>() {
-        let bracketed = SocketAddr::new(ip, 80);
+        let bracketed = match text.rsplit_once(':') {
+            // `::1:80` is an address whose end was meant as a port.
+            Some((host, port))
+                if ip.is_ipv6()
+                    && host.parse::<IpAddr>().is_ok()
+                    && port.parse::<u16>().is_ok() =>
+            {
+                format!("[{host}]:{port}")
+            }
+            _ => SocketAddr::new(ip, 80).to_string(),
+        };
         return wrong(
             format!("{text:?} has no port"),
             format!("for example \"{bracketed}\""),

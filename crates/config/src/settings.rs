@@ -1,6 +1,5 @@
 //! The keys that sites and routes share: what a site says, overlaid by what a route says.
 
-use core::ops::Range;
 use std::collections::BTreeMap;
 
 use crate::{
@@ -12,11 +11,12 @@ use crate::{
     value::Value,
 };
 
-/// Settings on their way: as the model's, and whether `index` was written anywhere.
+/// Settings on their way: as the model's, and which keys were written, here or in the site, be it wrongly.
 #[derive(Clone)]
 pub(crate) struct Overlay {
     pub(crate) settings: Settings,
     index_written: bool,
+    root_written: bool,
 }
 
 /// Reads the settings of a site, or of a route over those of its site.
@@ -55,7 +55,7 @@ pub(crate) fn read(
         ),
         fallback: over
             .option("fallback", Entries::text, |s| &s.fallback)
-            .filter(some),
+            .filter(|text| !text.is_empty()),
         pool,
         params: over.named("params", |s| &s.params, |a, b| a == b),
         pass_headers: over.option("pass_headers", Entries::texts, |s| &s.pass_headers),
@@ -66,7 +66,7 @@ pub(crate) fn read(
         error_pages: error_pages(entries, base),
         cache_control: over
             .option("cache_control", Entries::text, |s| &s.cache_control)
-            .filter(some),
+            .filter(|text| !text.is_empty()),
         set_headers: over.named("set_headers", |s| &s.set_headers, str::eq_ignore_ascii_case),
         remove_headers: over.list("remove_headers", |s| &s.remove_headers),
         set_request_headers: over.named(
@@ -95,10 +95,12 @@ pub(crate) fn read(
             .unwrap_or_default(),
         access_log: over.value("access_log", Entries::bool, |s| &s.access_log),
     };
-    check(entries, &settings, sink);
+    let root_written = entries.is_written("root") || site.is_some_and(|site| site.root_written);
+    check(entries, &settings, root_written, sink);
     Overlay {
         settings,
         index_written,
+        root_written,
     }
 }
 
@@ -159,12 +161,8 @@ impl Over<'_> {
     }
 }
 
-fn some(text: &String) -> bool {
-    !text.is_empty()
-}
-
 fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Option<PoolId> {
-    let name = entries.text("pool").filter(some)?;
+    let name = entries.text("pool").filter(|text| !text.is_empty())?;
     let found = pools.iter().position(|pool| *pool == name);
     if found.is_none() {
         let hint = match pools.is_empty() {
@@ -218,8 +216,8 @@ fn accel_redirect(entries: &Entries, site: Option<&Settings>) -> Vec<(String, st
 }
 
 /// How the settings fit each other.
-fn check(entries: &Entries, settings: &Settings, sink: &mut Sink) {
-    if entries.is_written("pool") && settings.pool.is_some() && settings.root.is_none() {
+fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut Sink) {
+    if entries.is_written("pool") && settings.pool.is_some() && !root_written {
         let message = "`root` is missing: where the scripts are";
         sink.error_of_whole(
             entries.span("pool"),
@@ -236,19 +234,12 @@ fn check(entries: &Entries, settings: &Settings, sink: &mut Sink) {
         sink.error(entry.span.clone(), "`script_root` begins with a slash", "");
     }
     if let Some(entry) = entries.entry("error_pages")
-        && settings.root.is_none()
+        && !root_written
         && let Value::Pages(pages) = &entry.value
         && pages.values().any(|page| page.is_relative())
     {
         let message = "error pages are relative to `root`, and there is none";
         sink.error_of_whole(entry.span.clone(), message, "write them as absolute paths");
-    }
-    if let Some(entry) = entries.entry("pass_headers")
-        && let Value::Texts(names) = &entry.value
-    {
-        for (name, span) in names.iter().zip(&entry.parts) {
-            never_passed(name, span.clone(), sink);
-        }
     }
     if let Some(entry) = entries.entry("fallback")
         && let Some(fallback) = &settings.fallback
@@ -256,7 +247,7 @@ fn check(entries: &Entries, settings: &Settings, sink: &mut Sink) {
         && scalar::regex(&settings.script).is_ok_and(|script| script.is_match(fallback))
     {
         let message = format!("{fallback:?} is a script, and no pool runs scripts here: 403");
-        sink.warning(entry.span.clone(), message, "add pool = \"NAME\"");
+        sink.warning_of_whole(entry.span.clone(), message, "add pool = \"NAME\"");
     }
     let written = ["body_memory", "max_body"]
         .into_iter()
@@ -275,25 +266,9 @@ fn check(entries: &Entries, settings: &Settings, sink: &mut Sink) {
     }
 }
 
-fn never_passed(name: &str, span: Range<usize>, sink: &mut Sink) {
-    if name.eq_ignore_ascii_case("proxy") {
-        let message = "Proxy is never passed: programs take it for their outgoing proxy";
-        sink.error(span, message, "leave it out");
-    } else if name.contains('_') {
-        let message = format!(
-            "{name} is never passed: in a worker's parameters it cannot be told from the name with dashes"
-        );
-        sink.error(
-            span,
-            message,
-            format!("write \"{}\"", name.replace('_', "-")),
-        );
-    }
-}
-
 /// Dot-files, but not `/.well-known/` in the root. The syntax has no look-ahead, so the name is spelled out: any
 /// name that begins with a dot and goes on otherwise than `well-known` does.
-fn default_hide_files() -> Vec<String> {
+pub(crate) fn default_hide_files() -> Vec<String> {
     const NAME: &str = "well-known";
     let mut pattern = String::from("[^/]");
     for character in NAME.chars().rev() {

@@ -14,6 +14,8 @@ pub(crate) struct Sink {
     found: Vec<Diagnostic>,
     /// Bytes of the lines whose syntax is broken.
     broken: Vec<Range<usize>>,
+    /// Warnings that count only if there is no error.
+    of_whole: Vec<Diagnostic>,
     /// Parts of the text may be missing from what was read.
     partial: bool,
 }
@@ -60,6 +62,21 @@ impl Sink {
         }
     }
 
+    /// A warning that an error elsewhere in the file may be the cause of; kept only if there is none.
+    pub(crate) fn warning_of_whole(
+        &mut self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        hint: impl IntoHint,
+    ) {
+        self.of_whole.push(Diagnostic {
+            severity: Severity::Warning,
+            span,
+            message: message.into(),
+            hint: hint.into_hint(),
+        });
+    }
+
     /// Notes what is wrong with a value at `span`, and passes on what is not wrong.
     pub(crate) fn take<T>(&mut self, span: Range<usize>, checked: Result<T, Wrong>) -> Option<T> {
         match checked {
@@ -76,7 +93,10 @@ impl Sink {
         self.found.iter().any(|d| d.severity == Severity::Error)
     }
 
-    pub(crate) fn into_found(self) -> Vec<Diagnostic> {
+    pub(crate) fn into_found(mut self) -> Vec<Diagnostic> {
+        if !self.has_errors() {
+            self.found.append(&mut self.of_whole);
+        }
         self.found
     }
 

@@ -183,6 +183,22 @@ pub(crate) fn header_name(text: &str) -> Checked<String> {
     }
 }
 
+pub(crate) fn request_header_name(text: &str) -> Checked<String> {
+    if text.eq_ignore_ascii_case("proxy") {
+        return wrong(
+            "Proxy is never passed: programs take it for their outgoing proxy",
+            "leave it out",
+        );
+    }
+    if text.contains('_') && scalar::is_token(text) {
+        return wrong(
+            format!("{text} is never passed: for a worker it is the same name as with dashes"),
+            format!("write \"{}\"", text.replace('_', "-")),
+        );
+    }
+    header_name(text)
+}
+
 pub(crate) fn file_name(text: &str) -> Checked<String> {
     let good = !text.is_empty()
         && !text.starts_with('/')

@@ -143,6 +143,9 @@ impl Reader<'_> {
                 .map(Value::Hosts),
             Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
             Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
+            Kind::RequestHeaderNames => self
+                .list(kind, node, texts::request_header_name)
+                .map(Value::Texts),
             Kind::FileNames => self.list(kind, node, texts::file_name).map(Value::Texts),
             Kind::UrlPrefixes => self.list(kind, node, texts::url_prefix).map(Value::Texts),
             Kind::Extensions => self.list(kind, node, texts::extension).map(Value::Texts),
@@ -194,12 +197,14 @@ impl Reader<'_> {
             (DeValue::String(text), Kind::Count { .. }) if text.parse::<u64>().is_ok() => {
                 Some(text.to_string())
             }
-            (DeValue::String(text), Kind::Bool) => match text.to_ascii_lowercase().as_str() {
-                "on" | "yes" | "true" | "1" => Some("true".into()),
-                "off" | "no" | "false" | "0" => Some("false".into()),
-                _ => None,
-            },
-            (DeValue::Integer(number), Kind::Bool) => match number.as_str() {
+            (DeValue::String(text), Kind::Bool | Kind::OnlyFalse) => {
+                match text.to_ascii_lowercase().as_str() {
+                    "on" | "yes" | "true" | "1" => Some("true".into()),
+                    "off" | "no" | "false" | "0" => Some("false".into()),
+                    _ => None,
+                }
+            }
+            (DeValue::Integer(number), Kind::Bool | Kind::OnlyFalse) => match number.as_str() {
                 "0" => Some("false".into()),
                 "1" => Some("true".into()),
                 _ => None,
@@ -208,7 +213,7 @@ impl Reader<'_> {
                 Some(format!("[{}]", texts::quote(text)))
             }
             (DeValue::Array(list), _) if example.starts_with(['"', '\'']) => {
-                match list.get(0).map(Spanned::get_ref) {
+                match list.first().map(Spanned::get_ref) {
                     Some(DeValue::String(text)) if list.len() == 1 => Some(texts::quote(text)),
                     _ => None,
                 }
@@ -217,6 +222,9 @@ impl Reader<'_> {
         };
         let hint = match meant {
             Some(meant) => format!("write {} = {meant}", self.key),
+            None if matches!(kind, Kind::Word(..)) => {
+                format!("for example {} = \"{example}\"", self.key)
+            }
             None => format!("for example {} = {example}", self.key),
         };
         self.sink.error(node.span(), message, hint);
@@ -264,12 +272,14 @@ impl Reader<'_> {
         if let Some(number) = number.filter(|n| (min..=max).contains(n)) {
             return Some(number);
         }
-        let message = match (number, max) {
-            (Some(n), _) if n < min => format!("`{}` is at least {}", self.key, show(min)),
-            (None, _) if min > 0 => format!("`{}` is at least {}", self.key, show(min)),
-            (None, u64::MAX) => format!("`{}` is a whole number, not negative", self.key),
-            (None, _) => format!("`{}` is between {} and {}", self.key, show(min), show(max)),
-            (Some(_), _) => format!("`{}` is at most {}", self.key, show(max)),
+        let negative = node
+            .get_ref()
+            .as_integer()
+            .is_some_and(|i| i.as_str().starts_with('-'));
+        let message = match number {
+            _ if negative => format!("`{}` cannot be negative", self.key),
+            Some(n) if n < min => format!("`{}` is at least {}", self.key, show(min)),
+            _ => format!("`{}` is at most {}", self.key, show(max)),
         };
         self.error(node, message, "");
         None
@@ -335,6 +345,7 @@ impl Reader<'_> {
         let message = format!("{text:?} is no value of `{}`", self.key);
         let hint = match scalar::nearest(text, words.iter().chain(later).copied()) {
             Some(near) => format!("did you mean \"{near}\"?"),
+            None if words.len() == 1 => format!("write {} = {}", self.key, quoted.join("")),
             None => format!("one of {}", quoted.join(", ")),
         };
         self.error(node, message, hint);

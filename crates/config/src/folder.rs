@@ -1,0 +1,133 @@
+//! The weir.toml that `weir serve FOLDER` means.
+
+use std::path::{Path, PathBuf};
+
+use crate::{model::Address, scalar, texts::quote};
+
+/// A folder to be served, and what was found out about it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    /// The folder, absolute.
+    pub root: PathBuf,
+    /// Addresses to listen on, as written; none: 127.0.0.1:8080.
+    pub listen: Vec<String>,
+    /// What runs its scripts; none: it has none.
+    pub php: Option<FolderPhp>,
+    /// Identity of gateway and workers, where weir is started by root.
+    pub user: Option<String>,
+}
+
+/// PHP of a [`Folder`].
+#[derive(Debug, Clone)]
+pub struct FolderPhp {
+    /// php-cgi: a path, or a name to be found in PATH.
+    pub program: String,
+    /// Number of workers; none: from cores and memory.
+    pub workers: Option<usize>,
+    /// `/index.php` is there and takes every URL that is no file.
+    pub index: bool,
+}
+
+impl Folder {
+    /// A script is somewhere in `root`: `index.php`, or any `*.php` not too deep below.
+    pub fn has_php(root: &Path) -> bool {
+        let mut budget = SEARCH_ENTRIES;
+        root.join("index.php").is_file() || finds_php(root, SEARCH_DEPTH, &mut budget)
+    }
+}
+
+/// Writes the configuration that serving a folder means. It can be saved and changed: it is all there is to it.
+pub fn folder_toml(folder: &Folder) -> String {
+    let mut out = String::new();
+    let mut line = |text: &str| {
+        out.push_str(text);
+        out.push('\n');
+    };
+    if let Some(user) = &folder.user {
+        line("[server]");
+        line(&format!("user = {}\n", quote(user)));
+    }
+    let default = [DEFAULT_LISTEN.to_owned()];
+    let listen = match folder.listen.is_empty() {
+        true => &default[..],
+        false => &folder.listen,
+    };
+    for (index, address) in listen.iter().enumerate() {
+        let name = match index {
+            0 => "web".to_owned(),
+            _ => format!("web{}", index + 1),
+        };
+        line(&format!("[listen.{name}]"));
+        line(&format!("address = {}\n", quote(address)));
+    }
+    line("[site.folder]");
+    line(&format!("root = {}", quote(&folder.root.to_string_lossy())));
+    let Some(php) = &folder.php else {
+        return out;
+    };
+    line("pool = \"php\"");
+    if php.index {
+        line("fallback = \"/index.php\"");
+    }
+    line("\n[pool.php]");
+    line("runtime = \"command\"");
+    // The path-info is computed in front; a second reading of it in PHP has had holes (CVE-2019-11043).
+    line(&format!(
+        "command = [{}, \"-d\", \"cgi.fix_pathinfo=0\"]",
+        quote(&php.program)
+    ));
+    if let Some(workers) = php.workers {
+        line(&format!("max_children = {workers}"));
+    }
+    if let Some(user) = &folder.user {
+        line(&format!("user = {}", quote(user)));
+    }
+    line("clear_env = false");
+    // A worker of weir's is one process that stays: php-cgi neither forks nor leaves by itself.
+    line("env = { PHP_FCGI_CHILDREN = \"0\", PHP_FCGI_MAX_REQUESTS = \"0\" }");
+    out
+}
+
+/// An address as it may be given with `--listen`.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead, in one sentence.
+pub fn parse_address(text: &str) -> Result<Address, String> {
+    scalar::address(text).map_err(|wrong| match wrong.hint {
+        Some(hint) => format!("{}: {hint}", wrong.message),
+        None => wrong.message,
+    })
+}
+
+fn finds_php(folder: &Path, depth: usize, budget: &mut usize) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    let mut folders = Vec::new();
+    for entry in entries.flatten() {
+        if *budget == 0 {
+            return false;
+        }
+        *budget -= 1;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth > 0 => folders.push(entry.path()),
+            Ok(kind) if !kind.is_dir() && name.as_encoded_bytes().ends_with(b".php") => {
+                return true;
+            }
+            _ => {}
+        }
+    }
+    folders
+        .iter()
+        .any(|folder| finds_php(folder, depth - 1, budget))
+}
+
+/// Where a folder is served if nothing else is said.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+const SEARCH_DEPTH: usize = 4;
+const SEARCH_ENTRIES: usize = 10_000;

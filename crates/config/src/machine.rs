@@ -1,0 +1,296 @@
+//! What only the machine can tell about a configuration: users, programs, folders, the kernel's limits.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    Checked,
+    diagnostic::{Diagnostic, Severity},
+    model::{Address, Command, LogTarget, Pool, Runtime, Settings},
+};
+
+/// What [`check_environment`] asks of a machine.
+pub trait Machine {
+    /// There is such a user.
+    fn has_user(&self, name: &str) -> bool;
+    /// There is such a group.
+    fn has_group(&self, name: &str) -> bool;
+    /// It is a folder.
+    ///
+    /// # Errors
+    /// Why not, as `path: reason`.
+    fn folder(&self, path: &Path) -> Result<(), Obstacle>;
+    /// There is something at this path.
+    fn exists(&self, path: &Path) -> bool;
+    /// Where a program is: a path as it stands, a name as PATH says.
+    fn program(&self, name: &str) -> Option<PathBuf>;
+    /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
+    /// Judged by permission bits alone, which access control lists may widen.
+    fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
+    /// net.core.somaxconn.
+    fn somaxconn(&self) -> Option<u32>;
+}
+
+/// Why something is no folder that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It is not there, or is something else.
+    Absent(String),
+    /// We may not look.
+    Barred(String),
+}
+
+/// Checks a configuration against the machine that it is to run on, and returns what is wrong, with its place.
+///
+/// Who checks need not be who starts weir, and folders in /run may be made only then: what depends on that is a
+/// warning, or is left to the start.
+pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagnostic> {
+    let mut pass = Pass {
+        checked,
+        machine,
+        found: Vec::new(),
+    };
+    pass.server();
+    pass.listeners();
+    pass.sites();
+    for pool in &checked.config.pools {
+        pass.pool(pool);
+    }
+    pass.logs();
+    pass.found
+}
+
+struct Pass<'a> {
+    checked: &'a Checked,
+    machine: &'a dyn Machine,
+    found: Vec<Diagnostic>,
+}
+
+impl Pass<'_> {
+    fn server(&mut self) {
+        let server = &self.checked.config.server;
+        self.identity(
+            "server",
+            &server.user,
+            &server.group,
+            "the gateway meets the internet",
+        );
+        if let Some(chroot) = &server.chroot {
+            self.folder("server.chroot", chroot);
+        }
+        self.folder("server.spool_dir", &server.spool_dir);
+        if let Some(file) = &server.pid_file {
+            self.parent("server.pid_file", file);
+        }
+    }
+
+    fn listeners(&mut self) {
+        let somaxconn = self.machine.somaxconn().unwrap_or(u32::MAX);
+        for listener in &self.checked.config.listeners {
+            let at = |key: &str| format!("listen.{}.{key}", listener.name);
+            if listener.backlog > somaxconn {
+                let message = format!(
+                    "the kernel cuts the backlog of {} to net.core.somaxconn, {somaxconn}",
+                    listener.backlog
+                );
+                let hint = format!(
+                    "sysctl net.core.somaxconn={}, or write backlog = {somaxconn}",
+                    listener.backlog
+                );
+                self.warning(&at("backlog"), message, &hint);
+            }
+            if let Address::Unix(path) = &listener.address {
+                self.parent(&at("address"), path);
+                self.names(
+                    &at("owner"),
+                    listener.owner.as_deref(),
+                    &at("group"),
+                    listener.group.as_deref(),
+                );
+            }
+        }
+    }
+
+    fn sites(&mut self) {
+        for site in &self.checked.config.sites {
+            let path = format!("site.{}", site.name);
+            self.settings(&path, &site.settings, None);
+            for (index, route) in site.routes.iter().enumerate() {
+                self.settings(
+                    &format!("{path}.route[{index}]"),
+                    &route.settings,
+                    Some(&site.settings),
+                );
+            }
+        }
+    }
+
+    /// The folders of a site; of a route only where they are not its site's.
+    fn settings(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
+        let at = |key: &str| format!("{path}.{key}");
+        if let Some(root) = &settings.root
+            && site.is_none_or(|site| site.root.as_ref() != Some(root))
+            && self.folder(&at("root"), root)
+        {
+            self.readable(&at("root"), root);
+        }
+        for (status, page) in &settings.error_pages {
+            let file = match &settings.root {
+                Some(root) => root.join(page),
+                None => page.clone(),
+            };
+            let known = site.is_some_and(|site| {
+                site.error_pages.get(status) == Some(page) && site.root == settings.root
+            });
+            if !known && !self.machine.exists(&file) {
+                let message = format!("the page for {status} is not there: {}", file.display());
+                self.warning(&at("error_pages"), message, "");
+            }
+        }
+        for folder in &settings.sendfile_dirs {
+            if site.is_none_or(|site| !site.sendfile_dirs.contains(folder)) {
+                self.folder(&at("sendfile_dirs"), folder);
+            }
+        }
+        for entry in &settings.accel_redirect {
+            if site.is_none_or(|site| !site.accel_redirect.contains(entry)) {
+                self.folder(&at("accel_redirect"), &entry.1);
+            }
+        }
+    }
+
+    fn pool(&mut self, pool: &Pool) {
+        let path = format!("pool.{}", pool.name);
+        match &pool.runtime {
+            Runtime::Command(command) => self.command(&path, command),
+            Runtime::Servers(servers) => {
+                for server in servers {
+                    if let Address::Unix(socket) = server
+                        && !self.machine.exists(socket)
+                    {
+                        let message = format!(
+                            "nothing listens there yet: {} does not exist",
+                            socket.display()
+                        );
+                        self.warning(
+                            &format!("{path}.servers"),
+                            message,
+                            "start the server, or correct the path",
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, path: &str, command: &Command) {
+        if let Some(program) = command.argv.first()
+            && self.machine.program(program).is_none()
+        {
+            let message = match program.contains('/') {
+                true => format!("{program} is not there, or is no program"),
+                false => format!("there is no program {program:?} in PATH"),
+            };
+            let hint = match program.ends_with("php-cgi") {
+                true => "it comes with the package php-cgi",
+                false => "",
+            };
+            self.error(&format!("{path}.command"), message, hint);
+        }
+        if let Some(chdir) = &command.chdir {
+            self.folder(&format!("{path}.chdir"), chdir);
+        }
+        self.identity(
+            path,
+            &command.user,
+            &command.group,
+            "what workers run comes from outside",
+        );
+    }
+
+    fn logs(&mut self) {
+        let log = &self.checked.config.log;
+        for (key, target) in [("log.access", &log.access), ("log.error", &log.error)] {
+            if let LogTarget::File(file) = target {
+                self.parent(key, file);
+            }
+        }
+    }
+
+    /// The identity that a process takes is known, and not root.
+    fn identity(&mut self, path: &str, user: &Option<String>, group: &Option<String>, why: &str) {
+        let at = format!("{path}.user");
+        self.names(
+            &at,
+            user.as_deref(),
+            &format!("{path}.group"),
+            group.as_deref(),
+        );
+        if user.as_deref() == Some("root") {
+            let message = format!("`user` cannot be root: {why}");
+            self.error(
+                &at,
+                message,
+                "write user = \"www-data\", or a user of its own",
+            );
+        }
+    }
+
+    fn names(&mut self, user_at: &str, user: Option<&str>, group_at: &str, group: Option<&str>) {
+        if let Some(user) = user.filter(|user| !self.machine.has_user(user)) {
+            let hint = format!("useradd --system --no-create-home {user}");
+            self.error(user_at, format!("there is no user {user:?}"), &hint);
+        }
+        if let Some(group) = group.filter(|group| !self.machine.has_group(group)) {
+            let hint = format!("groupadd --system {group}");
+            self.error(group_at, format!("there is no group {group:?}"), &hint);
+        }
+    }
+
+    fn folder(&mut self, at: &str, path: &Path) -> bool {
+        match self.machine.folder(path) {
+            Ok(()) => return true,
+            Err(Obstacle::Absent(reason)) => self.error(at, reason, ""),
+            Err(Obstacle::Barred(reason)) => self.warning(at, reason, ""),
+        }
+        false
+    }
+
+    /// The folder of a file that weir makes.
+    fn parent(&mut self, at: &str, file: &Path) {
+        if let Some(folder) = file.parent()
+            && let Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)) =
+                self.machine.folder(folder)
+        {
+            self.warning(at, reason, "");
+        }
+    }
+
+    fn readable(&mut self, at: &str, root: &Path) {
+        let Some(user) = self.checked.config.server.user.as_deref() else {
+            return;
+        };
+        if let Some(barrier) = self.machine.barred(root, user) {
+            let barrier = barrier.display();
+            let message = format!("{user} may not read {barrier}, so 403 to everything");
+            let hint = format!("chmod o+rx {barrier}, or another user in [server]");
+            self.warning(at, message, &hint);
+        }
+    }
+
+    fn error(&mut self, at: &str, message: impl Into<String>, hint: &str) {
+        self.push(Severity::Error, at, message.into(), hint);
+    }
+
+    fn warning(&mut self, at: &str, message: impl Into<String>, hint: &str) {
+        self.push(Severity::Warning, at, message.into(), hint);
+    }
+
+    fn push(&mut self, severity: Severity, at: &str, message: String, hint: &str) {
+        self.found.push(Diagnostic {
+            severity,
+            span: self.checked.places.of(at),
+            message,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        });
+    }
+}

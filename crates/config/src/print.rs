@@ -1,0 +1,410 @@
+//! [`Config`] → weir.toml: what is in force, defaults included. Reading it again gives the same configuration.
+
+use core::fmt::Display;
+use std::{path::Path, time::Duration};
+
+use crate::{
+    model::{
+        Action, Address, Command, Config, HostPattern, Level, Listener, Log, LogFormat, LogTarget,
+        PathPattern, Pool, Queue, Route, Runtime, Server, Settings, Site,
+    },
+    rows::{self, Default, Section, State},
+    settings::default_hide_files,
+    texts::{quote, show_size},
+};
+
+/// Writes everything that is in force, defaults included; what is not set is a comment that says what that means.
+/// A route has only what differs from its site. Relative paths have become absolute.
+pub fn to_toml(config: &Config) -> String {
+    let mut out = Printer::default();
+    out.header("[server]");
+    out.section(Section::Server, |key| server(&config.server, key));
+    for listener in &config.listeners {
+        out.header(&format!("[listen.{}]", listener.name));
+        out.section(Section::Listen, |key| self::listener(listener, key));
+    }
+    for site in &config.sites {
+        out.header(&format!("[site.{}]", site.name));
+        out.section(Section::Site, |key| self::site(config, site, key));
+        for route in &site.routes {
+            out.header(&format!("[[site.{}.route]]", site.name));
+            out.differing(|key| self::route(config, site, route, key));
+        }
+    }
+    for pool in &config.pools {
+        out.header(&format!("[pool.{}]", pool.name));
+        out.section(Section::Pool, |key| self::pool(pool, key));
+        out.header(&format!("[pool.{}.queue]", pool.name));
+        out.section(Section::Queue, |key| queue(&pool.queue, key));
+    }
+    out.header("[log]");
+    out.section(Section::Log, |key| log(&config.log, key));
+    out.text
+}
+
+/// What stands behind a key.
+enum Printed {
+    /// This.
+    Value(String),
+    /// Nothing: the row says what that means.
+    Absent,
+    /// The key does not go with the others here.
+    Foreign,
+}
+
+use Printed::{Absent, Foreign, Value};
+
+#[derive(Default)]
+struct Printer {
+    text: String,
+}
+
+impl Printer {
+    fn header(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(title);
+        self.text.push('\n');
+    }
+
+    /// All keys of a section that are built.
+    fn section(&mut self, section: Section, value: impl Fn(&str) -> Printed) {
+        for row in rows::of(section).filter(|row| row.state == State::Built) {
+            match value(row.name) {
+                Value(value) => self.text.push_str(&format!("{} = {value}\n", row.name)),
+                Absent => {
+                    let meaning = match row.default {
+                        Default::Absent(meaning) => meaning,
+                        Default::Value(_) | Default::Required => "none",
+                    };
+                    self.text.push_str(&format!("# {}: {meaning}\n", row.name));
+                }
+                Foreign => {}
+            }
+        }
+    }
+
+    /// The keys of a route that say something.
+    fn differing(&mut self, value: impl Fn(&str) -> Printed) {
+        for row in rows::of(Section::Route).filter(|row| row.state == State::Built) {
+            if let Value(value) = value(row.name) {
+                self.text.push_str(&format!("{} = {value}\n", row.name));
+            }
+        }
+    }
+}
+
+fn server(server: &Server, key: &str) -> Printed {
+    match key {
+        "user" => option(server.user.as_deref().map(quote)),
+        "group" => option(server.group.as_deref().map(quote)),
+        "chroot" => option(server.chroot.as_deref().map(path)),
+        "threads" => plain(server.threads),
+        "pid_file" => option(server.pid_file.as_deref().map(path)),
+        "shutdown_timeout" => Value(duration(server.shutdown_timeout)),
+        "max_connections" => plain(server.max_connections),
+        "max_connections_per_address" => plain(server.max_connections_per_address),
+        "spool_dir" => Value(path(&server.spool_dir)),
+        "max_spool" => Value(size(server.max_spool)),
+        _ => Foreign,
+    }
+}
+
+fn listener(listener: &Listener, key: &str) -> Printed {
+    let unix = matches!(listener.address, Address::Unix(_));
+    match key {
+        "address" => Value(address(&listener.address)),
+        "protocol" => Value("\"http\"".into()),
+        "backlog" => plain(listener.backlog),
+        "owner" => permission(unix, listener.owner.as_deref().map(quote)),
+        "group" => permission(unix, listener.group.as_deref().map(quote)),
+        // The mode of a TCP listener means nothing, and is kept all the same.
+        "mode" if unix || listener.mode != 0o660 => Value(format!("\"{:04o}\"", listener.mode)),
+        "mode" => Foreign,
+        "max_head" => Value(size(listener.max_head as u64)),
+        "max_headers" => plain(listener.max_headers),
+        "header_timeout" => Value(duration(listener.header_timeout)),
+        "body_timeout" => Value(duration(listener.body_timeout)),
+        "idle_timeout" => Value(duration(listener.idle_timeout)),
+        "send_timeout" => Value(duration(listener.send_timeout)),
+        "max_requests_per_connection" => plain(listener.max_requests_per_connection),
+        "proxy_protocol" => plain(false),
+        _ => Foreign,
+    }
+}
+
+fn permission(unix: bool, value: Option<String>) -> Printed {
+    match (unix, value) {
+        (_, Some(value)) => Value(value),
+        (true, None) => Absent,
+        (false, None) => Foreign,
+    }
+}
+
+fn site(config: &Config, site: &Site, key: &str) -> Printed {
+    match key {
+        "hosts" if site.hosts.is_empty() => Absent,
+        "hosts" => Value(list(site.hosts.iter().map(host))),
+        "listen" => Value(list(
+            site.listen
+                .iter()
+                .map(|index| quote(&config.listeners[*index].name)),
+        )),
+        // The default is a long expression that is easier to say than to read.
+        "hide_files" if site.settings.hide_files == default_hide_files() => Absent,
+        _ => settings(config, &site.settings, key),
+    }
+}
+
+fn route(config: &Config, site: &Site, route: &Route, key: &str) -> Printed {
+    match (key, &route.action) {
+        ("path", _) => Value(match &route.path {
+            PathPattern::Glob(glob) => quote(glob),
+            PathPattern::Regex(regex) => quote(&format!("~{regex}")),
+        }),
+        ("methods", _) if route.methods.is_empty() => Absent,
+        ("methods", _) => Value(texts(&route.methods)),
+        ("redirect", Some(Action::Redirect { to, .. })) => Value(quote(&to.to_string())),
+        ("status", Some(Action::Redirect { status, .. })) => plain(status),
+        ("deny", Some(Action::Deny)) => plain(true),
+        (
+            "reply",
+            Some(Action::Reply {
+                status,
+                body,
+                content_type,
+            }),
+        ) => Value(format!(
+            "{{ status = {status}, body = {}, content_type = {} }}",
+            quote(&body.to_string()),
+            quote(content_type)
+        )),
+        _ => overlay(config, &site.settings, &route.settings, key),
+    }
+}
+
+/// What a route has to say so that its settings differ from its site's as they do.
+fn overlay(config: &Config, site: &Settings, route: &Settings, key: &str) -> Printed {
+    match (settings(config, site, key), settings(config, route, key)) {
+        (Value(here), Value(there)) if here == there => Foreign,
+        (_, Value(there)) => Value(there),
+        (Value(_), Absent) => Value("\"\"".into()),
+        _ => Foreign,
+    }
+}
+
+fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
+    match key {
+        "root" => option(settings.root.as_deref().map(path)),
+        "script_root" => option(settings.script_root.as_deref().map(path)),
+        "index" => Value(texts(&settings.index)),
+        "script" => Value(quote(&settings.script)),
+        "fallback" => option(settings.fallback.as_deref().map(quote)),
+        "pool" => option(settings.pool.map(|pool| quote(&config.pools[pool.0].name))),
+        "params" => named(&settings.params),
+        "pass_headers" => option(settings.pass_headers.as_deref().map(texts)),
+        "hide_files" => Value(texts(&settings.hide_files)),
+        "deny_scripts" => Value(texts(&settings.deny_scripts)),
+        "error_pages" => table(
+            settings
+                .error_pages
+                .iter()
+                .map(|(status, file)| (status, path(file))),
+        ),
+        "cache_control" => option(settings.cache_control.as_deref().map(quote)),
+        "set_headers" => named(&settings.set_headers),
+        "remove_headers" => Value(texts(&settings.remove_headers)),
+        "set_request_headers" => named(&settings.set_request_headers),
+        "charset" => Value(quote(&settings.charset)),
+        "types" => table(
+            settings
+                .types
+                .iter()
+                .map(|(name, value)| (bare(name), quote(value))),
+        ),
+        "precompressed" => plain(settings.precompressed),
+        "follow_symlinks" => plain(settings.follow_symlinks),
+        "max_body" => Value(size(settings.max_body)),
+        "body_memory" => Value(size(settings.body_memory as u64)),
+        "response_memory" => Value(size(settings.response_memory as u64)),
+        "max_response_file" => Value(size(settings.max_response_file)),
+        "buffering" => plain(settings.buffering),
+        "accel_redirect" => table(
+            settings
+                .accel_redirect
+                .iter()
+                .map(|(prefix, folder)| (bare(prefix), path(folder))),
+        ),
+        "sendfile_dirs" => Value(list(
+            settings.sendfile_dirs.iter().map(|folder| path(folder)),
+        )),
+        "access_log" => plain(settings.access_log),
+        _ => Foreign,
+    }
+}
+
+fn pool(pool: &Pool, key: &str) -> Printed {
+    match (key, &pool.runtime) {
+        ("runtime", Runtime::Command(_)) => Value("\"command\"".into()),
+        ("runtime", Runtime::Servers(_)) => Value("\"servers\"".into()),
+        ("servers", Runtime::Servers(servers)) => Value(list(servers.iter().map(address))),
+        ("balance", Runtime::Servers(_)) => Value("\"leastconn\"".into()),
+        ("keep_conn", _) => plain(pool.keep_conn),
+        ("max_reqs", _) => plain(pool.max_reqs),
+        ("connect_timeout", _) => Value(duration(pool.connect_timeout)),
+        ("read_timeout", _) => Value(duration(pool.read_timeout)),
+        ("request_terminate_timeout", _) => Value(duration(pool.request_terminate_timeout)),
+        ("max_response_head", _) => Value(size(pool.max_response_head as u64)),
+        ("limit_extensions", _) if pool.limit_extensions.is_empty() => Absent,
+        ("limit_extensions", _) => Value(texts(&pool.limit_extensions)),
+        (_, Runtime::Command(command)) => self::command(command, key),
+        _ => Foreign,
+    }
+}
+
+fn command(command: &Command, key: &str) -> Printed {
+    match key {
+        "command" => Value(texts(&command.argv)),
+        "pm" => Value("\"static\"".into()),
+        "max_children" => plain(command.max_children),
+        "user" => option(command.user.as_deref().map(quote)),
+        "group" => option(command.group.as_deref().map(quote)),
+        "chdir" => option(command.chdir.as_deref().map(path)),
+        "clear_env" => plain(command.clear_env),
+        "env" => table(
+            command
+                .env
+                .iter()
+                .map(|(name, value)| (bare(name), quote(value))),
+        ),
+        "rlimit_files" => option(command.rlimit_files.map(|limit| limit.to_string())),
+        _ => Foreign,
+    }
+}
+
+fn queue(queue: &Queue, key: &str) -> Printed {
+    match key {
+        "maxconn" => plain(queue.maxconn),
+        "max_queue" => plain(queue.max_queue),
+        "timeout" => Value(duration(queue.timeout)),
+        _ => Foreign,
+    }
+}
+
+fn log(log: &Log, key: &str) -> Printed {
+    match key {
+        "access" => Value(target(&log.access)),
+        "format" => Value(match &log.format {
+            LogFormat::Combined => "\"combined\"".into(),
+            LogFormat::Json => "\"json\"".into(),
+            LogFormat::Template(template) => quote(&template.to_string()),
+        }),
+        "error" => Value(target(&log.error)),
+        "level" => Value(
+            match log.level {
+                Level::Error => "\"error\"",
+                Level::Warning => "\"warning\"",
+                Level::Notice => "\"notice\"",
+                Level::Debug => "\"debug\"",
+            }
+            .into(),
+        ),
+        _ => Foreign,
+    }
+}
+
+fn option(value: Option<String>) -> Printed {
+    value.map_or(Absent, Value)
+}
+
+fn plain(value: impl Display) -> Printed {
+    Value(value.to_string())
+}
+
+fn named<T: Display>(pairs: &[(String, T)]) -> Printed {
+    table(
+        pairs
+            .iter()
+            .map(|(name, value)| (bare(name), quote(&value.to_string()))),
+    )
+}
+
+fn table<K: Display>(pairs: impl Iterator<Item = (K, String)>) -> Printed {
+    let pairs: Vec<String> = pairs
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
+    match pairs.is_empty() {
+        true => Absent,
+        false => Value(format!("{{ {} }}", pairs.join(", "))),
+    }
+}
+
+/// A key, in quotes only where TOML asks for them.
+fn bare(key: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    match !key.is_empty() && key.bytes().all(plain) {
+        true => key.to_owned(),
+        false => quote(key),
+    }
+}
+
+fn texts(texts: &[String]) -> String {
+    list(texts.iter().map(|text| quote(text)))
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn path(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+fn address(address: &Address) -> String {
+    quote(&address.to_string())
+}
+
+fn host(host: &HostPattern) -> String {
+    quote(&match host {
+        HostPattern::Exact(name) => name.clone(),
+        HostPattern::Suffix(name) => format!("*{name}"),
+        HostPattern::Prefix(name) => format!("{name}*"),
+    })
+}
+
+fn target(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Off => "\"off\"".into(),
+        LogTarget::Stdout => "\"stdout\"".into(),
+        LogTarget::Stderr => "\"stderr\"".into(),
+        LogTarget::File(file) => path(file),
+    }
+}
+
+/// In the largest unit that is exact.
+fn duration(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let units = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let exact = units.into_iter().find(|(unit, _)| ms.is_multiple_of(*unit));
+    let text = match exact {
+        _ if ms == 0 => "0s".to_owned(),
+        Some((unit, name)) => format!("{}{name}", ms / unit),
+        None => format!("{ms}ms"),
+    };
+    format!("\"{text}\"")
+}
+
+fn size(bytes: u64) -> String {
+    let text = show_size(bytes);
+    match text.bytes().all(|b| b.is_ascii_digit()) {
+        true => text,
+        false => format!("\"{text}\""),
+    }
+}

@@ -1,0 +1,162 @@
+//! The reference page of all keys, written from the rows.
+
+use crate::{
+    rows::{self, Default, Kind, Row, Section, State},
+    template::Variable,
+    texts::show_size,
+};
+
+/// The page as Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(INTRODUCTION);
+    let mut later = Vec::new();
+    for section in Section::ALL {
+        let built: Vec<&Row> = rows::of(section)
+            .filter(|row| row.state == State::Built)
+            .collect();
+        later.extend(
+            rows::of(section)
+                .filter(|row| row.state != State::Built)
+                .map(|row| (section, row)),
+        );
+        if built.is_empty() {
+            continue;
+        }
+        page.push_str(&format!(
+            "\n## `{}`\n\n{}\n\n",
+            section.title(),
+            about(section)
+        ));
+        page.push_str("| key | takes | default | |\n|---|---|---|---|\n");
+        for row in built {
+            if section == Section::Route && row.sections.contains(&Section::Site) {
+                continue;
+            }
+            let takes = takes(&row.kind);
+            let default = default(&row.default);
+            page.push_str(&format!(
+                "| `{}` | {takes} | {default} | {} |\n",
+                row.name,
+                cell(row.help)
+            ));
+        }
+    }
+    page.push_str(VARIABLES);
+    for (name, log_only) in Variable::all() {
+        let when = if log_only {
+            "only in `format` of `[log]`"
+        } else {
+            "everywhere"
+        };
+        page.push_str(&format!("| `${{{name}}}` | {when} |\n"));
+    }
+    page.push_str("| `${http_NAME}` | everywhere; a request header, in lower case with underscores for dashes |\n");
+    page.push_str(LATER);
+    for (section, row) in later {
+        let instead = match row.state {
+            State::NotBuiltYet(instead) => cell(instead),
+            State::Built => String::new(),
+        };
+        page.push_str(&format!(
+            "| `{}` of `{}` | {instead} |\n",
+            row.name,
+            section.title()
+        ));
+    }
+    page
+}
+
+fn about(section: Section) -> &'static str {
+    match section {
+        Section::Server => "The process, its identity, and the limits that hold for all sites.",
+        Section::Listen => "One table per address.",
+        Section::Site => {
+            "One table per site. The site without `hosts` is the default site of its listeners. \
+             All keys but `hosts` and `listen` may stand in a route too."
+        }
+        Section::Route => {
+            "Rules of a site, in order; the first one that matches the path and the method is used. Besides these keys \
+             a route takes every key of its site but `hosts` and `listen`, and says otherwise for what it matches."
+        }
+        Section::Pool => "One table per pool of workers.",
+        Section::Queue => {
+            "Requests that wait for a worker of the pool: in order of arrival, and not for ever."
+        }
+        Section::Egress => "",
+        Section::Log => "One line per request, and what went wrong.",
+    }
+}
+
+fn takes(kind: &Kind) -> String {
+    let quoted = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+        words.join(", ")
+    };
+    match kind {
+        Kind::Word(words, _) => quoted(words),
+        Kind::OnlyFalse => "`false`".into(),
+        Kind::Count { min, max } => match *max {
+            u64::MAX => format!("a whole number from {min}"),
+            max => format!("a whole number, {min} to {max}"),
+        },
+        Kind::Size { min, max } => match (*min, *max) {
+            (0, max) if max == i64::MAX as u64 => "a size".into(),
+            (min, max) => format!("a size, {} to {}", show_size(min), show_size(max)),
+        },
+        kind => {
+            let (noun, example) = kind.expectation();
+            match kind {
+                Kind::Bool | Kind::Duration { .. } | Kind::RedirectStatus => noun.to_owned(),
+                _ => format!("{noun}: `{}`", cell(example)),
+            }
+        }
+    }
+}
+
+fn default(default: &Default) -> String {
+    match default {
+        Default::Value(value) => format!("`{}`", cell(value)),
+        Default::Absent(meaning) => cell(meaning),
+        Default::Required => "must be written".into(),
+    }
+}
+
+/// A bar would end a table's cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+const INTRODUCTION: &str = "\
+# weir.toml
+
+<!-- Written from the table of keys in crates/config/src/rows.rs. To write it again:
+     WEIR_REFRESH=1 cargo test -p weir-config --test reference -->
+
+`weir check -c weir.toml` says everything that is wrong with a configuration, or `ok`; `weir check --print` shows what is
+in force, defaults included.
+
+- Durations take `ms`, `s`, `m`, `h`, `d`: `\"500ms\"`, `\"30s\"`; a bare number is seconds.
+- Sizes take `K`, `M`, `G`, in steps of 1024: `\"64K\"`; a bare number is bytes.
+- Addresses are `host:port` (with an IP address, `localhost`, or `*` for all), `[::]:port` or `unix:PATH`.
+- Relative paths are relative to the configuration file's folder.
+- Regular expressions have the syntax of the Rust crate `regex` and match anywhere unless `^` and `$` say otherwise;
+  write them in single quotes, where a backslash is a backslash.
+";
+
+const VARIABLES: &str = "
+## Variables
+
+Templates take `${NAME}`; a literal `${` is written `$${`.
+
+| variable | usable |
+|---|---|
+";
+
+const LATER: &str = "
+## Not built yet
+
+These keys are known and refused; `[egress]` as a whole is one of them.
+
+| key | until then |
+|---|---|
+";

@@ -1,0 +1,160 @@
+//! TOML itself: what is wrong with a text's syntax, and what can be read all the same.
+
+use core::ops::Range;
+
+use toml::de::{DeTable, Error};
+
+use crate::{
+    diagnostic::{Diagnostic, Severity},
+    rows::{self, Section},
+    scalar,
+    sink::Sink,
+    texts::quote,
+};
+
+/// Notes every error of syntax, and returns the text as far as it can be read: lines that are no TOML at all are
+/// blank in it, since the parser stops there and what comes behind may have mistakes too.
+pub(crate) fn readable(text: &str, sink: &mut Sink) -> String {
+    let mut usable = text.to_owned();
+    for _ in 0..ROUNDS {
+        let (_, errors) = DeTable::parse_recoverable(&usable);
+        let problems = errors.iter().map(|error| Problem::of(text, error));
+        let (stops, others): (Vec<_>, Vec<_>) = problems.partition(|problem| problem.stops);
+        let problems = match stops.is_empty() {
+            true => others,
+            false => stops,
+        };
+        let done = !problems.iter().any(|problem| problem.stops);
+        for problem in problems {
+            if problem.stops {
+                let blank = " ".repeat(problem.line.len());
+                usable.replace_range(problem.line.clone(), &blank);
+            }
+            problem.report(text, sink);
+        }
+        if done {
+            break;
+        }
+    }
+    usable
+}
+
+struct Problem {
+    span: Range<usize>,
+    /// The whole line, without its end.
+    line: Range<usize>,
+    message: String,
+    /// The parser does not go on behind it.
+    stops: bool,
+}
+
+impl Problem {
+    fn of(text: &str, error: &Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        let start = span.start.min(text.len());
+        let bytes = text.as_bytes();
+        let line_start = bytes[..start]
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |at| at + 1);
+        let line_end = bytes[start..]
+            .iter()
+            .position(|b| *b == b'\n')
+            .map_or(text.len(), |at| start + at);
+        let message = error.message();
+        Self {
+            // An empty span at the start would mean the file as a whole.
+            span: match start {
+                0 => 0..span.end.max(1).min(text.len()),
+                start => start..span.end.clamp(start, text.len()),
+            },
+            line: line_start..line_end,
+            message: message.to_owned(),
+            stops: message.starts_with("key with no value") && line_start < line_end,
+        }
+    }
+
+    fn report(self, text: &str, sink: &mut Sink) {
+        let line = &text[self.line.clone()];
+        let (message, hint) = explain(&self.message, line);
+        let diagnostic = Diagnostic {
+            severity: Severity::Error,
+            span: self.span,
+            message,
+            hint,
+        };
+        // Written twice, all is there that was written once.
+        let partial = self.message != "duplicate key";
+        sink.syntax(diagnostic, self.line.start..self.line.end + 1, partial);
+    }
+}
+
+/// The parser's message in the words of weir.toml, and what to write instead.
+fn explain(message: &str, line: &str) -> (String, Option<String>) {
+    let (key, value) = match line.split_once('=') {
+        Some((key, value)) => (
+            key.trim(),
+            value.split(" #").next().unwrap_or_default().trim(),
+        ),
+        None => (line.trim(), ""),
+    };
+    if message == "duplicate key" {
+        let message = "this is written twice".to_owned();
+        let hint = "a key or a table is written once; lists of tables are written [[…]]";
+        return (message, Some(hint.into()));
+    }
+    if message.starts_with("missing escaped value") || message.contains("escape") {
+        let message =
+            "a backslash in \"…\" begins an escape, and there is none like this".to_owned();
+        return (
+            message,
+            Some("in '…' (single quotes) a backslash is a backslash".into()),
+        );
+    }
+    if message.starts_with("key with no value") {
+        let message = "this is no `key = value`".to_owned();
+        let hint = match line.trim_end().ends_with('{') {
+            true => "weir.toml is TOML: tables are written [NAME], keys `key = value`",
+            false => "write `key = value`, texts in quotes",
+        };
+        return (message, Some(hint.into()));
+    }
+    if let Some(name) = key.strip_prefix("pm.")
+        && message.starts_with("cannot extend")
+    {
+        let near = scalar::nearest(name, rows::of(Section::Pool).map(|row| row.name));
+        let hint = near.map(|near| format!("it is called `{near}` here"));
+        return (format!("`pm.{name}` is not a key of [pool.NAME]"), hint);
+    }
+    let quoted = value.contains(['"', '\'', '[', '{']);
+    if !key.is_empty() && line.contains('=') && !quoted {
+        return match value {
+            "" => (format!("`{key}` has no value"), None),
+            _ if value.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+                && !value.contains([':', '/']) =>
+            {
+                (
+                    format!("{value} is no value"),
+                    Some(format!(
+                        "a text is written in quotes: {key} = {}",
+                        quote(value)
+                    )),
+                )
+            }
+            _ => (
+                "texts are written in quotes".to_owned(),
+                Some(format!(
+                    "write {key} = {}",
+                    quote(value.trim_end_matches(';'))
+                )),
+            ),
+        };
+    }
+    let message = message
+        .strip_suffix(", expected nothing")
+        .unwrap_or(message);
+    (message.to_owned(), None)
+}
+
+/// All lines at which the parser stops are found in the first round; blanking them may uncover a few more.
+const ROUNDS: usize = 4;

@@ -1,0 +1,174 @@
+//! The pass that asks the machine, with a machine that is made up.
+
+use std::path::{Path, PathBuf};
+
+use weir_config::{Checked, Diagnostics, Environment, Machine, Obstacle, check_environment, read};
+
+#[test]
+fn what_is_there_is_not_mentioned() {
+    let text = r#"
+[server]
+user = "weir"
+spool_dir = "/tmp"
+[listen.web]
+address = "unix:/run/weir.sock"
+group = "weir"
+backlog = 128
+[site.a]
+root = "/srv"
+pool = "php"
+[pool.php]
+runtime = "command"
+command = ["php-cgi"]
+user = "weir"
+"#;
+    assert_eq!(said(text), "");
+}
+
+#[test]
+fn what_is_missing_is_said_with_its_place() {
+    let text = r#"[server]
+user = "wier"
+group = "weir"
+pid_file = "/nowhere/weir.pid"
+spool_dir = "/tmp"
+[listen.web]
+address = "0.0.0.0:80"
+backlog = 100000
+[listen.local]
+address = "unix:/nowhere/a.sock"
+owner = "wier"
+[site.a]
+root = "/nowhere"
+pool = "php"
+error_pages = { 503 = "errors/503.html" }
+[[site.a.route]]
+path = "/x/*"
+root = "/secret"
+pool = "farm"
+[pool.php]
+runtime = "command"
+command = ["php-cgi8"]
+user = "root"
+[pool.farm]
+runtime = "servers"
+servers = ["unix:/nowhere/fpm.sock"]
+queue = { maxconn = 4 }
+[log]
+access = "/nowhere/access.log"
+"#;
+    let expected = "\
+weir.toml:2:8: error: there is no user \"wier\"
+    2 | user = \"wier\"
+      |        ^^^^^^
+hint: useradd --system --no-create-home wier
+
+weir.toml:4:12: warning: /nowhere: not there
+    4 | pid_file = \"/nowhere/weir.pid\"
+      |            ^^^^^^^^^^^^^^^^^^^
+
+weir.toml:8:11: warning: the kernel cuts the backlog of 100000 to net.core.somaxconn, 4096
+    8 | backlog = 100000
+      |           ^^^^^^
+hint: sysctl net.core.somaxconn=100000, or write backlog = 4096
+
+weir.toml:10:11: warning: /nowhere: not there
+   10 | address = \"unix:/nowhere/a.sock\"
+      |           ^^^^^^^^^^^^^^^^^^^^^^
+
+weir.toml:11:9: error: there is no user \"wier\"
+   11 | owner = \"wier\"
+      |         ^^^^^^
+hint: useradd --system --no-create-home wier
+
+weir.toml:13:8: error: /nowhere: not there
+   13 | root = \"/nowhere\"
+      |        ^^^^^^^^^^
+
+weir.toml:15:15: warning: the page for 503 is not there: /nowhere/errors/503.html
+   15 | error_pages = { 503 = \"errors/503.html\" }
+      |               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+weir.toml:16:1: warning: the page for 503 is not there: /secret/errors/503.html
+   16 | [[site.a.route]]
+      | ^^^^^^^^^^^^^^^^
+
+weir.toml:18:8: warning: wier may not read /secret, so 403 to everything
+   18 | root = \"/secret\"
+      |        ^^^^^^^^^
+hint: chmod o+rx /secret, or another user in [server]
+
+weir.toml:22:11: error: there is no program \"php-cgi8\" in PATH
+   22 | command = [\"php-cgi8\"]
+      |           ^^^^^^^^^^^^
+
+weir.toml:23:8: error: `user` cannot be root: what workers run comes from outside
+   23 | user = \"root\"
+      |        ^^^^^^
+hint: write user = \"www-data\", or a user of its own
+
+weir.toml:26:11: warning: nothing listens there yet: /nowhere/fpm.sock does not exist
+   26 | servers = [\"unix:/nowhere/fpm.sock\"]
+      |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
+hint: start the server, or correct the path
+
+weir.toml:29:10: warning: /nowhere: not there
+   29 | access = \"/nowhere/access.log\"
+      |          ^^^^^^^^^^^^^^^^^^^^^
+";
+    assert_eq!(said(text), expected);
+}
+
+/// What both passes have to say.
+fn said(text: &str) -> String {
+    let checked = checked(text);
+    let mut all: Diagnostics = checked.warnings.clone();
+    all.extend(check_environment(&checked, &Made));
+    all.to_string()
+}
+
+fn checked(text: &str) -> Checked {
+    let environment = Environment {
+        folder: "/etc/weir".into(),
+        cores: 2,
+        memory: 8 << 30,
+        open_files: 1 << 20,
+    };
+    read("weir.toml", text, &environment).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+/// A machine where only a few things are.
+struct Made;
+
+impl Machine for Made {
+    fn has_user(&self, name: &str) -> bool {
+        ["root", "weir", "me"].contains(&name)
+    }
+
+    fn has_group(&self, name: &str) -> bool {
+        self.has_user(name)
+    }
+
+    fn folder(&self, path: &Path) -> Result<(), Obstacle> {
+        match path.starts_with("/nowhere") {
+            true => Err(Obstacle::Absent(format!("{}: not there", path.display()))),
+            false => Ok(()),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.folder(path).is_ok() && !path.starts_with("/secret")
+    }
+
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        name.ends_with("php-cgi").then(|| name.into())
+    }
+
+    fn barred(&self, path: &Path, _user: &str) -> Option<PathBuf> {
+        path.starts_with("/secret").then(|| path.to_owned())
+    }
+
+    fn somaxconn(&self) -> Option<u32> {
+        Some(4096)
+    }
+}

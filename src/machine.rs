@@ -1,0 +1,122 @@
+//! The machine that weir runs on, as far as checking a configuration asks.
+
+use std::{
+    env,
+    fs::{self, Metadata},
+    io::ErrorKind,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Machine, Obstacle};
+use weir_sys::{
+    identity::{self, Identity},
+    limits,
+};
+
+/// This machine: its users, PATH, the file system and the kernel's limits.
+#[derive(Debug, Clone, Copy)]
+pub struct ThisMachine;
+
+impl Machine for ThisMachine {
+    fn has_user(&self, name: &str) -> bool {
+        matches!(identity::user(name), Ok(Some(_)))
+    }
+
+    fn has_group(&self, name: &str) -> bool {
+        matches!(identity::group(name), Ok(Some(_)))
+    }
+
+    fn folder(&self, path: &Path) -> Result<(), Obstacle> {
+        let shown = path.display();
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Ok(()),
+            Ok(_) => Err(Obstacle::Absent(format!("{shown} is no folder"))),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::NotFound => {
+                    Obstacle::Absent(format!("{shown}: there is no such folder"))
+                }
+                ErrorKind::PermissionDenied => {
+                    Obstacle::Barred(format!("{shown}: permission denied"))
+                }
+                _ => Obstacle::Absent(format!("{shown}: {error}")),
+            }),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        let runs = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        };
+        if name.contains('/') {
+            return Some(PathBuf::from(name)).filter(runs);
+        }
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut candidates = env::split_paths(&path).map(|folder| folder.join(name));
+        candidates.find(runs)
+    }
+
+    fn barred(&self, path: &Path, user: &str) -> Option<PathBuf> {
+        let user = identity::user(user).ok()??;
+        let who = identity::identity(&user, None).ok()?;
+        let real = fs::canonicalize(path).ok()?;
+        let mut way: Vec<&Path> = real.ancestors().collect();
+        way.reverse();
+        let barred = way.into_iter().find(|step| {
+            let needed = if *step == real { 0o5 } else { 0o1 };
+            fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, needed))
+        });
+        barred.map(Path::to_owned)
+    }
+
+    fn somaxconn(&self) -> Option<u32> {
+        limits::somaxconn()
+    }
+}
+
+/// The permission bits give this identity all of `needed` (read 4, write 2, enter 1).
+fn may(who: &Identity, metadata: &Metadata, needed: u32) -> bool {
+    let in_group = who.gid == metadata.gid() || who.groups.contains(&metadata.gid());
+    let bits = match (metadata.uid() == who.uid, in_group) {
+        _ if who.uid == 0 => 0o7,
+        (true, _) => metadata.mode() >> 6,
+        (false, true) => metadata.mode() >> 3,
+        (false, false) => metadata.mode(),
+    };
+    bits & needed == needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_every_machine_has() {
+        let machine = ThisMachine;
+        assert!(machine.has_user("root") && machine.has_group("root"));
+        assert!(!machine.has_user("no-such-user-here") && !machine.has_group(""));
+        assert!(machine.program("sh").is_some() && machine.program("/bin/sh").is_some());
+        assert!(machine.program("no-such-program-here").is_none());
+        assert!(machine.program("/").is_none() && machine.program("/etc/passwd").is_none());
+        assert_eq!(machine.folder(Path::new("/")), Ok(()));
+        assert!(machine.folder(Path::new("/etc/passwd")).is_err());
+        assert!(machine.somaxconn().is_some());
+    }
+
+    #[test]
+    fn permission_bits_are_read_as_the_kernel_does() {
+        let machine = ThisMachine;
+        assert_eq!(machine.barred(Path::new("/"), "root"), None);
+        assert_eq!(machine.barred(Path::new("/usr/share"), "nobody"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let real = fs::canonicalize(folder.path()).unwrap();
+        assert_eq!(machine.barred(&inner, "nobody"), Some(real));
+    }
+}
