@@ -19,7 +19,7 @@ use super::{
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
-    plan::{self, Plan},
+    plan::Plan,
     workers::Pools,
 };
 use crate::control::{ToGateway, ToManager};
@@ -68,10 +68,9 @@ impl Generation {
         before: &Sockets,
         now: Instant,
     ) -> Result<Self, Failure> {
-        let failure =
-            |problems: Vec<plan::Problem>| Failure::configuration(plan::describe(&problems));
-        let logs = Logs::open(&loaded.config).map_err(failure)?;
-        let sockets = Sockets::bind(&loaded.config, &plan, before).map_err(failure)?;
+        let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let sockets = Sockets::bind(&loaded.config, &plan, before)
+            .map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan.programs);
         Ok(Self {
             sockets,
@@ -236,8 +235,8 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs =
-            Logs::open(&self.loaded.config).map_err(|problems| plan::describe(&problems))?;
+        self.logs = Logs::open(&self.loaded.config)
+            .map_err(|problems| self.loaded.failure(problems).message)?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()

@@ -1,0 +1,812 @@
+//! The manager: what it starts, keeps alive, replaces and leaves behind. The real binary, with php-cgi as workers.
+
+use std::{
+    cell::RefCell,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::{fs::MetadataExt, fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+/// The user that is nobody, on Debian.
+const NOBODY: u32 = 65_534;
+
+/// Every wait of these tests ends after so long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
+    let weir = Weir::start(&Site::new());
+    let first = weir.gateway();
+    // Stopped, it cannot accept: the connection waits in the kernel's queue, and its gateway dies.
+    signal(first, "STOP");
+    let mut queued = weir.connect();
+    queued
+        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    signal(first, "KILL");
+    let mut answer = String::new();
+    queued.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.ends_with("hello\n"), "{answer}");
+    assert_ne!(weir.gateway(), first);
+    assert!(weir.log_line("the gateway died: SIGKILL").contains("error"));
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    weir.stop();
+}
+
+#[test]
+fn a_worker_killed_is_replaced() {
+    let weir = Weir::start(&Site::new().workers(1));
+    let first = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    signal(first, "KILL");
+    let line = weir.log_line("worker died: SIGKILL");
+    assert!(
+        line.contains(&format!("worker={first}")) && line.contains("pool=php"),
+        "{line}"
+    );
+    assert!(line.contains("restart at once"), "{line}");
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert_ne!(pid_in(&answer), first);
+    weir.stop();
+}
+
+#[test]
+fn what_workers_print_is_in_the_error_log_with_pool_and_pid() {
+    let script = "echo one >&2; echo two; exec php-cgi";
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    let line = weir.log_line("said: one");
+    assert!(
+        line.contains("pool=php") && line.contains("worker="),
+        "{line}"
+    );
+    weir.log_line("said: two");
+    weir.stop();
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_started_again_ever_later_and_its_pool_is_down() {
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", "exit 3"]));
+    let first = weir.log_line("worker died: exit code 3");
+    assert!(first.contains("restart in 0.1 s"), "{first}");
+    weir.log_line("pool php has no worker");
+    weir.log_line("restart in 0.2 s");
+    weir.log_line("restart in 0.4 s");
+    let answer = weir.get_until("/pid.php", |answer| answer.starts_with("HTTP/1.1 503 "));
+    assert!(answer.to_lowercase().contains("retry-after:"), "{answer}");
+    assert!(
+        weir.get("/a.txt").contains("hello"),
+        "files are served all the same"
+    );
+    weir.stop();
+}
+
+#[test]
+fn killing_the_manager_leaves_nothing_behind() {
+    let mut weir = Weir::start(&Site::new());
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let children = weir.children();
+    assert!(
+        children.len() >= 3,
+        "a gateway and two workers: {children:?}"
+    );
+    weir.process.kill().unwrap();
+    weir.process.wait().unwrap();
+    wait_until("all children are gone", || {
+        children.iter().all(|pid| !is_alive(*pid))
+    });
+    assert!(TcpStream::connect(("127.0.0.1", weir.port)).is_err());
+}
+
+#[test]
+fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
+    let site = Site::new().unix_listener();
+    let mut weir = Weir::start(&site);
+    let (socket, pid_file) = (site.path("weir.sock"), site.path("weir.pid"));
+    assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    let written = fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(written.trim(), weir.process.id().to_string());
+    let mut over_unix = UnixStream::connect(&socket).unwrap();
+    over_unix.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    over_unix.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("hello"), "{answer}");
+
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    wait_until("the slow script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("slow done"), "{answer}");
+    assert!(weir.wait().success());
+    assert!(!socket.exists() && !pid_file.exists());
+}
+
+#[test]
+fn sigint_ends_at_once() {
+    let site = Site::new();
+    let mut weir = Weir::start(&site);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    wait_until("the endless script runs", || {
+        site.path("site/started").exists()
+    });
+    let children = weir.children();
+    let start = Instant::now();
+    signal(weir.process.id(), "INT");
+    assert!(weir.wait().success());
+    assert!(
+        start.elapsed() < Duration::from_secs(8),
+        "it took {:?}",
+        start.elapsed()
+    );
+    assert!(children.iter().all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_reload_changes_the_configuration_without_losing_a_connection() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let before = weir.gateway();
+    // A client that was accepted before the reload, one that hammers during it.
+    let mut kept = weir.connect();
+    let port = weir.port;
+    let (stop, stopped) = channel::<()>();
+    let hammer = std::thread::spawn(move || {
+        let mut answered = 0;
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let answer = get(port, "/a.txt");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            answered += 1;
+        }
+        answered
+    });
+    fs::write(site.path("other/a.txt"), "reloaded\n").unwrap();
+    site.write_config(&site.text().replace("/site\"", "/other\""));
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded");
+    weir.get_until("/a.txt", |answer| answer.contains("reloaded"));
+    drop(stop);
+    assert!(hammer.join().unwrap() > 0);
+    kept.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = kept.read_to_string(&mut answer);
+    wait_until("the old gateway is gone", || !is_alive(before));
+    weir.stop();
+}
+
+#[test]
+fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    let before = weir.gateway();
+    let right = site.text();
+    for (wrong, said) in [
+        (right.replace("root =", "rot ="), "rot"),
+        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
+        (right.replace("www-data", "no-such-user"), "no-such-user"),
+    ] {
+        site.write_config(&wrong);
+        signal(weir.process.id(), "HUP");
+        weir.log_line("nothing is changed");
+        weir.log_line(said);
+        assert!(weir.get("/a.txt").contains("hello"));
+    }
+    assert_eq!(weir.gateway(), before);
+    weir.stop();
+}
+
+#[test]
+fn a_reload_keeps_a_listener_and_drops_another() {
+    let site = Site::new().unix_listener();
+    let weir = Weir::start(&site);
+    let socket = site.path("weir.sock");
+    let inode = fs::metadata(&socket).unwrap().ino();
+    site.write_config(&format!("# changed\n{}", site.text()));
+    signal(weir.process.id(), "USR2");
+    weir.log_line("reloaded");
+    assert_eq!(
+        fs::metadata(&socket).unwrap().ino(),
+        inode,
+        "the socket is the same"
+    );
+    let without = site.clone().no_unix_listener();
+    site.write_config(&without.text());
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded");
+    wait_until("the socket is removed", || !socket.exists());
+    assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn sigusr1_reopens_the_logs() {
+    let site = Site::new().log_files();
+    let weir = Weir::start(&site);
+    weir.get("/a.txt");
+    let (log, moved) = (site.path("access.log"), site.path("access.log.1"));
+    wait_until("the request is logged", || {
+        fs::read_to_string(&log).unwrap().contains("/a.txt")
+    });
+    fs::rename(&log, &moved).unwrap();
+    signal(weir.process.id(), "USR1");
+    wait_until("the log is there again", || log.exists());
+    wait_until("a request is in the new log", || {
+        weir.get("/b.txt");
+        fs::read_to_string(&log).unwrap().contains("/b.txt")
+    });
+    assert!(!fs::read_to_string(&moved).unwrap().is_empty());
+    weir.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_with_who_has_it() {
+    let site = Site::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (status, said) = run(&site, &site.text_with_port(port));
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(
+        said.contains(&format!("127.0.0.1:{port}: the port is taken by")),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("process {}", std::process::id())),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_instances_do_not_share_a_port() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    let (status, said) = run(&site, &site.text_with_port(weir.port));
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("taken by weir"), "{said}");
+    assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn a_unix_socket_in_use_or_a_file_in_its_place_is_left_alone() {
+    let site = Site::new().unix_listener();
+    let socket = site.path("weir.sock");
+    fs::write(&socket, "precious").unwrap();
+    let (status, said) = run(&site, &site.text());
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("no socket has that name"), "{said}");
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
+    fs::remove_file(&socket).unwrap();
+    let live = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (status, said) = run(&site, &site.text());
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("listens there"), "{said}");
+    drop(live);
+    // Now it is left behind by nobody: replaced.
+    Weir::start(&site).stop();
+}
+
+#[test]
+fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
+    let site = Site::new();
+    let right = site.text();
+    let in_no_folder = format!(
+        "error = \"{}/none/error.log\"",
+        site.folder.path().display()
+    );
+    for (wrong, said) in [
+        (right.replace("www-data", "no-such-user"), "no-such-user"),
+        (
+            right.replace("[server]", "[server]\ngroup = \"no-such-group\""),
+            "no-such-group",
+        ),
+        (right.replace("www-data", "root"), "root"),
+        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
+        (
+            right.replace("\"php-cgi\"", "\"/no/such/program\""),
+            "/no/such/program",
+        ),
+        (
+            right.replace("\"php-cgi\"", "\"no-such-program\""),
+            "no-such-program",
+        ),
+        (
+            right.replace("error = \"stderr\"", &in_no_folder),
+            "none/error.log",
+        ),
+        (
+            right.replace("127.0.0.1:0", "192.0.2.1:80"),
+            "no such address",
+        ),
+    ] {
+        let (status, output) = run(&site, &wrong);
+        assert_eq!(status.code(), Some(78), "{wrong}\n{output}");
+        assert!(output.contains(said), "{said} is not in: {output}");
+    }
+}
+
+#[test]
+fn as_root_gateway_and_workers_are_ordinary_users() {
+    let weir = Weir::start(&Site::new());
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    for pid in weir.children() {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("Uid:"))
+            .unwrap();
+        assert!(
+            !line.split_whitespace().skip(1).any(|uid| uid == "0"),
+            "{pid}: {line}"
+        );
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    weir.stop();
+}
+
+#[test]
+fn a_gateway_in_a_chroot_serves_what_lies_inside_and_outside() {
+    for chroot in ["", "/jail"] {
+        let site = Site::new();
+        fs::create_dir(site.path("jail")).unwrap();
+        let key = format!(
+            "[server]\nchroot = \"{}{chroot}\"",
+            site.folder.path().display()
+        );
+        let weir = Weir::start_with(&site, &site.text().replace("[server]", &key));
+        assert!(weir.get("/a.txt").contains("hello"), "chroot {chroot:?}");
+        weir.get_until("/pid.php", |answer| answer.contains("pid="));
+        let root = fs::read_link(format!("/proc/{}/root", weir.gateway())).unwrap();
+        assert_ne!(root, Path::new("/"));
+        weir.stop();
+    }
+}
+
+#[test]
+fn the_gateway_has_no_descriptor_that_it_was_not_given() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let opened = |pid: u32| -> Vec<PathBuf> {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .collect()
+    };
+    let config = site.path("weir.toml");
+    assert!(!opened(weir.gateway()).contains(&config));
+    let workers = weir
+        .children()
+        .into_iter()
+        .filter(|pid| *pid != weir.gateway());
+    for worker in workers {
+        // Its listening socket, its output twice, the connection.
+        let files = opened(worker);
+        let sockets = files
+            .iter()
+            .filter(|f| f.to_string_lossy().starts_with("socket:"))
+            .count();
+        assert!(sockets <= 2, "{files:?}");
+    }
+    weir.stop();
+}
+
+#[test]
+fn root_without_a_user_in_the_configuration_does_not_serve_as_root() {
+    let site = Site::new();
+    let weir = Weir::start_with(&site, &site.text().replace("user = \"www-data\"", ""));
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    weir.stop();
+}
+
+#[test]
+fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
+    let site = Site::new();
+    let program = site.path("weir");
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    fs::set_permissions(site.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let as_nobody = |text: &str| {
+        let mut command = command_of(&program, &site, text);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let text = site.text().replace("www-data", "nobody");
+    let weir = Weir::of(as_nobody(&text), &site);
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(answer.contains(&format!("uid={NOBODY} ")), "{answer}");
+    weir.stop();
+    for (text, said) in [
+        (site.text(), "who cannot become anybody else"),
+        (
+            text.replace("[server]", "[server]\nchroot = \"/srv\""),
+            "only root can lock itself in",
+        ),
+        (
+            text.replace("127.0.0.1:0", "127.0.0.1:80"),
+            "only root may listen",
+        ),
+    ] {
+        if said == "only root may listen" && low_ports_are_free() {
+            continue;
+        }
+        let (status, output) = ended(as_nobody(&text));
+        assert_eq!(status.code(), Some(78), "{output}");
+        assert!(output.contains(said), "{said} is not in: {output}");
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
+    let script = "trap '' TERM; php-cgi & wait; while true; do sleep 1; done";
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    weir.get("/a.txt");
+    weir.stop();
+}
+
+#[test]
+fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
+    let site = Site::new();
+    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
+    let weir = Weir::start(&site);
+    let line = weir.log_line("cannot look into");
+    assert!(line.contains("/site"), "{line}");
+    weir.stop();
+}
+
+/// A folder with a site and a configuration.
+#[derive(Clone)]
+struct Site {
+    folder: std::rc::Rc<tempfile::TempDir>,
+    workers: usize,
+    command: Vec<String>,
+    unix: bool,
+    log_files: bool,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // The gateway and the workers are other users.
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let site = Self {
+            folder: folder.into(),
+            workers: 2,
+            command: vec!["php-cgi".into()],
+            unix: false,
+            log_files: false,
+        };
+        fs::create_dir(site.path("site")).unwrap();
+        fs::create_dir(site.path("other")).unwrap();
+        fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o777)).unwrap();
+        let write = |name: &str, text: &str| fs::write(site.path(name), text).unwrap();
+        write("site/a.txt", "hello\n");
+        write(
+            "site/pid.php",
+            "<?php echo 'pid=', getmypid(), ' uid=', posix_getuid(), ' ';",
+        );
+        write(
+            "site/slow.php",
+            "<?php touch(__DIR__ . '/started'); sleep(2); echo 'slow done';",
+        );
+        write(
+            "site/endless.php",
+            "<?php touch(__DIR__ . '/started'); while (true) sleep(1);",
+        );
+        site
+    }
+
+    fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    fn command(mut self, command: &[&str]) -> Self {
+        self.command = command.iter().map(|part| (*part).to_owned()).collect();
+        self
+    }
+
+    fn unix_listener(mut self) -> Self {
+        self.unix = true;
+        self
+    }
+
+    fn no_unix_listener(mut self) -> Self {
+        self.unix = false;
+        self
+    }
+
+    fn log_files(mut self) -> Self {
+        self.log_files = true;
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self) -> String {
+        let folder = self.folder.path().display();
+        let unix = match self.unix {
+            true => {
+                format!("[listen.unix]\naddress = \"unix:{folder}/weir.sock\"\nmode = \"0600\"\n")
+            }
+            false => String::new(),
+        };
+        let access = match self.log_files {
+            true => format!("{folder}/access.log"),
+            false => "off".into(),
+        };
+        let (command, workers) = (&self.command, self.workers);
+        format!(
+            r#"[server]
+user = "www-data"
+pid_file = "{folder}/weir.pid"
+[listen.web]
+address = "127.0.0.1:0"
+{unix}[site.test]
+root = "{folder}/site"
+pool = "php"
+[pool.php]
+runtime = "command"
+command = {command:?}
+max_children = {workers}
+[log]
+access = "{access}"
+error = "stderr"
+"#
+        )
+    }
+
+    fn text_with_port(&self, port: u16) -> String {
+        self.text()
+            .replace("127.0.0.1:0", &format!("127.0.0.1:{port}"))
+    }
+
+    fn write_config(&self, text: &str) {
+        fs::write(self.path("weir.toml"), text).unwrap();
+    }
+}
+
+/// A weir that runs; killed with all its children when the test fails.
+struct Weir {
+    process: Child,
+    port: u16,
+    lines: Receiver<String>,
+    /// Lines that came and were not waited for.
+    log: RefCell<Vec<String>>,
+    /// Kept as long as it is served.
+    _site: Site,
+}
+
+impl Weir {
+    fn start(site: &Site) -> Self {
+        Self::start_with(site, &site.text())
+    }
+
+    fn start_with(site: &Site, text: &str) -> Self {
+        Self::of(command(site, text), site)
+    }
+
+    fn of(mut command: Command, site: &Site) -> Self {
+        let mut process = command.spawn().unwrap();
+        let stderr = process.stderr.take().unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut weir = Self {
+            process,
+            port: 0,
+            lines,
+            log: RefCell::default(),
+            _site: site.clone(),
+        };
+        weir.log_line("serves (process");
+        weir.port = listening_port(weir.process.id());
+        weir
+    }
+
+    /// Waits for a line of the error log, which is then taken from it.
+    fn log_line(&self, part: &str) -> String {
+        let until = Instant::now() + LIMIT;
+        let mut log = self.log.borrow_mut();
+        loop {
+            if let Some(index) = log.iter().position(|line| line.contains(part)) {
+                return log.remove(index);
+            }
+            match self
+                .lines
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => log.push(line),
+                Err(_) => panic!("no line with {part:?} in the error log: {log:#?}"),
+            }
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> String {
+        get(self.port, path)
+    }
+
+    fn get_until(&self, path: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let answer = self.get(path);
+            if wanted(&answer) {
+                return answer;
+            }
+            let log: Vec<String> = self.lines.try_iter().collect();
+            assert!(Instant::now() < until, "{path}: {answer}\n{log:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+            self.log.borrow_mut().extend(log);
+        }
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let pid = self.process.id();
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        list.split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
+    }
+
+    /// The gateway's process id.
+    fn gateway(&self) -> u32 {
+        let is_it = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name == "weir-gateway\n")
+        };
+        let mut found = None;
+        wait_until("there is a gateway", || {
+            found = self.children().into_iter().find(is_it);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("weir ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// Stops it gracefully, and nothing may be left.
+    fn stop(mut self) {
+        let children = self.children();
+        signal(self.process.id(), "TERM");
+        assert!(self.wait().success());
+        assert!(children.iter().all(|pid| !is_alive(*pid)));
+    }
+}
+
+impl Drop for Weir {
+    fn drop(&mut self) {
+        // Its children end with it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn command(site: &Site, text: &str) -> Command {
+    command_of(Path::new(env!("CARGO_BIN_EXE_weir")), site, text)
+}
+
+fn command_of(program: &Path, site: &Site, text: &str) -> Command {
+    site.write_config(text);
+    let mut command = Command::new(program);
+    command
+        .args(["serve", "-c"])
+        .arg(site.path("weir.toml"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs weir with a configuration that cannot work: how it ended, and what it said.
+fn run(site: &Site, text: &str) -> (ExitStatus, String) {
+    ended(command(site, text))
+}
+
+fn ended(mut command: Command) -> (ExitStatus, String) {
+    let mut process = command.spawn().unwrap();
+    let mut stderr = process.stderr.take().unwrap();
+    let mut status = None;
+    wait_until("weir gives up", || {
+        status = process.try_wait().unwrap();
+        status.is_some()
+    });
+    let mut said = String::new();
+    // Ends when nobody has it open any more: nothing is left running.
+    stderr.read_to_string(&mut said).unwrap();
+    (status.unwrap(), said)
+}
+
+/// Containers often let everybody listen on any port.
+fn low_ports_are_free() -> bool {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    first.trim().parse::<u16>().unwrap() <= 80
+}
+
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The TCP port that a process listens on.
+fn listening_port(pid: u32) -> u16 {
+    let mine: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .filter_map(|link| {
+            let link = link.to_string_lossy().into_owned();
+            Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = *fields.get(3)? == "0A" && mine.iter().any(|inode| inode == fields[9]);
+        listens.then(|| u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok())?
+    });
+    port.expect("weir listens")
+}
+
+fn pid_in(answer: &str) -> u32 {
+    let (_, rest) = answer.split_once("pid=").expect("a pid in the answer");
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn is_alive(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.contains(") Z "),
+        Err(_) => false,
+    }
+}
+
+fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
+    let until = Instant::now() + LIMIT;
+    while !met() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
