@@ -354,6 +354,8 @@ fn as_root_gateway_and_workers_are_ordinary_users() {
     let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
+    assert!(manager.contains("Threads:\t1\n"), "{manager}");
     weir.stop();
 }
 
@@ -465,6 +467,17 @@ fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let line = weir.log_line("cannot look into");
     assert!(line.contains("/site"), "{line}");
     weir.stop();
+}
+
+#[test]
+fn the_gateways_role_without_a_manager_says_what_is_missing() {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("--role=gateway")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(70));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("weir: gateway: "));
 }
 
 /// A folder with a site and a configuration.

@@ -105,8 +105,9 @@ impl Generation {
         let mut event = None;
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
-            && self.start_gateway(now).is_err()
+            && let Err(error) = self.start_gateway(now)
         {
+            log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
         }
         if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
