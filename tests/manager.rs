@@ -131,6 +131,43 @@ fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
 }
 
 #[test]
+fn while_it_finishes_new_connections_are_refused_and_not_left_hanging() {
+    let site = Site::new();
+    let mut weir = Weir::start(&site);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /slow.php HTTP/1.0\r\n\r\n").unwrap();
+    wait_until("the slow script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    wait_until("connections are refused", || {
+        TcpStream::connect(("127.0.0.1", weir.port)).is_err()
+    });
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("slow done"), "{answer}");
+    assert!(weir.wait().success());
+}
+
+#[test]
+fn shutdown_timeout_ends_what_does_not_finish() {
+    let site = Site::new();
+    let text = site
+        .text()
+        .replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");
+    let mut weir = Weir::start_with(&site, &text);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /endless.php HTTP/1.0\r\n\r\n")
+        .unwrap();
+    wait_until("the endless script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    weir.log_line("shutdown_timeout is over");
+    assert!(weir.wait().success());
+}
+
+#[test]
 fn sigint_ends_at_once() {
     let site = Site::new();
     let mut weir = Weir::start(&site);
@@ -226,6 +263,22 @@ fn a_reload_keeps_a_listener_and_drops_another() {
     weir.log_line("reloaded");
     wait_until("the socket is removed", || !socket.exists());
     assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn a_reload_with_more_or_fewer_threads_keeps_the_port_and_every_connection() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    for threads in [3, 1, 2] {
+        let key = format!("[server]\nthreads = {threads}");
+        site.write_config(&site.text().replace("[server]", &key));
+        signal(weir.process.id(), "HUP");
+        weir.log_line("reloaded");
+        for _ in 0..50 {
+            assert!(weir.get("/a.txt").contains("hello"), "{threads} threads");
+        }
+    }
     weir.stop();
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Generation {
     phase: Phase,
     /// What the gateway said before it went.
     complaint: Option<String>,
+    /// What came of its messages and was not asked for yet.
+    event: Option<Event>,
 }
 
 /// Where a generation is in its life.
@@ -83,6 +85,7 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
+            event: None,
         })
     }
 
@@ -136,9 +139,13 @@ impl Generation {
         event
     }
 
-    /// Takes the messages of the gateway.
+    /// Takes the messages of the gateway, and says what came of them.
     pub(super) fn hear(&mut self, now: Instant) -> Option<Event> {
-        let mut event = None;
+        self.take_messages(now);
+        self.event.take()
+    }
+
+    fn take_messages(&mut self, now: Instant) {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(message) = self.gateway.next() else {
                 break;
@@ -147,7 +154,7 @@ impl Generation {
                 ToManager::Ready => {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
-                        event = Some(Event::Ready);
+                        self.event = Some(Event::Ready);
                     } else {
                         log::info!("the gateway accepts connections again");
                     }
@@ -167,14 +174,14 @@ impl Generation {
             }
         }
         self.send_news();
-        event
     }
 
     /// A process ended; `Ok(false)`: it is none of this generation's.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Result<bool, Event> {
-        // What it said last tells more than how it ended.
-        let event = self.hear(now);
-        debug_assert!(event.is_none() || event == Some(Event::Ready));
+        if self.gateway.is_process(pid) {
+            // What it said last tells more than how it ended.
+            self.take_messages(now);
+        }
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {
                 Phase::Starting { .. } => {
