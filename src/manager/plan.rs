@@ -469,13 +469,10 @@ mod tests {
     #[test]
     fn unknown_users_and_groups_are_problems_with_their_name() {
         let mut problems = Vec::new();
-        assert!(known_user("[server] user", "no-such-user", &mut problems).is_none());
-        assert!(known_group("[server] group", "no-such-group", &mut problems).is_none());
-        let text = describe(&problems);
-        assert!(
-            text.contains("no user \"no-such-user\"")
-                && text.contains("no group \"no-such-group\"")
-        );
+        assert!(known_user("server.user", "no-such-user", &mut problems).is_none());
+        assert!(known_group("server.group", "no-such-group", &mut problems).is_none());
+        assert!(problems[0].cause.contains("no user \"no-such-user\""));
+        assert!(problems[1].cause.contains("no group \"no-such-group\""));
     }
 
     #[test]
@@ -487,7 +484,7 @@ mod tests {
         };
         let mut problems = Vec::new();
         assert_eq!(
-            us.identity("[server] user", Some("root"), None, &mut problems),
+            us.identity("server.user", Some("root"), None, &mut problems),
             None
         );
         assert!(problems[0].cause.contains("must not be root"));
@@ -504,12 +501,12 @@ mod tests {
         let mut problems = Vec::new();
         let own = uid.to_string();
         assert_eq!(
-            us.identity("[server] user", Some(&own), None, &mut problems),
+            us.identity("server.user", Some(&own), None, &mut problems),
             None
         );
         assert_eq!(problems, []);
         let other = if uid == 0 { "nobody" } else { "root" };
-        us.identity("[server] user", Some(other), None, &mut problems);
+        us.identity("server.user", Some(other), None, &mut problems);
         assert!(problems[0].cause.contains("somebody"));
     }
 }
