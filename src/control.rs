@@ -196,17 +196,6 @@ impl Heritage {
         }
     }
 
-    /// Opens a file of the configuration for reading, wherever the gateway is locked in.
-    ///
-    /// # Errors
-    /// As [`folder`](Self::folder).
-    pub fn file(&self, path: &Path) -> io::Result<OwnedFd> {
-        match self.given(path) {
-            Some(file) => file.try_clone(),
-            None => Ok(std::fs::File::open(self.inside(path)?)?.into()),
-        }
-    }
-
     /// How a path of the configuration is called inside `chroot`.
     ///
     /// # Errors
