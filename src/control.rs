@@ -7,17 +7,17 @@
 //! The manager believes nothing that it reads here: the gateway meets the internet and may have been taken over. It
 //! can ask for what [`ToManager`] lists, of workers that are its own, and for no more. Decoding never panics.
 
+mod wire;
+
 use std::{
-    ffi::OsString,
     fmt, io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use weir_sys::{identity::Identity, message, process::Exit};
+
+use wire::{Reader, Writer};
 
 /// From the manager to the gateway. `F` is how descriptors are held: [`OwnedFd`] when received.
 ///
@@ -193,17 +193,6 @@ impl Heritage {
         match self.given(path) {
             Some(folder) => folder.try_clone(),
             None => weir_sys::file::open_dir(&self.inside(path)?),
-        }
-    }
-
-    /// Opens a file of the configuration for reading, wherever the gateway is locked in.
-    ///
-    /// # Errors
-    /// As [`folder`](Self::folder).
-    pub fn file(&self, path: &Path) -> io::Result<OwnedFd> {
-        match self.given(path) {
-            Some(file) => file.try_clone(),
-            None => Ok(std::fs::File::open(self.inside(path)?)?.into()),
         }
     }
 
@@ -580,126 +569,15 @@ impl From<BadMessage> for io::Error {
     }
 }
 
-#[derive(Default)]
-struct Writer {
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    fn u8(&mut self, value: u8) {
-        self.bytes.push(value);
-    }
-
-    fn u16(&mut self, value: u16) {
-        self.bytes.extend(value.to_be_bytes());
-    }
-
-    fn u32(&mut self, value: u32) {
-        self.bytes.extend(value.to_be_bytes());
-    }
-
-    fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_be_bytes());
-    }
-
-    /// Text, cut to what fits any message: it is meant for people.
-    fn text(&mut self, text: &str) {
-        let mut end = text.len().min(MAX_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.chunk(&text.as_bytes()[..end]);
-    }
-
-    fn path(&mut self, path: &Path) {
-        self.chunk(path.as_os_str().as_bytes());
-    }
-
-    fn chunk(&mut self, bytes: &[u8]) {
-        self.u32(bytes.len() as u32);
-        self.bytes.extend(bytes);
-    }
-
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
-        self.u8(value.is_some().into());
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadMessage> {
-        let (array, rest) = self.bytes.split_first_chunk().ok_or(BadMessage)?;
-        self.bytes = rest;
-        Ok(*array)
-    }
-
-    fn u8(&mut self) -> Result<u8, BadMessage> {
-        Ok(u8::from_be_bytes(self.array()?))
-    }
-
-    fn u16(&mut self) -> Result<u16, BadMessage> {
-        Ok(u16::from_be_bytes(self.array()?))
-    }
-
-    fn u32(&mut self) -> Result<u32, BadMessage> {
-        Ok(u32::from_be_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, BadMessage> {
-        Ok(u64::from_be_bytes(self.array()?))
-    }
-
-    fn flag(&mut self) -> Result<bool, BadMessage> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(BadMessage),
-        }
-    }
-
-    fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
-        let len = self.u32()? as usize;
-        let (chunk, rest) = self.bytes.split_at_checked(len).ok_or(BadMessage)?;
-        self.bytes = rest;
-        Ok(chunk.to_vec())
-    }
-
-    fn text(&mut self) -> Result<String, BadMessage> {
-        String::from_utf8(self.chunk()?).map_err(|_| BadMessage)
-    }
-
-    fn path(&mut self) -> Result<PathBuf, BadMessage> {
-        Ok(OsString::from_vec(self.chunk()?).into())
-    }
-
-    fn option<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, BadMessage>,
-    ) -> Result<Option<T>, BadMessage> {
-        match self.flag()? {
-            true => read(self).map(Some),
-            false => Ok(None),
-        }
-    }
-}
-
-/// Longest text in a message, bytes.
-const MAX_TEXT: usize = 8 * 1024;
-
 /// Longest message, bytes: an identity with all the 65,536 groups that Linux allows is 256 KiB, but no such user is
 /// known; 4,096 of them, a path and a text fit.
 const MAX_MESSAGE: usize = 32 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{wire::MAX_TEXT, *};
     use proptest::prelude::*;
+    use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
     fn path() -> impl Strategy<Value = PathBuf> {
         prop::collection::vec(any::<u8>(), 0..100).prop_map(|b| OsString::from_vec(b).into())

@@ -367,10 +367,16 @@ impl ClientIo {
     }
 
     /// Sends memory that is followed by a file.
-    fn poll_send_more(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_send_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(cx))?;
-            let sent = self.socket.try_write_io(|socket| weir_sys::socket::send_more(socket, slices));
+            let sent = self
+                .socket
+                .try_write_io(|socket| weir_sys::socket::send_more(socket, slices));
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 sent => return Poll::Ready(sent),
@@ -438,13 +444,14 @@ impl AsyncWrite for ClientIo {
             before if memory < slices.len() => this.poll_send_more(cx, before),
             [one] => Pin::new(&mut this.socket).poll_write(cx, one),
             // A small answer is copied together: send(2) of one piece costs the kernel less than writev(2) of two.
-            several if several.iter().map(|slice| slice.len()).sum::<usize>() <= JOINED => {
-                JOIN.with_borrow_mut(|joined| {
+            several if several.iter().map(|slice| slice.len()).sum::<usize>() <= JOINED => JOIN
+                .with_borrow_mut(|joined| {
                     joined.clear();
-                    several.iter().for_each(|slice| joined.extend_from_slice(slice));
+                    several
+                        .iter()
+                        .for_each(|slice| joined.extend_from_slice(slice));
                     Pin::new(&mut this.socket).poll_write(cx, joined)
-                })
-            }
+                }),
             several => Pin::new(&mut this.socket).poll_write_vectored(cx, several),
         };
         this.note_progress(&written);

@@ -227,13 +227,9 @@ impl Variables for Record {
                 }
             }
             Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
-            Variable::RemoteAddr => {
-                out.extend_from_slice(self.ends.remote_addr.as_bytes())
-            }
+            Variable::RemoteAddr => out.extend_from_slice(self.ends.remote_addr.as_bytes()),
             Variable::RemotePort => log_text::put_number(self.ends.remote_port.into(), out),
-            Variable::ServerAddr => {
-                out.extend_from_slice(self.ends.server_addr.as_bytes())
-            }
+            Variable::ServerAddr => out.extend_from_slice(self.ends.server_addr.as_bytes()),
             Variable::ServerPort => log_text::put_number(self.ends.server_port.into(), out),
             Variable::Site => out.extend_from_slice(self.site_name().unwrap_or("").as_bytes()),
             Variable::Pool => {
@@ -273,7 +269,10 @@ impl Ends {
     pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Ends {
         // IPv4 that came through an IPv6 socket is written as IPv4.
         let text = |address: Option<SocketAddr>| {
-            address.map_or_else(|| "unix:".to_owned(), |address| address.ip().to_canonical().to_string())
+            address.map_or_else(
+                || "unix:".to_owned(),
+                |address| address.ip().to_canonical().to_string(),
+            )
         };
         Ends {
             remote_addr: text(peer),

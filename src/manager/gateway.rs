@@ -163,6 +163,12 @@ impl Gateway {
         self.due = None;
     }
 
+    pub(super) fn is_process(&self, pid: u32) -> bool {
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.pid == pid)
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
     }

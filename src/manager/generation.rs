@@ -19,7 +19,7 @@ use super::{
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
-    plan::{self, Plan},
+    plan::Plan,
     workers::Pools,
 };
 use crate::control::{ToGateway, ToManager};
@@ -36,6 +36,8 @@ pub(super) struct Generation {
     phase: Phase,
     /// What the gateway said before it went.
     complaint: Option<String>,
+    /// What came of its messages and was not asked for yet.
+    event: Option<Event>,
 }
 
 /// Where a generation is in its life.
@@ -68,10 +70,9 @@ impl Generation {
         before: &Sockets,
         now: Instant,
     ) -> Result<Self, Failure> {
-        let failure =
-            |problems: Vec<plan::Problem>| Failure::configuration(plan::describe(&problems));
-        let logs = Logs::open(&loaded.config).map_err(failure)?;
-        let sockets = Sockets::bind(&loaded.config, &plan, before).map_err(failure)?;
+        let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let sockets = Sockets::bind(&loaded.config, &plan, before)
+            .map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan.programs);
         Ok(Self {
             sockets,
@@ -84,6 +85,7 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
+            event: None,
         })
     }
 
@@ -106,8 +108,9 @@ impl Generation {
         let mut event = None;
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
-            && self.start_gateway(now).is_err()
+            && let Err(error) = self.start_gateway(now)
         {
+            log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
         }
         if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
@@ -136,9 +139,13 @@ impl Generation {
         event
     }
 
-    /// Takes the messages of the gateway.
+    /// Takes the messages of the gateway, and says what came of them.
     pub(super) fn hear(&mut self, now: Instant) -> Option<Event> {
-        let mut event = None;
+        self.take_messages(now);
+        self.event.take()
+    }
+
+    fn take_messages(&mut self, now: Instant) {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(message) = self.gateway.next() else {
                 break;
@@ -147,7 +154,7 @@ impl Generation {
                 ToManager::Ready => {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
-                        event = Some(Event::Ready);
+                        self.event = Some(Event::Ready);
                     } else {
                         log::info!("the gateway accepts connections again");
                     }
@@ -167,14 +174,14 @@ impl Generation {
             }
         }
         self.send_news();
-        event
     }
 
     /// A process ended; `Ok(false)`: it is none of this generation's.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Result<bool, Event> {
-        // What it said last tells more than how it ended.
-        let event = self.hear(now);
-        debug_assert!(event.is_none() || event == Some(Event::Ready));
+        if self.gateway.is_process(pid) {
+            // What it said last tells more than how it ended.
+            self.take_messages(now);
+        }
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {
                 Phase::Starting { .. } => {
@@ -236,8 +243,8 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs =
-            Logs::open(&self.loaded.config).map_err(|problems| plan::describe(&problems))?;
+        self.logs = Logs::open(&self.loaded.config)
+            .map_err(|problems| self.loaded.failure(problems).message)?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()

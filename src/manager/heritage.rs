@@ -30,8 +30,8 @@ pub(super) struct Logs {
 impl Logs {
     /// Opens what `[log]` names, files for appending.
     pub(super) fn open(config: &Config) -> Result<Self, Vec<Problem>> {
-        let access = open_log("[log] access", &config.log.access);
-        let error = open_log("[log] error", &config.log.error);
+        let access = open_log("log.access", &config.log.access);
+        let error = open_log("log.error", &config.log.error);
         match (access, error) {
             (Ok(access), Ok(error)) => Ok(Self { access, error }),
             (access, error) => Err([access.err(), error.err()].into_iter().flatten().collect()),
@@ -151,7 +151,7 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
     folders.chain(files).collect()
 }
 
-fn open_log(place: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
+fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
     let opened = match target {
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
@@ -169,7 +169,7 @@ fn open_log(place: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem>
             _ => "the standard stream".to_owned(),
         };
         Problem::new(
-            place,
+            key,
             format!("{path} cannot be written: {error}"),
             "make its folder, and let the user who starts weir write there",
         )

@@ -206,10 +206,15 @@ fn look_into(heritage: &Heritage, root: &Path) -> io::Result<()> {
     file::open_beneath(folder.as_fd(), b".", file::Open::default()).map(drop)
 }
 
-/// Tells the manager why this gateway ends, and returns it.
+/// Tells the manager why this gateway ends, and returns it. Without a manager (somebody typed the role's argument) it is
+/// said on standard error.
 pub fn complain(channel: &Channel, message: String) -> String {
-    // The manager may be what is missing; then the exit code has to do.
-    let _ = channel.tell_manager(&ToManager::Failed(message.clone()));
+    if channel
+        .tell_manager(&ToManager::Failed(message.clone()))
+        .is_err()
+    {
+        eprintln!("weir: gateway: {message}");
+    }
     message
 }
 

@@ -157,13 +157,13 @@ impl Sockets {
     }
 }
 
-fn place(listener: &Listener, address: impl std::fmt::Display) -> String {
-    format!("[listen.{}] address {address}", listener.name)
+fn key(listener: &Listener) -> String {
+    format!("listen.{}.address", listener.name)
 }
 
 fn other_problem(listener: &Listener, error: &io::Error) -> Problem {
-    let place = format!("[listen.{}]", listener.name);
-    Problem::new(place, error.to_string(), "look at the listener's keys")
+    let key = format!("listen.{}.backlog", listener.name);
+    Problem::new(key, error.to_string(), "choose another length")
 }
 
 fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> Problem {
@@ -191,7 +191,7 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
         ),
         _ => (error.to_string(), "choose another address".into()),
     };
-    Problem::new(place(listener, address), cause, mend)
+    Problem::new(key(listener), format!("{address}: {cause}"), mend)
 }
 
 fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
@@ -229,7 +229,11 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
             ),
         ),
     };
-    Problem::new(place(listener, path.display()), cause, mend)
+    Problem::new(
+        key(listener),
+        format!("unix:{}: {cause}", path.display()),
+        mend,
+    )
 }
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.

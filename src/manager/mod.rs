@@ -26,7 +26,9 @@ mod workers;
 
 use std::{fmt, path::PathBuf};
 
-use weir_config::{Config, Environment};
+use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity};
+
+use plan::Problem;
 
 /// What `weir serve` was told.
 #[derive(Debug, Clone)]
@@ -75,22 +77,49 @@ struct Loaded {
     text: String,
     environment: Environment,
     config: Config,
+    places: Places,
+    /// What will bite, as the parser found it.
+    warnings: Option<String>,
     trace: bool,
+    /// The text is not the user's, but what `weir serve FOLDER` means.
+    generated: bool,
 }
 
 impl Loaded {
     /// Parses a text; all its diagnostics are the error.
     fn parse(start: &Start, text: String) -> Result<Self, Failure> {
-        match weir_config::parse(&start.name, &text, &start.environment) {
-            Ok(config) => Ok(Self {
+        match weir_config::read(&start.name, &text, &start.environment) {
+            Ok(checked) => Ok(Self {
                 name: start.name.clone(),
                 text,
                 environment: start.environment.clone(),
-                config,
+                config: checked.config,
+                places: checked.places,
+                warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
                 trace: start.trace,
+                generated: start.folder.is_some(),
             }),
             Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
         }
+    }
+
+    /// Problems as a failure that shows where in the text they come from.
+    fn failure(&self, problems: Vec<Problem>) -> Failure {
+        if self.generated {
+            // Nobody has seen that text, so no line of it is shown.
+            let plain = |problem: &Problem| format!("{}\n  {}", problem.cause, problem.mend);
+            let lines: Vec<String> = problems.iter().map(plain).collect();
+            return Failure::configuration(lines.join("\n"));
+        }
+        let diagnostic = |problem: Problem| Diagnostic {
+            severity: Severity::Error,
+            span: self.places.of(&problem.key),
+            message: format!("{}: {}", problem.key, problem.cause),
+            hint: Some(problem.mend),
+        };
+        let list = problems.into_iter().map(diagnostic).collect();
+        let diagnostics = Diagnostics::new(&self.name, self.text.as_str().into(), list);
+        Failure::configuration(diagnostics.to_string())
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::{
     ffi::OsString,
-    fmt,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -22,8 +21,8 @@ use crate::control::Jail;
 /// Something that keeps a configuration from being served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// Where it is configured.
-    pub(super) place: String,
+    /// The key that it is about: `server.user`, `listen.web.address`.
+    pub(super) key: String,
     /// What is wrong.
     pub(super) cause: String,
     /// What to do.
@@ -98,28 +97,16 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
 
 impl Problem {
     pub(super) fn new(
-        place: impl Into<String>,
+        key: impl Into<String>,
         cause: impl Into<String>,
         mend: impl Into<String>,
     ) -> Self {
         Self {
-            place: place.into(),
+            key: key.into(),
             cause: cause.into(),
             mend: mend.into(),
         }
     }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}\n  {}", self.place, self.cause, self.mend)
-    }
-}
-
-/// All problems as one text.
-pub(super) fn describe(problems: &[Problem]) -> String {
-    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-    lines.join("\n")
 }
 
 /// Who started weir.
@@ -143,19 +130,19 @@ impl Us {
     /// Whom a configured user and group stand for; `None` where nothing has to change.
     fn identity(
         &self,
-        place: &str,
+        key: &str,
         user: Option<&str>,
         group: Option<&str>,
         problems: &mut Vec<Problem>,
     ) -> Option<Identity> {
-        let user = user.and_then(|name| known_user(place, name, problems));
-        let group = group.and_then(|name| known_group(place, name, problems));
+        let user = user.and_then(|name| known_user(key, name, problems));
+        let group = group.and_then(|name| known_group(key, name, problems));
         if !self.root {
             let other_user = user.as_ref().is_some_and(|user| user.uid != self.uid);
             let other_group = group.is_some_and(|gid| gid != identity::current().1);
             if other_user || other_group {
                 problems.push(Problem::new(
-                    place,
+                    key,
                     format!("weir runs as {}, who cannot become anybody else", self.name),
                     "start weir as root, or take user and group out",
                 ));
@@ -165,7 +152,7 @@ impl Us {
         let user = user?;
         if user.uid == 0 {
             problems.push(Problem::new(
-                place,
+                key,
                 "what meets the internet, or runs for it, must not be root",
                 "name an ordinary user",
             ));
@@ -175,7 +162,7 @@ impl Us {
             Ok(identity) => Some(identity),
             Err(error) => {
                 problems.push(Problem::new(
-                    place,
+                    key,
                     format!("the groups of {} cannot be read: {error}", user.name),
                     "look at /etc/group and /etc/nsswitch.conf",
                 ));
@@ -191,14 +178,14 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     if let Some(chroot) = &server.chroot {
         if !us.root {
             problems.push(Problem::new(
-                "[server] chroot",
+                "server.chroot",
                 format!("weir runs as {}, and only root can lock itself in", us.name),
                 "start weir as root, or take chroot out",
             ));
         }
-        check_folder("[server] chroot", chroot, problems);
+        check_folder("server.chroot", chroot, problems);
     }
-    let place = "[server] user, group";
+    let key = "server.user";
     let usual = || {
         let known = |name: &&&str| matches!(identity::user(name), Ok(Some(_)));
         USUAL_USERS
@@ -212,36 +199,36 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     };
     if us.root && user.is_none() {
         problems.push(Problem::new(
-            place,
+            key,
             format!("weir was started by root, and none of {USUAL_USERS:?} is a user here"),
             "say who the gateway is to be: user = \"NAME\"",
         ));
     }
-    us.identity(place, user.as_deref(), server.group.as_deref(), problems)
+    us.identity(key, user.as_deref(), server.group.as_deref(), problems)
 }
 
-fn known_user(place: &str, name: &str, problems: &mut Vec<Problem>) -> Option<User> {
+fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<User> {
     let cause = match identity::user(name) {
         Ok(Some(user)) => return Some(user),
         Ok(None) => format!("there is no user \"{name}\" on this machine"),
         Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
     };
     problems.push(Problem::new(
-        place,
+        key,
         cause,
         format!("make one (useradd --system {name}), or name another"),
     ));
     None
 }
 
-fn known_group(place: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
     let cause = match identity::group(name) {
         Ok(Some(gid)) => return Some(gid),
         Ok(None) => format!("there is no group \"{name}\" on this machine"),
         Err(error) => format!("group \"{name}\" cannot be looked up: {error}"),
     };
     problems.push(Problem::new(
-        place,
+        key,
         cause,
         format!("make one (groupadd --system {name}), or name another"),
     ));
@@ -249,19 +236,19 @@ fn known_group(place: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u
 }
 
 fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
-    let place = format!("[listen.{}] owner, group", listener.name);
+    let key = format!("listen.{}.owner", listener.name);
     let uid = listener
         .owner
         .as_ref()
-        .and_then(|name| known_user(&place, name, problems))
+        .and_then(|name| known_user(&key, name, problems))
         .map(|user| user.uid);
     let gid = listener
         .group
         .as_ref()
-        .and_then(|name| known_group(&place, name, problems));
+        .and_then(|name| known_group(&format!("listen.{}.group", listener.name), name, problems));
     if !us.root && uid.is_some_and(|uid| uid != us.uid) {
         problems.push(Problem::new(
-            place,
+            key,
             format!("weir runs as {}, who cannot give a socket away", us.name),
             "start weir as root, or take owner out",
         ));
@@ -281,27 +268,22 @@ fn program(
     (gateway, inherited): (Option<&Identity>, OpenFiles),
     problems: &mut Vec<Problem>,
 ) -> Option<Program> {
-    let place = |key: &str| format!("[pool.{pool}] {key}");
+    let key = |name: &str| format!("pool.{pool}.{name}");
     let user = command.user.as_deref();
-    let identity = match us.identity(
-        &place("user, group"),
-        user,
-        command.group.as_deref(),
-        problems,
-    ) {
+    let identity = match us.identity(&key("user"), user, command.group.as_deref(), problems) {
         // Workers of nobody in particular are the gateway's user: never root.
         None if user.is_none() => gateway.cloned(),
         identity => identity,
     };
     if let Some(folder) = &command.chdir {
-        check_folder(&place("chdir"), folder, problems);
+        check_folder(&key("chdir"), folder, problems);
     }
     let (name, arguments) = command.argv.split_first()?;
     let path = match find_program(name) {
         Ok(path) => path,
         Err(cause) => {
             let mend = "install it, or write the whole path of the program";
-            problems.push(Problem::new(place("command"), cause, mend));
+            problems.push(Problem::new(key("command"), cause, mend));
             return None;
         }
     };
@@ -356,35 +338,43 @@ fn find_program(name: &str) -> Result<PathBuf, String> {
 }
 
 fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
-    check_folder("[server] spool_dir", &config.server.spool_dir, problems);
+    check_folder("server.spool_dir", &config.server.spool_dir, problems);
     for site in &config.sites {
-        let mut seen = Vec::new();
-        let routes = site.routes.iter().map(|route| &route.settings);
-        for settings in std::iter::once(&site.settings).chain(routes) {
-            let Some(root) = &settings.root else { continue };
-            if !seen.contains(&root) {
-                check_folder(&format!("[site.{}] root", site.name), root, problems);
-                seen.push(root);
+        let site_root = site.settings.root.as_deref();
+        if let Some(root) = site_root {
+            check_folder(&format!("site.{}.root", site.name), root, problems);
+        }
+        for (index, route) in site.routes.iter().enumerate() {
+            match route.settings.root.as_deref() {
+                root if root == site_root => {}
+                Some(root) => {
+                    check_folder(
+                        &format!("site.{}.route[{index}].root", site.name),
+                        root,
+                        problems,
+                    );
+                }
+                None => {}
             }
         }
     }
     for listener in &config.listeners {
         if let Address::Unix(path) = &listener.address {
-            let place = format!("[listen.{}] address", listener.name);
+            let key = format!("listen.{}.address", listener.name);
             let folder = path.parent().unwrap_or(Path::new("/"));
-            check_folder(&place, folder, problems);
+            check_folder(&key, folder, problems);
         }
     }
 }
 
-fn check_folder(place: &str, folder: &Path, problems: &mut Vec<Problem>) {
+fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
     let cause = match folder.metadata() {
         Ok(metadata) if metadata.is_dir() => return,
         Ok(_) => format!("{} is not a folder", folder.display()),
         Err(error) => format!("{}: {error}", folder.display()),
     };
     problems.push(Problem::new(
-        place,
+        key,
         cause,
         "make the folder, or write the path of one that is there",
     ));
@@ -413,13 +403,13 @@ fn warnings(config: &Config) -> Vec<String> {
         }
     }
     let workers: usize = config.pools.iter().map(|pool| pool.queue.maxconn).sum();
-    // A connection may have a file or a temporary file beside its socket.
-    let needed = (config.server.max_connections * 2 + workers + 100) as u64;
+    // Beside the clients: a connection and a temporary file for each request at work, logs, sockets, files being sent.
+    let needed = (config.server.max_connections + 3 * workers + 200) as u64;
     let allowed = limits::open_files().hard;
     if allowed < needed {
         warnings.push(format!(
-            "[server] max_connections = {} may need {needed} open files, and {allowed} are allowed; raise the \
-             limit (LimitNOFILE={needed} in systemd's unit, ulimit -Hn elsewhere) or lower max_connections",
+            "[server] max_connections = {} needs {needed} open files, and {allowed} are allowed; raise the limit \
+             (LimitNOFILE={needed} in systemd's unit, ulimit -Hn elsewhere) or lower max_connections",
             config.server.max_connections
         ));
     }
@@ -458,33 +448,31 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_says_place_cause_and_mend() {
+    fn folders_that_are_none_are_problems_with_their_path() {
         let mut problems = Vec::new();
-        check_folder("[site.a] root", Path::new("/no/such/folder"), &mut problems);
-        check_folder("[site.b] root", Path::new("/etc/passwd"), &mut problems);
-        check_folder("[site.c] root", Path::new("/"), &mut problems);
-        let text = describe(&problems);
-        assert!(
-            text.contains("[site.a] root: /no/such/folder: No such file"),
-            "{text}"
+        check_folder("site.a.root", Path::new("/no/such/folder"), &mut problems);
+        check_folder("site.b.root", Path::new("/etc/passwd"), &mut problems);
+        check_folder("site.c.root", Path::new("/"), &mut problems);
+        let causes: Vec<&str> = problems
+            .iter()
+            .map(|problem| problem.cause.as_str())
+            .collect();
+        assert_eq!(
+            causes,
+            [
+                "/no/such/folder: No such file or directory (os error 2)",
+                "/etc/passwd is not a folder"
+            ]
         );
-        assert!(
-            text.contains("[site.b] root: /etc/passwd is not a folder\n  make the folder"),
-            "{text}"
-        );
-        assert_eq!(problems.len(), 2);
     }
 
     #[test]
     fn unknown_users_and_groups_are_problems_with_their_name() {
         let mut problems = Vec::new();
-        assert!(known_user("[server] user", "no-such-user", &mut problems).is_none());
-        assert!(known_group("[server] group", "no-such-group", &mut problems).is_none());
-        let text = describe(&problems);
-        assert!(
-            text.contains("no user \"no-such-user\"")
-                && text.contains("no group \"no-such-group\"")
-        );
+        assert!(known_user("server.user", "no-such-user", &mut problems).is_none());
+        assert!(known_group("server.group", "no-such-group", &mut problems).is_none());
+        assert!(problems[0].cause.contains("no user \"no-such-user\""));
+        assert!(problems[1].cause.contains("no group \"no-such-group\""));
     }
 
     #[test]
@@ -496,7 +484,7 @@ mod tests {
         };
         let mut problems = Vec::new();
         assert_eq!(
-            us.identity("[server] user", Some("root"), None, &mut problems),
+            us.identity("server.user", Some("root"), None, &mut problems),
             None
         );
         assert!(problems[0].cause.contains("must not be root"));
@@ -513,12 +501,12 @@ mod tests {
         let mut problems = Vec::new();
         let own = uid.to_string();
         assert_eq!(
-            us.identity("[server] user", Some(&own), None, &mut problems),
+            us.identity("server.user", Some(&own), None, &mut problems),
             None
         );
         assert_eq!(problems, []);
         let other = if uid == 0 { "nobody" } else { "root" };
-        us.identity("[server] user", Some(other), None, &mut problems);
+        us.identity("server.user", Some(other), None, &mut problems);
         assert!(problems[0].cause.contains("somebody"));
     }
 }

@@ -21,7 +21,7 @@ use super::{
     generation::{Event, Generation},
     heritage,
     listen::Sockets,
-    plan::{self, Plan},
+    plan::{self, Plan, Problem},
 };
 use crate::{error_log, log_sink::Target};
 
@@ -47,7 +47,7 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
     let mut current = Generation::prepare(loaded, plan, &Sockets::default(), now)?;
-    let pid_file = PidFile::write(current.loaded.config.server.pid_file.clone())
+    let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
@@ -276,8 +276,7 @@ impl Manager {
                 self.names.remove_names(&names);
                 self.names = names;
                 use_error_log(&self.current);
-                let pid_file = self.current.loaded.config.server.pid_file.clone();
-                if let Err(failure) = self.pid_file.move_to(pid_file) {
+                if let Err(failure) = self.pid_file.move_to(&self.current.loaded) {
                     log::error!("reload: {failure}");
                 }
                 log::info!(
@@ -386,12 +385,15 @@ impl Manager {
 }
 
 fn make_plan(loaded: &Loaded, inherited: OpenFiles) -> Result<Plan, Failure> {
-    plan::make(&loaded.config, inherited)
-        .map_err(|problems| Failure::configuration(plan::describe(&problems)))
+    plan::make(&loaded.config, inherited).map_err(|problems| loaded.failure(problems))
 }
 
 fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
-    let mut warnings = plan.warnings.clone();
+    let mut warnings = Vec::new();
+    if let Some(found) = &loaded.warnings {
+        warnings.extend(found.lines().map(str::to_owned));
+    }
+    warnings.extend(plan.warnings.iter().cloned());
     if let Some(chroot) = &plan.jail.chroot {
         warnings.extend(heritage::unreachable(&loaded.config, chroot));
     }
@@ -417,7 +419,8 @@ fn use_error_log(generation: &Generation) {
 /// Several lines as as many events of the log.
 fn say_lines(head: &str, text: &str) {
     log::error!("{head}");
-    text.lines().for_each(|line| log::error!("{line}"));
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.for_each(|line| log::error!("{line}"));
 }
 
 /// `pid_file`: written at the start, removed at the end.
@@ -426,21 +429,21 @@ struct PidFile {
 }
 
 impl PidFile {
-    fn write(path: Option<PathBuf>) -> Result<Self, Failure> {
+    fn write(loaded: &Loaded) -> Result<Self, Failure> {
+        let path = loaded.config.server.pid_file.clone();
         if let Some(path) = &path {
             fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
-                let place = "[server] pid_file";
                 let cause = format!("{} cannot be written: {error}", path.display());
                 let mend = "make its folder, and let the user who starts weir write there";
-                Failure::configuration(plan::Problem::new(place, cause, mend).to_string())
+                loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
             })?;
         }
         Ok(Self { path })
     }
 
-    fn move_to(&mut self, path: Option<PathBuf>) -> Result<(), Failure> {
-        if path != self.path {
-            *self = Self::write(path)?;
+    fn move_to(&mut self, loaded: &Loaded) -> Result<(), Failure> {
+        if self.path != loaded.config.server.pid_file {
+            *self = Self::write(loaded)?;
         }
         Ok(())
     }

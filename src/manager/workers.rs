@@ -375,32 +375,30 @@ impl Pool {
         }
         // One that ends by itself after its requests (PHP_FCGI_MAX_REQUESTS) and one that was killed on the gateway's
         // word did nothing wrong.
-        let own_fault = !worker.killed && !(exit == Exit::Code(0) && accepted);
+        let blameless = worker.killed || (accepted && exit == Exit::Code(0));
         let slot = &mut self.slots[index];
         if accepted && lived >= LONG_LIFE {
             slot.failures = 0;
         }
-        let pause = match own_fault || lived < SHORTEST_LIFE {
-            true if slot.failures > 0 || !accepted => back_off(slot.failures, MAX_PAUSE),
-            _ => Duration::ZERO,
+        let failed = !blameless || lived < SHORTEST_LIFE;
+        let pause = match failed && (slot.failures > 0 || !accepted) {
+            true => back_off(slot.failures, MAX_PAUSE),
+            false => Duration::ZERO,
         };
-        slot.failures = match own_fault || lived < SHORTEST_LIFE {
-            true => slot.failures + 1,
-            false => 0,
-        };
+        slot.failures = if failed { slot.failures + 1 } else { 0 };
         slot.due = Some(now + pause);
         let about = about(&self.name, worker.pid);
         let (lived, again) = (lived.as_secs_f64(), describe_pause(pause));
-        match own_fault {
+        match blameless {
             true => tell!(
-                error,
-                &about,
-                "worker died: {exit}, lived {lived:.1} s; restart {again}"
-            ),
-            false => tell!(
                 notice,
                 &about,
                 "worker ended: {exit}, lived {lived:.1} s; restart {again}"
+            ),
+            false => tell!(
+                error,
+                &about,
+                "worker died: {exit}, lived {lived:.1} s; restart {again}"
             ),
         }
         if !accepted {

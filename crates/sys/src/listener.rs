@@ -347,10 +347,10 @@ mod tests {
         let private = Private::new(dir.path(), 1).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let connection = private.connect().unwrap();
-        rustix::net::accept(&private.listening).unwrap();
-        assert!(!crate::socket::peer_closed(std::os::fd::AsFd::as_fd(
-            &connection
-        )));
+        let accepted = rustix::net::accept(&private.listening).unwrap();
+        rustix::io::write(&accepted, b"x").unwrap();
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&connection, &mut byte).unwrap(), 1);
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! Fields of a packet: numbers in network order, texts and paths with their length in front.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+use super::BadMessage;
+
+/// A packet being made.
+#[derive(Default)]
+pub(super) struct Writer {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+
+    pub(super) fn u16(&mut self, value: u16) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.bytes.extend(value.to_be_bytes());
+    }
+
+    /// Text, cut to what fits any message: it is meant for people.
+    pub(super) fn text(&mut self, text: &str) {
+        let mut end = text.len().min(MAX_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.chunk(&text.as_bytes()[..end]);
+    }
+
+    pub(super) fn path(&mut self, path: &Path) {
+        self.chunk(path.as_os_str().as_bytes());
+    }
+
+    fn chunk(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.bytes.extend(bytes);
+    }
+
+    pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.u8(value.is_some().into());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+}
+
+/// What is left of a packet being read.
+pub(super) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadMessage> {
+        let (array, rest) = self.bytes.split_first_chunk().ok_or(BadMessage)?;
+        self.bytes = rest;
+        Ok(*array)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, BadMessage> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, BadMessage> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, BadMessage> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, BadMessage> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, BadMessage> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BadMessage),
+        }
+    }
+
+    fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
+        let len = self.u32()? as usize;
+        let (chunk, rest) = self.bytes.split_at_checked(len).ok_or(BadMessage)?;
+        self.bytes = rest;
+        Ok(chunk.to_vec())
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, BadMessage> {
+        String::from_utf8(self.chunk()?).map_err(|_| BadMessage)
+    }
+
+    pub(super) fn path(&mut self) -> Result<PathBuf, BadMessage> {
+        Ok(OsString::from_vec(self.chunk()?).into())
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, BadMessage>,
+    ) -> Result<Option<T>, BadMessage> {
+        match self.flag()? {
+            true => read(self).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Longest text in a message, bytes.
+pub(super) const MAX_TEXT: usize = 8 * 1024;

@@ -1,0 +1,538 @@
+//! The manager: what it starts, keeps alive, replaces and leaves behind. The real binary, with php-cgi as workers.
+
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixStream,
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::channel,
+    time::{Duration, Instant},
+};
+
+use support::*;
+
+/// The user that is nobody, on Debian.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
+    let weir = Weir::start(&Site::new());
+    let first = weir.gateway();
+    // Stopped, it cannot accept: the connection waits in the kernel's queue, and its gateway dies.
+    signal(first, "STOP");
+    let mut queued = weir.connect();
+    queued
+        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    signal(first, "KILL");
+    let mut answer = String::new();
+    queued.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.ends_with("hello\n"), "{answer}");
+    assert_ne!(weir.gateway(), first);
+    assert!(weir.log_line("the gateway died: SIGKILL").contains("error"));
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    weir.stop();
+}
+
+#[test]
+fn a_worker_killed_is_replaced() {
+    let weir = Weir::start(&Site::new().workers(1));
+    let first = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    signal(first, "KILL");
+    let line = weir.log_line("worker died: SIGKILL");
+    assert!(
+        line.contains(&format!("worker={first}")) && line.contains("pool=php"),
+        "{line}"
+    );
+    assert!(line.contains("restart at once"), "{line}");
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert_ne!(pid_in(&answer), first);
+    weir.stop();
+}
+
+#[test]
+fn what_workers_print_is_in_the_error_log_with_pool_and_pid() {
+    let script = "echo one >&2; echo two; exec php-cgi";
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    let line = weir.log_line("said: one");
+    assert!(
+        line.contains("pool=php") && line.contains("worker="),
+        "{line}"
+    );
+    weir.log_line("said: two");
+    weir.stop();
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_started_again_ever_later_and_its_pool_is_down() {
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", "exit 3"]));
+    let first = weir.log_line("worker died: exit code 3");
+    assert!(first.contains("restart in 0.1 s"), "{first}");
+    weir.log_line("pool php has no worker");
+    weir.log_line("restart in 0.2 s");
+    weir.log_line("restart in 0.4 s");
+    let answer = weir.get_until("/pid.php", |answer| answer.starts_with("HTTP/1.1 503 "));
+    assert!(answer.to_lowercase().contains("retry-after:"), "{answer}");
+    assert!(
+        weir.get("/a.txt").contains("hello"),
+        "files are served all the same"
+    );
+    weir.stop();
+}
+
+#[test]
+fn killing_the_manager_leaves_nothing_behind() {
+    let mut weir = Weir::start(&Site::new());
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let children = weir.children();
+    assert!(
+        children.len() >= 3,
+        "a gateway and two workers: {children:?}"
+    );
+    weir.process.kill().unwrap();
+    weir.process.wait().unwrap();
+    wait_until("all children are gone", || {
+        children.iter().all(|pid| !is_alive(*pid))
+    });
+    assert!(TcpStream::connect(("127.0.0.1", weir.port)).is_err());
+}
+
+#[test]
+fn sigterm_finishes_what_runs_and_removes_socket_and_pid_file() {
+    let site = Site::new().unix_listener();
+    let mut weir = Weir::start(&site);
+    let (socket, pid_file) = (site.path("weir.sock"), site.path("weir.pid"));
+    assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    let written = fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(written.trim(), weir.process.id().to_string());
+    let mut over_unix = UnixStream::connect(&socket).unwrap();
+    over_unix.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    over_unix.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("hello"), "{answer}");
+
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /slow.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    wait_until("the slow script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("slow done"), "{answer}");
+    assert!(weir.wait().success());
+    assert!(!socket.exists() && !pid_file.exists());
+}
+
+#[test]
+fn while_it_finishes_new_connections_are_refused_and_not_left_hanging() {
+    let site = Site::new();
+    let mut weir = Weir::start(&site);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /slow.php HTTP/1.0\r\n\r\n").unwrap();
+    wait_until("the slow script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    wait_until("connections are refused", || {
+        TcpStream::connect(("127.0.0.1", weir.port)).is_err()
+    });
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("slow done"), "{answer}");
+    assert!(weir.wait().success());
+}
+
+#[test]
+fn shutdown_timeout_ends_what_does_not_finish() {
+    let site = Site::new();
+    let text = site
+        .text()
+        .replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");
+    let mut weir = Weir::start_with(&site, &text);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /endless.php HTTP/1.0\r\n\r\n")
+        .unwrap();
+    wait_until("the endless script runs", || {
+        site.path("site/started").exists()
+    });
+    signal(weir.process.id(), "TERM");
+    weir.log_line("shutdown_timeout is over");
+    assert!(weir.wait().success());
+}
+
+#[test]
+fn sigint_ends_at_once() {
+    let site = Site::new();
+    let mut weir = Weir::start(&site);
+    let mut slow = weir.connect();
+    slow.write_all(b"GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    wait_until("the endless script runs", || {
+        site.path("site/started").exists()
+    });
+    let children = weir.children();
+    let start = Instant::now();
+    signal(weir.process.id(), "INT");
+    assert!(weir.wait().success());
+    assert!(
+        start.elapsed() < Duration::from_secs(8),
+        "it took {:?}",
+        start.elapsed()
+    );
+    assert!(children.iter().all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_reload_changes_the_configuration_without_losing_a_connection() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let before = weir.gateway();
+    // A client that was accepted before the reload, one that hammers during it.
+    let mut kept = weir.connect();
+    let port = weir.port;
+    let (stop, stopped) = channel::<()>();
+    let hammer = std::thread::spawn(move || {
+        let mut answered = 0;
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            let answer = get(port, "/a.txt");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            answered += 1;
+        }
+        answered
+    });
+    fs::write(site.path("other/a.txt"), "reloaded\n").unwrap();
+    site.write_config(&site.text().replace("/site\"", "/other\""));
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded");
+    weir.get_until("/a.txt", |answer| answer.contains("reloaded"));
+    drop(stop);
+    assert!(hammer.join().unwrap() > 0);
+    kept.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = kept.read_to_string(&mut answer);
+    wait_until("the old gateway is gone", || !is_alive(before));
+    weir.stop();
+}
+
+#[test]
+fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    let before = weir.gateway();
+    let right = site.text();
+    for (wrong, said) in [
+        (right.replace("root =", "rot ="), "rot"),
+        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
+        (right.replace("www-data", "no-such-user"), "no-such-user"),
+    ] {
+        site.write_config(&wrong);
+        signal(weir.process.id(), "HUP");
+        weir.log_line("nothing is changed");
+        weir.log_line(said);
+        assert!(weir.get("/a.txt").contains("hello"));
+    }
+    assert_eq!(weir.gateway(), before);
+    weir.stop();
+}
+
+#[test]
+fn a_reload_keeps_a_listener_and_drops_another() {
+    let site = Site::new().unix_listener();
+    let weir = Weir::start(&site);
+    let socket = site.path("weir.sock");
+    let inode = fs::metadata(&socket).unwrap().ino();
+    site.write_config(&format!("# changed\n{}", site.text()));
+    signal(weir.process.id(), "USR2");
+    weir.log_line("reloaded");
+    assert_eq!(
+        fs::metadata(&socket).unwrap().ino(),
+        inode,
+        "the socket is the same"
+    );
+    let without = site.clone().no_unix_listener();
+    site.write_config(&without.text());
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded");
+    wait_until("the socket is removed", || !socket.exists());
+    assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn a_reload_with_more_or_fewer_threads_keeps_the_port_and_every_connection() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    for threads in [3, 1, 2] {
+        let key = format!("[server]\nthreads = {threads}");
+        site.write_config(&site.text().replace("[server]", &key));
+        signal(weir.process.id(), "HUP");
+        weir.log_line("reloaded");
+        for _ in 0..50 {
+            assert!(weir.get("/a.txt").contains("hello"), "{threads} threads");
+        }
+    }
+    weir.stop();
+}
+
+#[test]
+fn sigusr1_reopens_the_logs() {
+    let site = Site::new().log_files();
+    let weir = Weir::start(&site);
+    weir.get("/a.txt");
+    let (log, moved) = (site.path("access.log"), site.path("access.log.1"));
+    wait_until("the request is logged", || {
+        fs::read_to_string(&log).unwrap().contains("/a.txt")
+    });
+    fs::rename(&log, &moved).unwrap();
+    signal(weir.process.id(), "USR1");
+    wait_until("the log is there again", || log.exists());
+    wait_until("a request is in the new log", || {
+        weir.get("/b.txt");
+        fs::read_to_string(&log).unwrap().contains("/b.txt")
+    });
+    assert!(!fs::read_to_string(&moved).unwrap().is_empty());
+    weir.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_with_who_has_it() {
+    let site = Site::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (status, said) = run(&site, &site.text_with_port(port));
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(
+        said.contains(&format!("127.0.0.1:{port}: the port is taken by")),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("process {}", std::process::id())),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_instances_do_not_share_a_port() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    let (status, said) = run(&site, &site.text_with_port(weir.port));
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("taken by weir"), "{said}");
+    assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn a_unix_socket_in_use_or_a_file_in_its_place_is_left_alone() {
+    let site = Site::new().unix_listener();
+    let socket = site.path("weir.sock");
+    fs::write(&socket, "precious").unwrap();
+    let (status, said) = run(&site, &site.text());
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("no socket has that name"), "{said}");
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "precious");
+    fs::remove_file(&socket).unwrap();
+    let live = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (status, said) = run(&site, &site.text());
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("listens there"), "{said}");
+    drop(live);
+    // Now it is left behind by nobody: replaced.
+    Weir::start(&site).stop();
+}
+
+#[test]
+fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
+    let site = Site::new();
+    let right = site.text();
+    let in_no_folder = format!(
+        "error = \"{}/none/error.log\"",
+        site.folder.path().display()
+    );
+    for (wrong, said) in [
+        (right.replace("www-data", "no-such-user"), "no-such-user"),
+        (
+            right.replace("[server]", "[server]\ngroup = \"no-such-group\""),
+            "no-such-group",
+        ),
+        (right.replace("www-data", "root"), "root"),
+        (right.replace("/site\"", "/nowhere\""), "/nowhere"),
+        (
+            right.replace("\"php-cgi\"", "\"/no/such/program\""),
+            "/no/such/program",
+        ),
+        (
+            right.replace("\"php-cgi\"", "\"no-such-program\""),
+            "no-such-program",
+        ),
+        (
+            right.replace("error = \"stderr\"", &in_no_folder),
+            "none/error.log",
+        ),
+        (
+            right.replace("127.0.0.1:0", "192.0.2.1:80"),
+            "no such address",
+        ),
+    ] {
+        let (status, output) = run(&site, &wrong);
+        assert_eq!(status.code(), Some(78), "{wrong}\n{output}");
+        assert!(output.contains(said), "{said} is not in: {output}");
+    }
+}
+
+#[test]
+fn as_root_gateway_and_workers_are_ordinary_users() {
+    let weir = Weir::start(&Site::new());
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    for pid in weir.children() {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("Uid:"))
+            .unwrap();
+        assert!(
+            !line.split_whitespace().skip(1).any(|uid| uid == "0"),
+            "{pid}: {line}"
+        );
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
+    assert!(manager.contains("Threads:\t1\n"), "{manager}");
+    weir.stop();
+}
+
+#[test]
+fn a_gateway_in_a_chroot_serves_what_lies_inside_and_outside() {
+    for chroot in ["", "/jail"] {
+        let site = Site::new();
+        fs::create_dir(site.path("jail")).unwrap();
+        let key = format!(
+            "[server]\nchroot = \"{}{chroot}\"",
+            site.folder.path().display()
+        );
+        let weir = Weir::start_with(&site, &site.text().replace("[server]", &key));
+        assert!(weir.get("/a.txt").contains("hello"), "chroot {chroot:?}");
+        weir.get_until("/pid.php", |answer| answer.contains("pid="));
+        let root = fs::read_link(format!("/proc/{}/root", weir.gateway())).unwrap();
+        assert_ne!(root, Path::new("/"));
+        weir.stop();
+    }
+}
+
+#[test]
+fn the_gateway_has_no_descriptor_that_it_was_not_given() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let opened = |pid: u32| -> Vec<PathBuf> {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        files
+            .filter_map(|file| fs::read_link(file.path()).ok())
+            .collect()
+    };
+    let config = site.path("weir.toml");
+    assert!(!opened(weir.gateway()).contains(&config));
+    let workers = weir
+        .children()
+        .into_iter()
+        .filter(|pid| *pid != weir.gateway());
+    for worker in workers {
+        // Its listening socket, its output twice, the connection.
+        let files = opened(worker);
+        let sockets = files
+            .iter()
+            .filter(|f| f.to_string_lossy().starts_with("socket:"))
+            .count();
+        assert!(sockets <= 2, "{files:?}");
+    }
+    weir.stop();
+}
+
+#[test]
+fn root_without_a_user_in_the_configuration_does_not_serve_as_root() {
+    let site = Site::new();
+    let weir = Weir::start_with(&site, &site.text().replace("user = \"www-data\"", ""));
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    weir.stop();
+}
+
+#[test]
+fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
+    let site = Site::new();
+    let program = site.path("weir");
+    fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    fs::set_permissions(site.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let as_nobody = |text: &str| {
+        let mut command = command_of(&program, &site, text);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let text = site.text().replace("www-data", "nobody");
+    let weir = Weir::of(as_nobody(&text), &site);
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(answer.contains(&format!("uid={NOBODY} ")), "{answer}");
+    weir.stop();
+    for (text, said) in [
+        (site.text(), "who cannot become anybody else"),
+        (
+            text.replace("[server]", "[server]\nchroot = \"/srv\""),
+            "only root can lock itself in",
+        ),
+        (
+            text.replace("127.0.0.1:0", "127.0.0.1:80"),
+            "only root may listen",
+        ),
+    ] {
+        if said == "only root may listen" && low_ports_are_free() {
+            continue;
+        }
+        let (status, output) = ended(as_nobody(&text));
+        assert_eq!(status.code(), Some(78), "{output}");
+        assert!(output.contains(said), "{said} is not in: {output}");
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
+    let script = "trap '' TERM; php-cgi & wait; while true; do sleep 1; done";
+    let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
+    weir.get("/a.txt");
+    weir.stop();
+}
+
+#[test]
+fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
+    let site = Site::new();
+    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
+    let weir = Weir::start(&site);
+    let line = weir.log_line("cannot look into");
+    assert!(line.contains("/site"), "{line}");
+    weir.stop();
+}
+
+#[test]
+fn the_gateways_role_without_a_manager_says_what_is_missing() {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("--role=gateway")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(70));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("weir: gateway: "));
+}
