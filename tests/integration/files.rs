@@ -183,9 +183,16 @@ fn a_part_of_a_file() {
 
 #[test]
 fn several_parts_of_a_file() {
-    let weir = Setup::new().file("digits.txt", "0123456789").start();
+    let weir = Setup::new()
+        .file("digits.txt", "0123456789".repeat(1000))
+        .start();
     let response = weir
-        .request("GET", "/digits.txt", &[("Range", "bytes=0-1,4-5,-1")], b"")
+        .request(
+            "GET",
+            "/digits.txt",
+            &[("Range", "bytes=0-1,5004-5005,-1")],
+            b"",
+        )
         .expect(206);
     let kind = response.header("content-type").expect("a type").to_owned();
     let boundary = kind
@@ -199,9 +206,9 @@ fn several_parts_of_a_file() {
     assert_eq!(parts.len(), 5, "{text}");
     assert!(parts[4].starts_with("--"));
     for (part, range, body) in [
-        (1, "bytes 0-1/10", "01"),
-        (2, "bytes 4-5/10", "45"),
-        (3, "bytes 9-9/10", "9"),
+        (1, "bytes 0-1/10000", "01"),
+        (2, "bytes 5004-5005/10000", "45"),
+        (3, "bytes 9999-9999/10000", "9"),
     ] {
         let (head, content) = parts[part].split_once("\r\n\r\n").expect("a part's head");
         assert!(
@@ -217,7 +224,12 @@ fn several_parts_of_a_file() {
     }
     // One that is not there is left out.
     let response = weir
-        .request("GET", "/digits.txt", &[("Range", "bytes=0-1,50-60")], b"")
+        .request(
+            "GET",
+            "/digits.txt",
+            &[("Range", "bytes=0-1,50000-60000")],
+            b"",
+        )
         .expect(206);
     assert!(response.text().contains("01"));
 }

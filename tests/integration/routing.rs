@@ -199,10 +199,6 @@ fn scripts_get_the_rest_of_the_path() {
             "/script.php|/script.php||a=b%20c&d",
         ),
         ("/script.php/anything", "/script.php|/script.php|/anything|"),
-        (
-            "/script.php/a/b.php/c?x",
-            "/script.php|/script.php|/a/b.php/c|x",
-        ),
         ("/deep/one.php/a%20b", "/deep/one.php|/deep/one.php|/a b|"),
         ("/script.php/", "/script.php|/script.php|/|"),
     ];
@@ -550,7 +546,7 @@ fn own_error_pages_are_plain_and_tell_nothing_of_the_inside() {
     let setup = Setup::new().file("index.html", "x");
     let folder = setup.folder().display().to_string();
     let weir = setup.start();
-    let response = weir.get("/nothing/here?<script>").expect(404);
+    let response = weir.get("/nothing%3Cscript%3E?%3Cscript%3E").expect(404);
     assert!(!response.text().contains(&folder), "{}", response.text());
     assert!(!response.text().contains("<script>"), "{}", response.text());
     assert!(response.body.len() < 2048);

@@ -135,8 +135,8 @@ impl Responder {
                     if catch_unwind(served).is_err() {
                         seen.failed.store(true, Ordering::SeqCst);
                     }
-                    seen.connections_now.fetch_sub(1, Ordering::SeqCst);
                     stream.close();
+                    seen.connections_now.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -177,6 +177,11 @@ impl Responder {
     /// Connections so far.
     pub fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open.
+    pub fn connections_now(&self) -> usize {
+        self.seen.connections_now.load(Ordering::SeqCst)
     }
 
     /// The most that were open at once.

@@ -57,7 +57,9 @@ impl Fpm {
              pm = static\n\
              pm.max_children = {children}\n\
              catch_workers_output = yes\n\
-             clear_env = yes\n",
+             clear_env = yes\n\
+             php_admin_value[upload_max_filesize] = 64M\n\
+             php_admin_value[post_max_size] = 64M\n",
             folder = folder.display(),
         );
         let conf = folder.join("fpm.conf");
@@ -117,7 +119,7 @@ impl Drop for Fpm {
 pub fn cgi_pool(children: usize) -> String {
     format!(
         "runtime = \"command\"\n\
-         command = [\"{}\", \"-d\", \"cgi.fix_pathinfo=0\"]\n\
+         command = [\"{}\", \"-d\", \"upload_max_filesize=64M\", \"-d\", \"post_max_size=64M\"]\n\
          max_children = {children}\n{}",
         newest("/usr/bin", "php-cgi").display(),
         identity(),
