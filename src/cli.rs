@@ -139,10 +139,13 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
 /// Performs `weir check`: everything that is wrong goes to stderr; `ok`, or what is in force, to stdout.
 pub fn check(args: &CheckArgs) -> ExitCode {
     let file = match &args.config {
-        Some(file) => file.clone(),
+        Some(file) => Ok(file.clone()),
         None => default_config(),
     };
-    match Source::of_file(&file).and_then(|source| source.check()) {
+    let config = file
+        .and_then(|file| Source::of_file(&file))
+        .and_then(|source| source.check());
+    match config {
         Ok(config) if args.print => print(&to_toml(&config)),
         Ok(_) => print("ok\n"),
         Err(code) => code,
@@ -283,8 +286,7 @@ impl Source {
                   hands each request to one that is free. What does not fit waits in one queue, with a deadline.",
     after_help = "weir serve FOLDER is all it takes to serve a folder.",
     after_long_help = "weir serve FOLDER is all it takes to serve a folder.\n\n\
-                       Exit codes: 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.",
-    max_term_width = 100
+                       Exit codes: 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration."
 )]
 struct Typed {
     #[command(subcommand)]
@@ -296,7 +298,8 @@ enum TypedCommand {
     /// Serve a folder, or what a weir.toml says, in the foreground
     ///
     /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
-    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once.
+    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
+    /// SIGUSR1 reopens logs.
     Serve(ServeArgs),
     /// Say everything that is wrong with a configuration, or "ok"
     ///
@@ -358,7 +361,7 @@ impl Stop {
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
                 let hint = match *command {
-                    "reload" => "restart weir: it finishes what runs",
+                    "reload" => "send SIGHUP to weir: it takes the changed file",
                     "stop" | "drain" => "send SIGTERM to weir: it finishes what runs, and stops",
                     "fpm" => "php-fpm itself can stay: runtime = \"servers\" takes its sockets",
                     "serve --admin" => "leave --admin out",
@@ -405,12 +408,13 @@ fn listen_address(text: &str) -> Result<String, String> {
     parse_address(text).map(|_| text.to_owned())
 }
 
-fn default_config() -> PathBuf {
-    let here = PathBuf::from("weir.toml");
-    match here.exists() {
-        true => here,
-        false => "/etc/weir/weir.toml".into(),
-    }
+/// The file where none is named.
+fn default_config() -> Result<PathBuf, ExitCode> {
+    let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
+    usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
+        let message = "there is neither a weir.toml here nor /etc/weir/weir.toml";
+        refuse_config(message, "name the configuration: weir check -c FILE")
+    })
 }
 
 /// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.

@@ -59,16 +59,16 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
     };
-    if entries.entry("max_connections").is_some() && max_connections as u64 >= env.open_files {
+    // A connection may have a file or a temporary file beside its socket.
+    let needed = (max_connections as u64).saturating_mul(2);
+    if entries.entry("max_connections").is_some() && needed > env.open_files {
         let message = format!(
-            "{max_connections} connections do not fit the {} files that this process may open",
+            "{max_connections} connections may need {needed} open files, and {} are allowed",
             env.open_files
         );
-        sink.warning(
-            entries.span("max_connections"),
-            message,
-            "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn), or write fewer",
-        );
+        let hint =
+            "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn elsewhere), or write fewer";
+        sink.warning(entries.span("max_connections"), message, hint);
     }
     if server.max_connections_per_address > max_connections {
         let message = format!(

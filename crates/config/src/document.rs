@@ -56,8 +56,8 @@ impl Document {
             sites: Vec::new(),
             pools: Vec::new(),
             log: Entries::none(Section::Log, "log", 0..0),
-            has_listeners: root.contains_key("listen"),
-            has_sites: root.contains_key("site"),
+            has_listeners: says(root, "listen"),
+            has_sites: says(root, "site"),
         };
         let mut walk = Walk { folder, sink };
         for (key, node) in in_order(root) {
@@ -248,6 +248,16 @@ impl Walk<'_> {
         self.sink
             .error(key.span(), format!("there is no table [{name}]"), hint);
     }
+}
+
+/// There is such a key, and it is no empty table: what is wrong in it has been said.
+fn says(root: &DeTable<'_>, key: &str) -> bool {
+    let empty = |node: &Node<'_>| {
+        node.get_ref()
+            .as_table()
+            .is_some_and(|table| table.is_empty())
+    };
+    root.get(key).is_some_and(|node| !empty(node))
 }
 
 fn is_name(name: &str) -> bool {

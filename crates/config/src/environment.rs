@@ -38,10 +38,10 @@ impl Environment {
         by_cores.min(by_memory).clamp(1, 256)
     }
 
-    /// Client connections of a server that does not say how many: a quarter of the open files is left for
-    /// workers, files and logs.
+    /// Client connections of a server that does not say how many: two fifths of the open files, since each may
+    /// have a file or a temporary file beside its socket, and workers and logs need some too.
     pub(crate) fn default_max_connections(&self) -> usize {
-        let by_files = usize::try_from(self.open_files / 4 * 3).unwrap_or(usize::MAX);
+        let by_files = usize::try_from(self.open_files / 5 * 2).unwrap_or(usize::MAX);
         by_files.clamp(1, 20_000)
     }
 }
@@ -95,6 +95,6 @@ mod tests {
         assert_eq!(machine(2, 24 << 30).default_workers(), 8);
         assert_eq!(machine(1, 256 << 20).default_workers(), 2);
         assert_eq!(machine(1, 0).default_workers(), 1);
-        assert_eq!(machine(2, 1 << 30).default_max_connections(), 768);
+        assert_eq!(machine(2, 1 << 30).default_max_connections(), 408);
     }
 }

@@ -131,3 +131,77 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 const SEARCH_DEPTH: usize = 4;
 const SEARCH_ENTRIES: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, Runtime, read};
+
+    fn folder(php: Option<FolderPhp>) -> Folder {
+        Folder {
+            root: "/srv/it's \"mine\"".into(),
+            listen: Vec::new(),
+            php,
+            user: None,
+        }
+    }
+
+    fn meant(folder: &Folder) -> crate::Config {
+        let environment = Environment {
+            folder: "/".into(),
+            cores: 2,
+            memory: 8 << 30,
+            open_files: 1 << 16,
+        };
+        let text = folder_toml(folder);
+        let checked = read("folder", &text, &environment).unwrap_or_else(|wrong| panic!("{wrong}"));
+        assert!(checked.warnings.is_empty(), "{}", checked.warnings);
+        checked.config
+    }
+
+    #[test]
+    fn a_folder_without_scripts_is_files_only() {
+        let config = meant(&folder(None));
+        assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
+        assert_eq!(config.sites[0].settings.root, Some(folder(None).root));
+        assert_eq!(config.sites[0].settings.fallback, None);
+        assert!(config.pools.is_empty());
+    }
+
+    #[test]
+    fn a_folder_with_scripts_gets_a_pool() {
+        let mut folder = folder(Some(FolderPhp {
+            program: "/usr/bin/php-cgi".into(),
+            workers: Some(3),
+            index: true,
+        }));
+        folder.user = Some("www-data".into());
+        folder.listen = vec![":80".into(), "unix:/run/weir.sock".into()];
+        let config = meant(&folder);
+        assert_eq!(config.listeners.len(), 2);
+        assert_eq!(
+            config.sites[0].settings.fallback.as_deref(),
+            Some("/index.php")
+        );
+        let Runtime::Command(command) = &config.pools[0].runtime else {
+            panic!("no command");
+        };
+        assert_eq!(command.max_children, 3);
+        assert_eq!(command.user, config.server.user);
+        assert_eq!(
+            command.argv,
+            ["/usr/bin/php-cgi", "-d", "cgi.fix_pathinfo=0"]
+        );
+    }
+
+    #[test]
+    fn without_an_index_script_other_urls_are_not_found() {
+        let config = meant(&folder(Some(FolderPhp {
+            program: "php-cgi".into(),
+            workers: None,
+            index: false,
+        })));
+        assert_eq!(config.sites[0].settings.fallback, None);
+        assert_eq!(config.pools[0].queue.maxconn, 8);
+    }
+}

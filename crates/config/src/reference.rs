@@ -106,7 +106,11 @@ fn takes(kind: &Kind) -> String {
         kind => {
             let (noun, example) = kind.expectation();
             match kind {
-                Kind::Bool | Kind::Duration { .. } | Kind::RedirectStatus => noun.to_owned(),
+                Kind::Bool
+                | Kind::Duration { .. }
+                | Kind::RedirectStatus
+                | Kind::Path
+                | Kind::Text => noun.to_owned(),
                 _ => format!("{noun}: `{}`", cell(example)),
             }
         }

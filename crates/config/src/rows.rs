@@ -275,7 +275,7 @@ const SERVER: &[Row] = &[
         "How long a graceful stop waits for requests that run.")
         .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
-        Absent("20000, or three quarters of the open files allowed where that is less"),
+        Absent("20000, or two fifths of the open files allowed where that is less"),
         "Client connections in all; more wait in the kernel's queue.")
         .called(&["worker_connections", "MaxRequestWorkers"]),
     key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 }, Value("0"),
