@@ -85,15 +85,33 @@ pub(crate) async fn listen(
         Address::Tcp(address) => Some(address),
         Address::Unix(_) => None,
     };
+    let serve = |(socket, peer): (Socket, Option<SocketAddr>)| {
+        let Some(place) = gateway.census.enter(peer) else {
+            log::warn!(
+                "closed a connection of {}: max_connections_per_address ({}) reached",
+                peer.map_or_else(String::new, |peer| peer.ip().to_string()),
+                gateway.config.server.max_connections_per_address
+            );
+            return;
+        };
+        let local = local_address(&socket, local);
+        let conn = Arc::new(Conn::new(listener, home, peer, local, timeouts));
+        let registered = Registered::new(conn.clone());
+        let (gateway, limits) = (gateway.clone(), limits.clone());
+        tokio::spawn(async move {
+            connection::serve(gateway, socket, conn, limits).await;
+            drop((registered, place));
+        });
+    };
     loop {
         let accepted = tokio::select! {
             biased;
-            () = gateway.drain.started() => return Ok(()),
+            () = gateway.drain.started() => break,
             accepted = next(&gateway, &listening) => accepted,
         };
-        let (socket, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => continue,
+        match accepted {
+            Ok(accepted) => serve(accepted),
+            Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 // Out of descriptors or memory: what waits in the kernel's queue keeps waiting there.
                 log::error!(
@@ -101,33 +119,14 @@ pub(crate) async fn listen(
                     settings.name
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let Some(place) = gateway.census.enter(peer) else {
-            log::warn!(
-                "closed a connection of {}: max_connections_per_address ({}) reached",
-                peer.map_or_else(String::new, |peer| peer.ip().to_string()),
-                gateway.config.server.max_connections_per_address
-            );
-            continue;
-        };
-        let conn = Arc::new(Conn::new(
-            listener,
-            home,
-            peer,
-            local_address(&socket, local),
-            timeouts,
-        ));
-        let entry = register(conn.clone());
-        let gateway = gateway.clone();
-        let limits = limits.clone();
-        tokio::spawn(async move {
-            connection::serve(gateway, socket, conn, limits).await;
-            unregister(entry);
-            drop(place);
-        });
+        }
     }
+    // Who has been let into the kernel's queue is served: closing the socket would reset them.
+    while let Ok(Ok(accepted)) = tokio::time::timeout(Duration::ZERO, listening.accept()).await {
+        serve(accepted);
+    }
+    Ok(())
 }
 
 /// Wakes the connections whose deadline has passed, and asks idle ones to put down what they do not need. Runs on
@@ -294,22 +293,30 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-fn register(conn: Arc<Conn>) -> usize {
-    CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
-        Some(place) => {
-            connections[place] = Some(conn);
-            place
-        }
-        None => {
-            connections.push(Some(conn));
-            connections.len() - 1
-        }
-    })
+/// A place in this reactor's list of connections, given back when dropped, on the same reactor.
+struct Registered(usize);
+
+impl Registered {
+    fn new(conn: Arc<Conn>) -> Registered {
+        CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
+            Some(place) => {
+                connections[place] = Some(conn);
+                Registered(place)
+            }
+            None => {
+                connections.push(Some(conn));
+                Registered(connections.len() - 1)
+            }
+        })
+    }
 }
 
-fn unregister(place: usize) {
-    CONNECTIONS.with_borrow_mut(|connections| connections[place] = None);
-    FREE_PLACES.with_borrow_mut(|free| free.push(place));
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let conn = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        FREE_PLACES.with_borrow_mut(|free| free.push(self.0));
+        drop(conn);
+    }
 }
 
 /// How exact deadlines of clients are.

@@ -203,6 +203,11 @@ impl Conn {
             .then(|| self.head_started.load(Relaxed))
     }
 
+    /// Since when a connection that has not made its first request exists; none for all others.
+    pub(crate) fn fresh_since(&self) -> Option<u64> {
+        (self.requests() == 0).then(|| self.head_started.load(Relaxed))
+    }
+
     /// The client still sends a body that nobody reads.
     pub(crate) fn leave_body_unread(&self) {
         self.body_unread.store(true, Relaxed);

@@ -117,8 +117,14 @@ async fn drive(
             }
         }
         if !draining && gateway.drain.has_started() {
-            draining = true;
-            Pin::new(&mut *hyper).graceful_shutdown();
+            match conn.fresh_since() {
+                // Its first request is on its way, or the client only keeps it ready.
+                Some(since) if now.saturating_sub(since) < FIRST_REQUEST => {}
+                _ => {
+                    draining = true;
+                    Pin::new(&mut *hyper).graceful_shutdown();
+                }
+            }
         }
         if let Some(since) = conn.idle_since()
             && now.saturating_sub(since) > PARK_AFTER
@@ -211,6 +217,9 @@ async fn linger(mut socket: Socket) {
 
 /// Idle for so long (µs), a connection puts down hyper and its buffers.
 pub(crate) const PARK_AFTER: u64 = 1_000_000;
+
+/// How long a drain waits for the first request of a connection that was just made, µs.
+const FIRST_REQUEST: u64 = 1_000_000;
 
 /// hyper's own limit on header fields, for which it needs no allocation.
 const HYPERS_MAX_HEADERS: usize = 100;

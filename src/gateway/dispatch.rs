@@ -33,6 +33,8 @@ pub(crate) struct PoolHandle {
     pub(crate) settings: Settings,
     /// The servers as weir.toml writes them.
     server_names: Vec<Arc<str>>,
+    /// After so many requests a process ends by itself; it is given no more, since what is written to it then is lost.
+    process_requests: Option<u64>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
@@ -53,6 +55,7 @@ pub(crate) struct Lease {
     pid: u32,
     conn: Option<WorkerConn>,
     server: Option<usize>,
+    /// The process is to be replaced.
     kill: bool,
 }
 
@@ -61,8 +64,8 @@ pub(crate) struct Lease {
 pub(crate) struct Wait {
     /// When it was admitted ([`clock::now`]).
     pub(crate) admitted: u64,
-    /// How long it waited, µs.
-    pub(crate) waited: u64,
+    /// How long it waited, µs; none while it does.
+    pub(crate) waited: Option<u64>,
     /// Requests that waited when it came.
     pub(crate) queue: usize,
 }
@@ -92,6 +95,8 @@ struct Slot {
     leased: bool,
     /// The manager's number of the process; none while there is none.
     process: Option<u32>,
+    /// Requests that the process was given.
+    requests: u64,
     pid: u32,
     server: Option<usize>,
 }
@@ -140,6 +145,7 @@ impl PoolHandle {
         };
         PoolHandle {
             id,
+            process_requests: php_requests(&settings.runtime),
             settings,
             server_names,
             state: Mutex::new(state),
@@ -150,8 +156,8 @@ impl PoolHandle {
 
     /// A worker for `request`, at once or after waiting in the queue.
     ///
-    /// `first` is when the request was admitted to this pool before, where it is run again; it then waits at the
-    /// queue's head under its first deadline.
+    /// `wait` says when the request was admitted to this pool before, where it is run again: it then waits at the
+    /// queue's head under its first deadline. It is filled in whatever becomes of the request.
     ///
     /// # Errors
     ///
@@ -160,11 +166,12 @@ impl PoolHandle {
         self: &Arc<Self>,
         request: RequestId,
         home: u16,
-        first: Option<u64>,
-    ) -> Result<(Lease, Wait), ShedReason> {
+        wait: &mut Option<Wait>,
+    ) -> Result<Lease, ShedReason> {
         let now = clock::now();
+        let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);
-        let (queue, receiver) = {
+        let receiver = {
             let mut state = self.state();
             let queue = state.pool.stats().waiting;
             let admission = match first {
@@ -173,23 +180,25 @@ impl PoolHandle {
                     .pool
                     .readmit(Micros(now), request, home, Micros(first)),
             };
+            let wait = wait.get_or_insert(Wait {
+                admitted,
+                waited: None,
+                queue,
+            });
             match admission {
                 Admission::Run(worker) => {
-                    let lease = state.lend(self, worker);
-                    return Ok((
-                        lease,
-                        Wait {
-                            admitted,
-                            waited: 0,
-                            queue,
-                        },
-                    ));
+                    wait.waited = Some(now - admitted);
+                    return Ok(state.lend(self, worker));
                 }
-                Admission::Shed(reason) => return Err(reason),
+                Admission::Shed(reason) => {
+                    wait.waited = Some(now - admitted);
+                    return Err(reason);
+                }
                 Admission::Wait { .. } => {
+                    wait.waited = None;
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
-                    (queue, receiver)
+                    receiver
                 }
             }
         };
@@ -200,16 +209,10 @@ impl PoolHandle {
         };
         let lease = self.wait(receiver, admitted).await;
         place.waiting = false;
-        lease.map(|lease| {
-            (
-                lease,
-                Wait {
-                    admitted,
-                    waited: clock::now() - now,
-                    queue,
-                },
-            )
-        })
+        if let Some(wait) = wait {
+            wait.waited = Some(clock::now() - admitted);
+        }
+        lease
     }
 
     async fn wait(
@@ -325,6 +328,20 @@ impl PoolHandle {
         matches!(self.settings.runtime, Runtime::Command(_))
     }
 
+    /// Whether the workers are PHP told to take PATH_TRANSLATED for the script.
+    pub(crate) fn misreads_path_translated(&self) -> bool {
+        let Runtime::Command(command) = &self.settings.runtime else {
+            return false;
+        };
+        let says = |setting: &str| {
+            command
+                .argv
+                .iter()
+                .any(|argument| argument.contains(setting))
+        };
+        says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
+    }
+
     /// Requests waiting now.
     pub(crate) fn waiting(&self) -> usize {
         self.state().pool.stats().waiting
@@ -379,6 +396,10 @@ impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
         let slot = &mut self.slots[worker.0 as usize];
         slot.leased = true;
+        slot.requests += 1;
+        let retires = pool
+            .process_requests
+            .is_some_and(|most| slot.requests >= most);
         let conn = slot.conn.take();
         Lease {
             pool: pool.clone(),
@@ -387,7 +408,7 @@ impl State {
             pid: slot.pid,
             server: slot.server.filter(|_| conn.is_some()),
             conn,
-            kill: false,
+            kill: retires,
         }
     }
 
@@ -404,7 +425,11 @@ impl State {
                 self.slots.push(Slot::default());
                 self.slots.len() - 1
             });
-        self.slots[index].process = Some(process);
+        let slot = &mut self.slots[index];
+        if slot.process != Some(process) {
+            slot.process = Some(process);
+            slot.requests = 0;
+        }
         index
     }
 
@@ -422,7 +447,7 @@ impl Lease {
     /// The worker's connection, watched by the reactor `home`; connects where there is none.
     ///
     /// `certain`: a connection that was kept is asked whether it is still there, since what is sent into a closed
-    /// one may be lost and must not be sent twice.
+    /// one may be lost and must not be sent twice. So is one that nobody has used for a while.
     ///
     /// # Errors
     ///
@@ -434,7 +459,7 @@ impl Lease {
     ) -> Result<WorkerConn, ConnectError> {
         if let Some(conn) = self.conn.take()
             && let Ok(conn) = conn.at_home(home)
-            && !(certain && conn.requests > 0 && conn.is_stale())
+            && !((certain || conn.has_rested()) && conn.is_stale())
         {
             return Ok(conn);
         }
@@ -533,7 +558,7 @@ impl Drop for Lease {
         slot.leased = false;
         let ended = slot.process != self.process;
         // A connection that came meanwhile takes the place of the one that was lent.
-        if slot.conn.is_none() && !ended {
+        if slot.conn.is_none() && !ended && !self.kill {
             slot.conn = self.conn.take();
         }
         let connected = slot.conn.is_some();
@@ -561,6 +586,20 @@ impl Drop for Lease {
             });
         }
     }
+}
+
+/// How many requests a php-cgi takes before it ends, where its environment says so.
+fn php_requests(runtime: &Runtime) -> Option<u64> {
+    let Runtime::Command(command) = runtime else {
+        return None;
+    };
+    let program = command.argv.first()?.rsplit('/').next()?;
+    let (_, most) = command
+        .env
+        .iter()
+        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
+    let most = most.parse().ok().filter(|most| *most > 0);
+    most.filter(|_| program.starts_with("php"))
 }
 
 /// A request's place in the queue, given up when its client leaves.

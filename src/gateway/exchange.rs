@@ -7,6 +7,9 @@
 //! ```
 
 use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -24,7 +27,9 @@ use super::{
     access_log::Entry,
     body::{Body, Outgoing, Reply},
     client_io::Conn,
-    clock, files,
+    clock,
+    dispatch::PoolHandle,
+    files,
     record::Record,
     refusal::Refusal,
     route::{Rules, Script, Target},
@@ -111,9 +116,11 @@ async fn steps(
     }
     let mut body = Some(body);
     for _ in 0..=MAX_LOCAL_REDIRECTS {
-        let (rules, target) = route(gateway, record, conn).await?;
-        let rules = in_force.insert(rules);
-        let script = match target {
+        let step = route(gateway, record, conn, in_force).await?;
+        let Some(rules) = in_force.clone() else {
+            break;
+        };
+        let script = match step {
             Step::Answer(reply) => return Ok((reply, None)),
             Step::Script(script) => script,
         };
@@ -121,12 +128,12 @@ async fn steps(
             Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
             None => None,
         };
-        match run_script(gateway, record, conn, rules, script, spooled.as_ref()).await? {
+        match run_script(gateway, record, conn, &rules, script, spooled.as_ref()).await? {
             Answer::Reply(reply, length) => return Ok((reply, length)),
             Answer::LocalRedirect(location) => redirect_within(record, &location)?,
             Answer::Instead(instead, status, headers) => {
                 if let Some(reply) =
-                    send_instead(gateway, record, rules, &instead, status, headers).await?
+                    send_instead(gateway, record, &rules, &instead, status, headers).await?
                 {
                     return Ok((reply, None));
                 }
@@ -159,6 +166,20 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
     }
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let chunked_only = codings
+        .next()
+        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+        && codings.next().is_none();
+    if !chunked_only {
+        // RFC 9112 §6.1. What comes behind such a head cannot be told from another request.
+        let refusal = Refusal::client(
+            StatusCode::NOT_IMPLEMENTED,
+            "transfer_encoding",
+            "a Transfer-Encoding other than chunked",
+        );
+        return Err(refusal.closing());
+    }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::client(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -180,13 +201,17 @@ async fn route(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Conn,
-) -> Result<(Arc<Rules>, Step), Refusal> {
+    in_force: &mut Option<Arc<Rules>>,
+) -> Result<Step, Refusal> {
     let uri = record.parts.uri.clone();
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::try_from(authority.as_str())
+    {
+        // RFC 9112 §3.2.2: the target's own host counts, and the script is to see it.
+        record.parts.headers.insert(HOST, host);
+    }
     let host = record.parts.headers.get(HOST).cloned();
-    let named = match (uri.authority(), &host) {
-        (Some(authority), _) => Some(authority.as_str().as_bytes()),
-        (None, host) => host.as_ref().map(HeaderValue::as_bytes),
-    };
+    let named = host.as_ref().map(HeaderValue::as_bytes);
     let found = gateway
         .router
         .find(
@@ -196,7 +221,7 @@ async fn route(
             uri.path().as_bytes(),
         )
         .map_err(|refusal| Refusal::client(refusal.status(), refusal.reason(), ""))?;
-    let rules = found.rules.clone();
+    let rules = in_force.insert(found.rules.clone());
     record.site = Some(found.site.index);
     record.host.clear();
     record.host.extend_from_slice(&found.host);
@@ -216,11 +241,10 @@ async fn route(
         found.site.name,
         Named(&target)
     );
-    let step = match target {
+    Ok(match target {
         Target::Script(script) => Step::Script(script),
         target => Step::Answer(answer_target(record, target)?),
-    };
-    Ok((rules, step))
+    })
 }
 
 /// Answers what needs no script.
@@ -337,6 +361,7 @@ async fn run_script(
             )
         })?;
     record.pool = Some(pool.clone());
+    record.path_translated = path_translated(&script, pool).await;
     record.script = Some(script);
     for (name, value) in &settings.set_request_headers {
         let value = HeaderValue::try_from(rendered(value, record));
@@ -345,6 +370,20 @@ async fn run_script(
         }
     }
     script::run(record, conn, settings, pool, body).await
+}
+
+/// The path-info as a file (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the script,
+/// unless `cgi.discard_path=1`: it is left out where the command line says so, and wherever there is such a file.
+async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> {
+    if script.path_info.is_empty() || pool.misreads_path_translated() {
+        return None;
+    }
+    let translated = [&script.document_root[..], &script.path_info].concat();
+    let path = PathBuf::from(OsString::from_vec(translated.clone()));
+    let is_there = tokio::task::spawn_blocking(move || path.exists()).await;
+    is_there
+        .is_ok_and(|is_there| !is_there)
+        .then_some(translated)
 }
 
 /// The script wants the answer of another URL of the site, as if it had been asked for with GET (RFC 3875 §6.2.2).

@@ -144,13 +144,13 @@ impl Run {
         if file.is_none() {
             client::stdin_end(&mut params, REQUEST);
         }
-        conn.requests += 1;
+        let written = conn.begin_request();
         let settings = &lease.pool().settings;
         let live = Live {
             decoder: ResponseDecoder::new(REQUEST),
             request: Outbound {
                 buffer: params,
-                written: 0,
+                written,
                 file,
             },
             watch: Watch::new(settings.read_timeout, client.clone()),

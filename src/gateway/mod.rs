@@ -228,7 +228,11 @@ fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
         (LogTarget::Stderr, None) => Target::Stderr,
         (_, None) => Target::Stdout,
     };
-    let sink = Sink::start("access log", target, Options::default())?;
+    let name = match &log.access {
+        LogTarget::File(path) => format!("access log {}", path.display()),
+        _ => "access log".to_owned(),
+    };
+    let sink = Sink::start(&name, target, Options::default())?;
     Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
 }
 

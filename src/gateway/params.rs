@@ -37,10 +37,9 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
             &[&script.script_name[..], &script.path_info].concat(),
         );
         params.pair(b"PATH_INFO", &script.path_info);
-        params.pair(
-            b"PATH_TRANSLATED",
-            &[&script.document_root[..], &script.path_info].concat(),
-        );
+        if let Some(translated) = &record.path_translated {
+            params.pair(b"PATH_TRANSLATED", translated);
+        }
     }
     if let Some(length) = body {
         params.pair(b"CONTENT_LENGTH", digits.format(length).as_bytes());
@@ -74,8 +73,12 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
 }
 
 fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params<'_>) {
+    let of_the_hop = hop_headers(headers);
     let passes = |name: &HeaderName| {
         may_pass(name)
+            && !of_the_hop
+                .iter()
+                .any(|one| name.as_str().eq_ignore_ascii_case(one))
             && only.is_none_or(|only| {
                 only.iter()
                     .any(|one| one.eq_ignore_ascii_case(name.as_str()))
@@ -99,6 +102,22 @@ fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params
             .collect();
         params.header(name.as_str().as_bytes(), &values.join(separator));
     }
+}
+
+/// What `Connection` names beside its own words is for the gateway only (RFC 9110 §7.6.1).
+fn hop_headers(headers: &HeaderMap) -> Vec<&str> {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|name| {
+            !name.is_empty()
+                && !name.eq_ignore_ascii_case("keep-alive")
+                && !name.eq_ignore_ascii_case("close")
+        })
+        .collect()
 }
 
 /// Whether a header may become an `HTTP_` parameter at all: `Proxy` would be taken for the proxy to use

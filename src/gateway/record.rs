@@ -45,6 +45,8 @@ pub(crate) struct Record {
     /// The path, decoded and normalised.
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Script>,
+    /// `PATH_TRANSLATED`, where the worker is to be told.
+    pub(crate) path_translated: Option<Vec<u8>>,
     /// What the client asked for, where a script's local redirect has put something else into `parts`.
     pub(crate) asked: Option<(Method, Uri)>,
     pub(crate) pool: Option<Arc<PoolHandle>>,
@@ -87,6 +89,7 @@ impl Record {
             site: None,
             path: Vec::new(),
             script: None,
+            path_translated: None,
             asked: None,
             pool: None,
             worker: None,
@@ -190,7 +193,10 @@ impl Record {
                 OwnedWorker::Server(name) => Worker::Server(name),
             }),
             time_head: self.head_whole - self.started,
-            time_queue: self.wait.map(|wait| wait.waited),
+            time_queue: self.wait.map(|wait| {
+                wait.waited
+                    .unwrap_or_else(|| now.saturating_sub(wait.admitted))
+            }),
             time_first_byte: self.first_byte.map(|at| at.saturating_sub(self.dispatched)),
             time_total: now - self.started,
             queue: self.wait.map(|wait| wait.queue as u64),

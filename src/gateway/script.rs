@@ -105,12 +105,10 @@ pub(crate) async fn run(
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
     let idempotent = record.parts.method.is_idempotent();
-    let mut first = None;
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let mut lease = admit(record, conn, pool, first).await?;
-        first = record.wait.map(|wait| wait.admitted);
+        let mut lease = admit(record, conn, pool).await?;
         let connected = lease.connect(conn.home, !idempotent).await;
         record.worker = lease.worker();
         let worker = match connected {
@@ -131,7 +129,7 @@ pub(crate) async fn run(
             "dispatch",
             "worker={} waited={}us",
             WorkerText(record),
-            record.wait.map_or(0, |wait| wait.waited)
+            record.wait.and_then(|wait| wait.waited).unwrap_or(0)
         );
         let mut request = fastcgi::buffer();
         client::begin_request(
@@ -176,12 +174,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn admit(
-    record: &mut Record,
-    conn: &Conn,
-    pool: &Arc<PoolHandle>,
-    first: Option<u64>,
-) -> Result<Lease, Refusal> {
+async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Result<Lease, Refusal> {
     trace::step!(
         record.id,
         record.traced_from,
@@ -190,12 +183,9 @@ async fn admit(
         pool.settings.name,
         pool.waiting()
     );
-    let (lease, wait) = pool
-        .acquire(weir_pool::RequestId(record.id), conn.home, first)
+    pool.acquire(weir_pool::RequestId(record.id), conn.home, &mut record.wait)
         .await
-        .map_err(|reason| Refusal::shed(reason, pool.retry_after()))?;
-    record.wait = Some(wait);
-    Ok(lease)
+        .map_err(|reason| Refusal::shed(reason, pool.retry_after()))
 }
 
 /// Whether a request whose worker failed is run again; said in the log.

@@ -1,7 +1,7 @@
 //! A connection to a worker, on whichever reactor needs it.
 
 use std::{
-    io,
+    io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     pin::Pin,
     task::{Context, Poll},
@@ -13,6 +13,8 @@ use tokio::{
 };
 use weir_config::Address;
 
+use super::clock;
+
 /// A connection to a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerConn {
@@ -21,6 +23,10 @@ pub(crate) struct WorkerConn {
     home: u16,
     /// Requests that it has carried.
     pub(crate) requests: u64,
+    /// When it was last given a request, or made.
+    used: u64,
+    /// The first byte of the next request is there already.
+    primed: bool,
 }
 
 #[derive(Debug)]
@@ -50,15 +56,28 @@ impl WorkerConn {
             stream,
             home,
             requests: 0,
+            used: clock::now(),
+            primed: false,
         })
     }
 
     /// A connection that the manager has made.
+    ///
+    /// It may lie idle for long, and PHP closes one on which nothing comes for 5 s after it was accepted. So the
+    /// first byte of a request, which is the same for all (FastCGI 1.0 §3.3), is sent ahead; the rest follows when
+    /// there is a request.
     pub(crate) fn from_fd(fd: OwnedFd) -> WorkerConn {
+        let raw = std::os::unix::net::UnixStream::from(fd);
+        let _ = raw.set_nonblocking(true);
+        let primed = (&raw)
+            .write(&[weir_fcgi::VERSION])
+            .is_ok_and(|count| count == 1);
         WorkerConn {
-            stream: Stream::Raw(fd.into()),
+            stream: Stream::Raw(raw),
             home: 0,
             requests: 0,
+            used: clock::now(),
+            primed,
         }
     }
 
@@ -82,6 +101,18 @@ impl WorkerConn {
             home,
             ..self
         })
+    }
+
+    /// Takes note of a request that begins. Answers how many of its bytes have been sent before.
+    pub(crate) fn begin_request(&mut self) -> usize {
+        self.requests += 1;
+        self.used = clock::now();
+        usize::from(std::mem::take(&mut self.primed))
+    }
+
+    /// Whether it was idle for so long that the worker may have closed it unnoticed.
+    pub(crate) fn has_rested(&self) -> bool {
+        clock::now().saturating_sub(self.used) > REST
     }
 
     /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
@@ -125,3 +156,6 @@ impl WorkerConn {
         }
     }
 }
+
+/// Idle for less, a connection is taken to be open without asking, µs.
+const REST: u64 = 1_000_000;

@@ -71,9 +71,10 @@ pub fn folder_toml(folder: &Folder) -> String {
     }
     line("\n[pool.php]");
     line("runtime = \"command\"");
-    // The path-info is computed in front; a second reading of it in PHP has had holes (CVE-2019-11043).
+    // The path-info is computed in front; a second reading of it in PHP has had holes (CVE-2019-11043). Without
+    // discard_path PHP would then run PATH_TRANSLATED instead of SCRIPT_FILENAME.
     line(&format!(
-        "command = [{}, \"-d\", \"cgi.fix_pathinfo=0\"]",
+        "command = [{}, \"-d\", \"cgi.fix_pathinfo=0\", \"-d\", \"cgi.discard_path=1\"]",
         quote(&php.program)
     ));
     if let Some(workers) = php.workers {
@@ -190,7 +191,13 @@ mod tests {
         assert_eq!(command.user, config.server.user);
         assert_eq!(
             command.argv,
-            ["/usr/bin/php-cgi", "-d", "cgi.fix_pathinfo=0"]
+            [
+                "/usr/bin/php-cgi",
+                "-d",
+                "cgi.fix_pathinfo=0",
+                "-d",
+                "cgi.discard_path=1"
+            ]
         );
     }
 

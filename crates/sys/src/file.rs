@@ -7,7 +7,6 @@
 use std::{
     ffi::{CString, OsStr},
     io::{self, IoSliceMut},
-    mem::MaybeUninit,
     os::{
         fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -240,27 +239,16 @@ pub fn send_file(
     }
 }
 
-/// Whether all of `[offset, offset + len)` is in the page cache (or beyond the file's end).
+/// Whether `[offset, offset + len)` is in the page cache, as far as a look at one byte in each 64 KiB tells.
 ///
-/// Asks cachestat(2) (Linux 6.5) where it answers; it does so only for a file that the caller owns or may write.
-/// Otherwise one byte of each page is read with `RWF_NOWAIT`: ask for a few hundred KiB at a time at most.
+/// The kernel reads ahead and drops in runs of pages, so that such a look rarely misses a hole; where it does, whoever
+/// reads on waits for the disk once. (cachestat(2) would tell exactly, but only to the file's owner.)
 pub fn is_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-    let Ok(stat) = fs::fstat(fd) else {
-        return false;
-    };
-    let end = offset.saturating_add(len).min(stat.st_size as u64);
-    if offset >= end {
+    let Some(last) = len.checked_sub(1).map(|rest| offset.saturating_add(rest)) else {
         return true;
-    }
-    let first_page = offset / PAGE;
-    let pages = end.div_ceil(PAGE) - first_page;
-    if let Some(cached) = cached_pages(fd, offset, end - offset) {
-        return cached >= pages;
-    }
-    (first_page..first_page + pages).all(|page| {
-        let at = (page * PAGE).max(offset);
-        matches!(read_cached(fd, &mut [0], at), Ok(Some(1)))
-    })
+    };
+    let mut probe = |at| matches!(read_cached(fd, &mut [0], at), Ok(Some(_)));
+    (offset..last).step_by(PROBE_STEP).all(&mut probe) && probe(last)
 }
 
 /// Reads `[offset, offset + len)` into the page cache and waits until it is there. For a thread that may wait.
@@ -404,43 +392,6 @@ fn file_stat(stat: &fs::Stat) -> FileStat {
     }
 }
 
-/// Pages of the range that are cached; none where the kernel does not say.
-fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    /// `struct cachestat_range` of linux/mman.h.
-    #[repr(C)]
-    struct Range {
-        off: u64,
-        len: u64,
-    }
-    /// `struct cachestat` of linux/mman.h.
-    #[repr(C)]
-    struct Counts {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    let range = Range { off: offset, len };
-    let mut counts = MaybeUninit::<Counts>::zeroed();
-    // SAFETY: both pointers are to live structures of the layout that the call is documented with, the second
-    // writable; the descriptor is borrowed for the call. A kernel without the call answers ENOSYS.
-    let result = unsafe {
-        libc::syscall(
-            SYS_CACHESTAT,
-            fd.as_raw_fd(),
-            &raw const range,
-            counts.as_mut_ptr(),
-            0,
-        )
-    };
-    if result != 0 {
-        return None;
-    }
-    // SAFETY: plain integers, zeroed above and written by the kernel.
-    Some(unsafe { counts.assume_init() }.cached)
-}
-
 /// [`temp_file`] where files without a name cannot be made: a name nobody else uses, removed at once.
 fn named_temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -474,10 +425,8 @@ const READ: OFlags = OFlags::RDONLY
 const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// The page cache's unit where no larger one is in use. A larger page means that a page is asked for twice.
-const PAGE: u64 = 4096;
-
-/// cachestat(2): the same number on every architecture that Linux added calls to in common.
-const SYS_CACHESTAT: libc::c_long = 451;
+/// How far the looks of [`is_cached`] are apart, bytes.
+const PROBE_STEP: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
