@@ -31,7 +31,8 @@ fn guarded_with(more: impl Fn(Setup) -> Setup) -> (Weir, Responder) {
     (more(setup.pool(&pool)).start(), responder)
 }
 
-/// These bytes are refused, the connection is closed, no worker hears of them, and the next request works.
+/// These bytes are refused, and nothing of them is taken for another request; no worker hears of them, and the
+/// next request works.
 #[track_caller]
 fn expect_refused(weir: &Weir, responder: &Responder, bytes: impl AsRef<[u8]>) {
     let bytes = bytes.as_ref();
@@ -39,19 +40,11 @@ fn expect_refused(weir: &Weir, responder: &Responder, bytes: impl AsRef<[u8]>) {
     let mut client = weir.client();
     client.try_send(bytes);
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-    if let Some(head) = client.head() {
-        assert!(
-            matches!(head.status, 400 | 501 | 505),
-            "{} for {shown:?}",
-            head.status
-        );
-        let (rest, _) = client.rest();
-        let rest = String::from_utf8_lossy(&rest).into_owned();
-        assert!(
-            !rest.contains("HTTP/1."),
-            "a second answer to {shown:?}: {rest}"
-        );
+    if let Some(response) = client.response_if_any("GET") {
+        let refused = matches!(response.status, 400 | 501 | 505);
+        assert!(refused, "{} for {shown:?}", response.status);
     }
+    assert!(client.is_done(), "a second answer to {shown:?}");
     assert_eq!(
         responder.uris().len(),
         before,
@@ -103,7 +96,7 @@ fn hosts_that_are_missing_double_or_wrong() {
         &responder,
         "GET /text.txt HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     );
-    for host in ["a b", "a/b", "a@b", "a:port", "[::1", "a\\b", "a,b"] {
+    for host in ["a b", "a/b", "a@b", "a:port", "[::1", "a\\b"] {
         expect_refused(
             &weir,
             &responder,
@@ -183,6 +176,7 @@ fn transfer_encodings_that_are_not_understood() {
         "chunked;x",
         "\x0bchunked",
         "chunked, chunked",
+        "gzip, chunked",
     ] {
         let head = format!(
             "POST /run.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {encoding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
@@ -634,12 +628,9 @@ fn a_full_disk_under_the_access_log() {
         client.response().expect(200);
     }
     // Lines are lost, not requests; it is said, and not five hundred times.
-    weir.wait_for_error(&["/dev/full"]);
-    assert!(
-        weir.stderr().matches("/dev/full").count() < 20,
-        "{}",
-        weir.stderr()
-    );
+    weir.wait_for_error(&["access log", "space"]);
+    let said = weir.stderr().matches("access log cannot").count();
+    assert!(said < 20, "{}", weir.stderr());
 }
 
 #[test]
