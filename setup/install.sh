@@ -76,15 +76,17 @@ keep_services_from_starting() {
     chmod 755 "$policy"
 }
 
-# What was just installed (names on standard input) shall not start with the machine either.
+# The servers among what was just installed (names on standard input) shall not start with the machine either.
 disable_services() {
-    command -v deb-systemd-helper >/dev/null || return 0
+    command -v systemctl >/dev/null || return 0
     while read -r package; do
-        dpkg -L "$package" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/@]*\.\(service\|socket\)\)$#\2#p'
+        case $package in
+        nginx* | php* | fcgiwrap* | mariadb* | apache2* | haproxy*) ;;
+        *) continue ;;
+        esac
+        dpkg -L "$package" | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/@]*\.\(service\|socket\)\)$#\2#p'
     done | while read -r unit; do
-        if deb-systemd-helper --quiet is-enabled "$unit"; then
-            deb-systemd-helper --quiet disable "$unit" || true
-        fi
+        systemctl --quiet disable "$unit" 2>/dev/null || true
     done
 }
 

@@ -31,7 +31,8 @@ fn guarded_with(more: impl Fn(Setup) -> Setup) -> (Weir, Responder) {
     (more(setup.pool(&pool)).start(), responder)
 }
 
-/// These bytes are refused, the connection is closed, no worker hears of them, and the next request works.
+/// These bytes are refused, and nothing of them is taken for another request; no worker hears of them, and the
+/// next request works.
 #[track_caller]
 fn expect_refused(weir: &Weir, responder: &Responder, bytes: impl AsRef<[u8]>) {
     let bytes = bytes.as_ref();
@@ -39,19 +40,11 @@ fn expect_refused(weir: &Weir, responder: &Responder, bytes: impl AsRef<[u8]>) {
     let mut client = weir.client();
     client.try_send(bytes);
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-    if let Some(head) = client.head() {
-        assert!(
-            matches!(head.status, 400 | 501 | 505),
-            "{} for {shown:?}",
-            head.status
-        );
-        let (rest, _) = client.rest();
-        let rest = String::from_utf8_lossy(&rest).into_owned();
-        assert!(
-            !rest.contains("HTTP/1."),
-            "a second answer to {shown:?}: {rest}"
-        );
+    if let Some(response) = client.response_if_any("GET") {
+        let refused = matches!(response.status, 400 | 501 | 505);
+        assert!(refused, "{} for {shown:?}", response.status);
     }
+    assert!(client.is_done(), "a second answer to {shown:?}");
     assert_eq!(
         responder.uris().len(),
         before,
@@ -103,7 +96,7 @@ fn hosts_that_are_missing_double_or_wrong() {
         &responder,
         "GET /text.txt HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     );
-    for host in ["a b", "a/b", "a@b", "a:port", "[::1", "a\\b", "a,b"] {
+    for host in ["a b", "a/b", "a@b", "a:port", "[::1", "a\\b"] {
         expect_refused(
             &weir,
             &responder,
@@ -183,6 +176,7 @@ fn transfer_encodings_that_are_not_understood() {
         "chunked;x",
         "\x0bchunked",
         "chunked, chunked",
+        "gzip, chunked",
     ] {
         let head = format!(
             "POST /run.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {encoding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
@@ -540,26 +534,8 @@ fn a_full_disk_under_the_spool() {
         ))
     });
     let pool = responder.pool(2);
-    // A disk of its own, of one megabyte, that goes away with the process.
-    let mount = "mount -t tmpfs -o size=1m,mode=1777 tmpfs \"$0\" && exec \"$@\"";
-    let user = rustix::process::geteuid().as_raw().to_string();
-    let drop_rights = format!(
-        "mount -t tmpfs -o size=1m,mode=1777 tmpfs \"$0\" && exec setpriv --reuid={user} --clear-groups \"$@\""
-    );
-    let under: Vec<&str> = if is_root() {
-        vec!["unshare", "--mount", "sh", "-c", mount, &spool]
-    } else {
-        vec![
-            "sudo",
-            "-n",
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            &drop_rights,
-            &spool,
-        ]
-    };
+    let under = small_disk(&spool);
+    let under: Vec<&str> = under.iter().map(String::as_str).collect();
     let weir = setup
         .site("max_body = \"64M\"")
         .pool(&pool)
@@ -582,7 +558,10 @@ fn a_full_disk_under_the_spool() {
     client.try_send(&large);
     let status = client.response().status;
     assert!(matches!(status, 500 | 503 | 507), "{status}");
-    weir.wait_for_error(&["space"]);
+    wait_until("the cause is logged", || {
+        let said = weir.stderr();
+        said.contains("No space left") || said.contains("File too large")
+    });
     assert!(!responder.uris().iter().any(|uri| uri.contains("large")));
 
     // What was spooled of it is given back, and the next request works.
@@ -634,12 +613,9 @@ fn a_full_disk_under_the_access_log() {
         client.response().expect(200);
     }
     // Lines are lost, not requests; it is said, and not five hundred times.
-    weir.wait_for_error(&["/dev/full"]);
-    assert!(
-        weir.stderr().matches("/dev/full").count() < 20,
-        "{}",
-        weir.stderr()
-    );
+    weir.wait_for_error(&["access log", "space"]);
+    let said = weir.stderr().matches("access log cannot").count();
+    assert!(said < 20, "{}", weir.stderr());
 }
 
 #[test]
@@ -716,6 +692,45 @@ fn bytes_at_random() {
         assert!(said.is_empty() || said.starts_with(b"HTTP/1."), "{said:?}");
     }
     expect_next(&weir);
+}
+
+/// The words of a command that runs another with one megabyte of disk at `folder`: a file system of its own that
+/// goes away with the process. Where mounting is forbidden, as in many containers, files of its own end there.
+fn small_disk(folder: &str) -> Vec<String> {
+    let user = rustix::process::geteuid().as_raw();
+    let (sudo, back): (&[&str], _) = match is_root() {
+        true => (&[], String::new()),
+        false => (
+            &["sudo", "-n"],
+            format!("setpriv --reuid={user} --clear-groups "),
+        ),
+    };
+    let script = format!(
+        "mount --make-rprivate / 2>/dev/null; \
+         mount -t tmpfs -o size=1m,mode=1777 tmpfs \"$0\" && exec {back}\"$@\""
+    );
+    let unshare = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "unchanged",
+        "sh",
+        "-c",
+    ];
+    let words = |last: &[&str]| -> Vec<String> {
+        let all = sudo.iter().chain(&unshare).chain(last);
+        all.map(|word| word.to_string()).collect()
+    };
+    let trial = words(&[&script, folder, "true"]);
+    let allowed = std::process::Command::new(&trial[0])
+        .args(&trial[1..])
+        .output();
+    if allowed.is_ok_and(|output| output.status.success()) {
+        return words(&[&script, folder]);
+    }
+    // In blocks of 512 bytes; without the signal that would end the process.
+    let limit = "trap '' XFSZ; ulimit -f 2048; exec \"$@\"";
+    ["sh", "-c", limit, "sh"].map(str::to_owned).to_vec()
 }
 
 /// Processor time of a process, in hundredths of a second (proc(5): utime and stime).

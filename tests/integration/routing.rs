@@ -1,7 +1,7 @@
 //! From host and path to a file, a script or an answer.
 
 use crate::support::php::identity;
-use crate::support::{Client, Responder, Setup, free_address};
+use crate::support::{Client, Responder, Setup, free_address, wait_for};
 
 /// A responder that tells which script it was to run, and with what path-info.
 fn teller(setup: &Setup) -> Responder {
@@ -103,7 +103,7 @@ fn a_site_listens_on_a_unix_socket_with_owner_and_mode() {
         path.display()
     );
     let mut weir = setup.more(&text).start();
-    let mut stream = UnixStream::connect(&path).expect("connect");
+    let mut stream = wait_for("it listens there too", || UnixStream::connect(&path).ok());
     stream
         .write_all(b"GET /name.txt HTTP/1.0\r\n\r\n")
         .expect("send");

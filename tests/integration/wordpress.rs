@@ -322,6 +322,8 @@ impl Database {
             .args([
                 "--no-defaults",
                 "--skip-test-db",
+                // Its users are local: that the machine's own name resolves does not matter.
+                "--force",
                 "--auth-root-authentication-method=normal",
             ])
             .arg(format!("--datadir={}", data.display()))
@@ -331,7 +333,7 @@ impl Database {
         assert!(
             install.status.success(),
             "{}",
-            String::from_utf8_lossy(&install.stderr)
+            String::from_utf8_lossy(&install.stdout)
         );
         let statements = folder.join("database.sql");
         fs::write(

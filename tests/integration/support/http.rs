@@ -90,11 +90,16 @@ impl Client {
     /// Reads the answer to a request of this method.
     #[track_caller]
     pub fn response_to(&mut self, method: &str) -> Response {
+        self.response_if_any(method)
+            .expect("an answer before the connection is closed")
+    }
+
+    /// Reads the answer; none: closed before a byte of it.
+    #[track_caller]
+    pub fn response_if_any(&mut self, method: &str) -> Option<Response> {
         let mut interim = Vec::new();
         let head = loop {
-            let head = self
-                .head()
-                .expect("an answer before the connection is closed");
+            let head = self.head()?;
             if head.status < 200 {
                 interim.push(head);
             } else {
@@ -110,7 +115,7 @@ impl Client {
         };
         // RFC 9112 §6.3
         if method == "HEAD" || matches!(response.status, 204 | 304) {
-            return response;
+            return Some(response);
         }
         if response
             .all("transfer-encoding")
@@ -132,7 +137,7 @@ impl Client {
             response.whole = self.until_closed();
             response.body = std::mem::take(&mut self.buffer);
         }
-        response
+        Some(response)
     }
 
     /// Reads one head, interim or not; none: closed before a byte came.
@@ -226,6 +231,11 @@ impl Client {
         let result = self.stream.peek(&mut byte);
         self.stream.set_read_timeout(Some(LIMIT)).expect("timeout");
         matches!(result, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    }
+
+    /// Whether nothing more is said: closed, or silent for a while.
+    pub fn is_done(&mut self) -> bool {
+        self.buffer.is_empty() && (self.quiet_for(Duration::from_millis(50)) || !self.more())
     }
 
     /// Everything until the other side closes; whether it closed in order (no reset).
