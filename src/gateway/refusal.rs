@@ -31,7 +31,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The client's fault.
+    /// The client's fault. After a 400 the connection is closed: who talks nonsense once is not believed to begin its
+    /// next request where it seems to.
     pub(crate) fn client(
         status: StatusCode,
         reason: &'static str,
@@ -44,7 +45,7 @@ impl Refusal {
             message: message.into(),
             retry_after: None,
             allow: None,
-            close: false,
+            close: status == StatusCode::BAD_REQUEST,
         }
     }
 
