@@ -90,6 +90,13 @@ impl Sockets {
         }
     }
 
+    /// Closes the sockets and keeps their names.
+    pub(super) fn close(&mut self) {
+        for entry in &mut self.entries {
+            entry.sockets.clear();
+        }
+    }
+
     fn find(&self, address: &Address) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.address == *address)
     }

@@ -353,6 +353,8 @@ impl Manager {
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
+        // The last ones of ours: who connects from here on is refused and can go elsewhere.
+        self.names.close();
         self.abandon_next(now);
     }
 

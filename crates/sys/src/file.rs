@@ -8,7 +8,7 @@ use std::{
     ffi::{CString, OsStr},
     io::{self, IoSliceMut},
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        fd::{BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
