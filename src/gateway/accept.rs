@@ -67,7 +67,7 @@ thread_local! {
 ///
 /// Where `fd` is no listening socket that the reactor can watch.
 pub(crate) async fn listen(
-    gateway: Arc<Gateway>,
+    gateway: &Arc<Gateway>,
     listener: u16,
     home: u16,
     fd: OwnedFd,
@@ -107,7 +107,7 @@ pub(crate) async fn listen(
         let accepted = tokio::select! {
             biased;
             () = gateway.drain.started() => break,
-            accepted = next(&gateway, &listening) => accepted,
+            accepted = next(gateway, &listening) => accepted,
         };
         match accepted {
             Ok(accepted) => serve(accepted),

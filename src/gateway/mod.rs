@@ -44,7 +44,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -76,6 +76,8 @@ pub(crate) struct Gateway {
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
+    /// Listening sockets that are still accepted from.
+    listening: AtomicUsize,
     requests: AtomicU64,
 }
 
@@ -135,6 +137,8 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
+    let sockets = per_reactor.iter().map(Vec::len).sum();
+    gateway.listening.store(sockets, Relaxed);
     for (home, sockets) in per_reactor.into_iter().enumerate() {
         start_reactor(&gateway, home as u16, sockets)?;
     }
@@ -182,6 +186,7 @@ impl Gateway {
                 server.max_connections_per_address,
             )),
             drain: Drain::default(),
+            listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             router,
             pools,
@@ -255,9 +260,11 @@ fn start_reactor(
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = accept::listen(gateway, listener, home, socket).await {
+                        let listening = accept::listen(&gateway, listener, home, socket).await;
+                        if let Err(error) = listening {
                             log::error!("cannot listen: {error}");
                         }
+                        gateway.listening.fetch_sub(1, Relaxed);
                     });
                 }
                 accept::sweep(gateway).await;
@@ -329,7 +336,7 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     gateway.drain.start();
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
-        while gateway.census.count() > 0 {
+        while gateway.listening.load(Relaxed) > 0 || gateway.census.count() > 0 {
             thread::sleep(DRAIN_LOOK);
         }
         let _ = control.tell_manager(&ToManager::Drained);
