@@ -22,6 +22,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    weir_sys::signal::ignore_file_size_limit();
     if manager::jail::is_gateway() {
         return serve_as_gateway();
     }

@@ -359,13 +359,17 @@ async fn finish(
                 "the script said Content-Length {length} and printed {} bytes",
                 bytes.len()
             );
-            let short = (bytes.len() as u64) < length;
-            if short {
-                return Ok(Answer::Reply(
-                    reply(Body::Parts(
-                        [super::body::Part::Bytes(bytes.clone())].into(),
-                    )),
-                    Some(length),
+            if (bytes.len() as u64) < length {
+                // Nothing of it was sent: the client is told instead of being cut off.
+                let message = format!(
+                    "the script said Content-Length {length} and printed {} bytes",
+                    bytes.len()
+                );
+                return Err(Refusal::upstream(
+                    StatusCode::BAD_GATEWAY,
+                    "bad_response",
+                    "http_response_incomplete",
+                    message,
                 ));
             }
             let body = Body::Bytes(bytes.slice(..length as usize));

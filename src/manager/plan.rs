@@ -292,6 +292,10 @@ fn program(
         false => std::env::vars_os().collect(),
     };
     environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
+    if is_php(name) && environment.iter().all(|(name, _)| name != PHP_REQUESTS) {
+        // php-cgi would leave after 500 requests, and take what is on its way to it along.
+        environment.push((PHP_REQUESTS.into(), "0".into()));
+    }
     let open_files = match command.rlimit_files {
         // Only root may have more than the hard limit.
         Some(limit) if us.root => OpenFiles {
@@ -314,6 +318,12 @@ fn program(
         open_files,
         workers: command.max_children,
     })
+}
+
+/// Whether a command is PHP's own FastCGI program.
+fn is_php(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    name.starts_with("php")
 }
 
 /// The program's path: as it is if it has a slash, else looked for in PATH.
@@ -421,6 +431,9 @@ const USUAL_USERS: [&str; 3] = ["weir", "www-data", "nobody"];
 
 /// More threads than that serve nobody.
 const MAX_REACTORS: u16 = 256;
+
+/// After how many requests php-cgi ends; 0: never.
+const PHP_REQUESTS: &str = "PHP_FCGI_MAX_REQUESTS";
 
 #[cfg(test)]
 mod tests {

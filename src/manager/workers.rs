@@ -380,12 +380,14 @@ impl Pool {
         if accepted && lived >= LONG_LIFE {
             slot.failures = 0;
         }
-        let failed = !blameless || lived < SHORTEST_LIFE;
-        let pause = match failed && (slot.failures > 0 || !accepted) {
-            true => back_off(slot.failures, MAX_PAUSE),
+        let pause = match blameless {
+            // A program that does nothing but end must not keep the machine busy.
+            true if lived < SHORTEST_LIFE => SHORT_PAUSE,
+            true => Duration::ZERO,
+            false if slot.failures > 0 || !accepted => back_off(slot.failures, MAX_PAUSE),
             false => Duration::ZERO,
         };
-        slot.failures = if failed { slot.failures + 1 } else { 0 };
+        slot.failures = if blameless { 0 } else { slot.failures + 1 };
         slot.due = Some(now + pause);
         let about = about(&self.name, worker.pid);
         let (lived, again) = (lived.as_secs_f64(), describe_pause(pause));
@@ -515,8 +517,11 @@ fn about(pool: &str, pid: u32) -> About<'_> {
 /// A worker that lived for so long after it was ready has its earlier failures forgiven.
 const LONG_LIFE: Duration = Duration::from_secs(10);
 
-/// A worker whose life is shorter counts as a failure, however it ended.
+/// A worker whose life is shorter is not replaced at once, however it ended.
 const SHORTEST_LIFE: Duration = Duration::from_millis(50);
+
+/// How long the place of a worker stays empty that ended before [`SHORTEST_LIFE`] through no fault of its own.
+const SHORT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest pause between two starts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);

@@ -71,12 +71,9 @@ pub fn folder_toml(folder: &Folder) -> String {
     }
     line("\n[pool.php]");
     line("runtime = \"command\"");
-    // The path-info is computed in front; a second reading of it in PHP has had holes (CVE-2019-11043). Without
-    // discard_path PHP would then run PATH_TRANSLATED instead of SCRIPT_FILENAME.
-    line(&format!(
-        "command = [{}, \"-d\", \"cgi.fix_pathinfo=0\", \"-d\", \"cgi.discard_path=1\"]",
-        quote(&php.program)
-    ));
+    // Neither cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, nor discard_path, which
+    // breaks PHP_SELF: the script is there, so PHP has nothing to fix.
+    line(&format!("command = [{}]", quote(&php.program)));
     if let Some(workers) = php.workers {
         line(&format!("max_children = {workers}"));
     }
@@ -189,16 +186,7 @@ mod tests {
         };
         assert_eq!(command.max_children, 3);
         assert_eq!(command.user, config.server.user);
-        assert_eq!(
-            command.argv,
-            [
-                "/usr/bin/php-cgi",
-                "-d",
-                "cgi.fix_pathinfo=0",
-                "-d",
-                "cgi.discard_path=1"
-            ]
-        );
+        assert_eq!(command.argv, ["/usr/bin/php-cgi"]);
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub enum Signal {
     Child,
 }
 
+/// Makes a file-size limit (`RLIMIT_FSIZE`) an error of the write instead of the process's end, as a full disk is.
+/// Programs that are started from here have their own way back ([`crate::process`]).
+pub fn ignore_file_size_limit() {
+    // SAFETY: ignoring a signal installs no handler, and this one has no meaning for anybody else in the process.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// The signals asked for, blocked from acting and kept to be read.
 #[derive(Debug)]
 pub struct Signals {

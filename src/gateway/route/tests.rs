@@ -561,6 +561,7 @@ fn warm_requests_never_leave_the_reactor() {
                 .await;
         });
         let start = cpu_time();
+        let mut looked_up = 0;
         let mut now = Instant::now();
         for round in 0..rounds {
             // The reactor's clock, read once in a while.
@@ -579,9 +580,15 @@ fn warm_requests_never_leave_the_reactor() {
                 Some(Target::Script(script)) => {
                     assert_eq!(std::hint::black_box(script).script_name, b"/index.php")
                 }
-                other => panic!("{url}: {other:?}"),
+                Some(other) => panic!("{url}: {other:?}"),
+                // The machine stood still for so long that something had to be looked up anew.
+                None => {
+                    looked_up += 1;
+                    wait_for(site.router.resolve(&found, &Method::GET, None, now));
+                }
             }
         }
+        assert!(looked_up <= rounds / 50, "{url}: {looked_up} of {rounds}");
         let end = cpu_time();
         let [all, user] = [end.0 - start.0, end.1 - start.1].map(|time| time.as_nanos() / rounds);
         println!("{url}: {all} ns, about {user} of them in user mode");
