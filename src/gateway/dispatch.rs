@@ -492,10 +492,12 @@ impl Lease {
             };
             self.server = Some(index);
             let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
-            let result =
-                tokio::time::timeout(left, WorkerConn::connect(&servers[index], home)).await;
+            let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index])).await;
             let error = match result {
-                Ok(Ok(conn)) => return Ok(conn),
+                Ok(Ok(conn)) => match conn.at_home(home) {
+                    Ok(conn) => return Ok(conn),
+                    Err(error) => error,
+                },
                 Ok(Err(error)) => error,
                 Err(_) => io::ErrorKind::TimedOut.into(),
             };

@@ -303,7 +303,10 @@ impl Live {
             }
             match std::task::ready!(self.request.poll_fill(cx)) {
                 Ok(true) => {}
-                Ok(false) => return Poll::Ready(Ok(())),
+                Ok(false) => {
+                    self.conn.written();
+                    return Poll::Ready(Ok(()));
+                }
                 Err(error) => return Poll::Ready(Err(Failure::Spool(error))),
             }
         }

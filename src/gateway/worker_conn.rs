@@ -1,16 +1,20 @@
 //! A connection to a worker, on whichever reactor needs it.
+//!
+//! The reactor watches it for reading only. A unix socket tells its writer each time that its reader has taken
+//! something; watched for writing too, as a runtime's own sockets are, it would wake the gateway once more for every
+//! request. Only where a write does not fit is the socket watched for that as well, until it does.
 
 use std::{
-    io::{self, Write},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    pin::Pin,
-    task::{Context, Poll},
+    io::{self, Read, Write},
+    net::TcpStream,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
+    task::{Context, Poll, ready},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
-};
+use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
 use weir_config::Address;
 
 use super::clock;
@@ -18,7 +22,9 @@ use super::clock;
 /// A connection to a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerConn {
-    stream: Stream,
+    socket: Watched,
+    /// A second descriptor of the socket, watched while a write waits for room.
+    room: Option<AsyncFd<OwnedFd>>,
     /// The reactor that watches it; it can be watched by one only.
     home: u16,
     /// Requests that it has carried.
@@ -30,9 +36,14 @@ pub(crate) struct WorkerConn {
 }
 
 #[derive(Debug)]
+enum Watched {
+    /// By no reactor yet.
+    Not(Stream),
+    ForReading(AsyncFd<Stream>),
+}
+
+#[derive(Debug)]
 enum Stream {
-    /// Not watched by any reactor yet.
-    Raw(std::os::unix::net::UnixStream),
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -43,22 +54,21 @@ impl WorkerConn {
     /// # Errors
     ///
     /// What connect(2) says; `WouldBlock` where a unix socket's accept queue is full.
-    pub(crate) async fn connect(address: &Address, home: u16) -> io::Result<WorkerConn> {
+    pub(crate) async fn connect(address: &Address) -> io::Result<WorkerConn> {
         let stream = match address {
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+            Address::Unix(path) => {
+                use socket2::{Domain, SockAddr, Socket, Type};
+                let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+                socket.connect(&SockAddr::unix(path)?)?;
+                Stream::Unix(OwnedFd::from(socket).into())
+            }
             Address::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
+                let stream = tokio::net::TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
+                Stream::Tcp(stream.into_std()?)
             }
         };
-        Ok(WorkerConn {
-            stream,
-            home,
-            requests: 0,
-            used: clock::now(),
-            primed: false,
-        })
+        Ok(WorkerConn::new(stream, false))
     }
 
     /// A connection that the manager has made.
@@ -67,13 +77,18 @@ impl WorkerConn {
     /// first byte of a request, which is the same for all (FastCGI 1.0 §3.3), is sent ahead; the rest follows when
     /// there is a request.
     pub(crate) fn from_fd(fd: OwnedFd) -> WorkerConn {
-        let raw = std::os::unix::net::UnixStream::from(fd);
-        let _ = raw.set_nonblocking(true);
-        let primed = (&raw)
+        let stream = UnixStream::from(fd);
+        let _ = stream.set_nonblocking(true);
+        let primed = (&stream)
             .write(&[weir_fcgi::VERSION])
             .is_ok_and(|count| count == 1);
+        WorkerConn::new(Stream::Unix(stream), primed)
+    }
+
+    fn new(stream: Stream, primed: bool) -> WorkerConn {
         WorkerConn {
-            stream: Stream::Raw(raw),
+            socket: Watched::Not(stream),
+            room: None,
             home: 0,
             requests: 0,
             used: clock::now(),
@@ -87,17 +102,14 @@ impl WorkerConn {
     ///
     /// Where the reactor cannot watch it (epoll_ctl(2)); the connection is closed then.
     pub(crate) fn at_home(self, home: u16) -> io::Result<WorkerConn> {
-        let stream = match self.stream {
-            Stream::Raw(raw) => {
-                raw.set_nonblocking(true)?;
-                Stream::Unix(UnixStream::from_std(raw)?)
-            }
-            stream if self.home == home => stream,
-            Stream::Unix(unix) => Stream::Unix(UnixStream::from_std(unix.into_std()?)?),
-            Stream::Tcp(tcp) => Stream::Tcp(TcpStream::from_std(tcp.into_std()?)?),
+        let stream = match self.socket {
+            Watched::ForReading(_) if self.home == home => return Ok(self),
+            Watched::ForReading(elsewhere) => elsewhere.into_inner(),
+            Watched::Not(stream) => stream,
         };
         Ok(WorkerConn {
-            stream,
+            socket: Watched::ForReading(AsyncFd::with_interest(stream, Interest::READABLE)?),
+            room: None,
             home,
             ..self
         })
@@ -117,43 +129,104 @@ impl WorkerConn {
 
     /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
     pub(crate) fn is_stale(&self) -> bool {
-        weir_sys::socket::peer_closed(self.as_fd())
+        weir_sys::socket::peer_closed(self.stream().as_fd())
+    }
+
+    /// Reads what there is; nothing at the end of the stream.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Watched::ForReading(socket) = &self.socket else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        loop {
+            let mut guard = ready!(socket.poll_read_ready(cx))?;
+            let space = buf.initialize_unfilled();
+            let Ok(read) = guard.try_io(|socket| socket.get_ref().read(space)) else {
+                continue;
+            };
+            let count = read?;
+            if count > 0 && count < space.len() {
+                // All that there was: the next byte is told by the kernel (epoll(7), edge-triggered).
+                guard.clear_ready();
+            }
+            buf.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+    }
+
+    /// Writes as much as there is room for.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(room) = &self.room {
+                let mut guard = ready!(room.poll_write_ready(cx))?;
+                match self.stream().write(bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        guard.clear_ready();
+                        continue;
+                    }
+                    written => return Poll::Ready(written),
+                }
+            }
+            match self.stream().write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let second = self.stream().as_fd().try_clone_to_owned()?;
+                    self.room = Some(AsyncFd::with_interest(second, Interest::WRITABLE)?);
+                }
+                written => {
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+
+    /// All of a request is written.
+    pub(crate) fn written(&mut self) {
+        self.room = None;
+    }
+
+    fn stream(&self) -> &Stream {
+        match &self.socket {
+            Watched::Not(stream) => stream,
+            Watched::ForReading(socket) => socket.get_ref(),
+        }
     }
 }
 
-impl AsFd for WorkerConn {
+impl Stream {
+    fn read(&self, space: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(unix) => (&*unix).read(space),
+            Stream::Tcp(tcp) => (&*tcp).read(space),
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(unix) => (&*unix).write(bytes),
+            Stream::Tcp(tcp) => (&*tcp).write(bytes),
+        }
+    }
+}
+
+impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Raw(raw) => raw.as_fd(),
+        match self {
             Stream::Unix(unix) => unix.as_fd(),
             Stream::Tcp(tcp) => tcp.as_fd(),
         }
     }
 }
 
-impl WorkerConn {
-    pub(crate) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Raw(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-            Stream::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
-            Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
-        }
-    }
-
-    pub(crate) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Raw(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-            Stream::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
-            Stream::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-        }
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
