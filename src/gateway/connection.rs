@@ -4,7 +4,6 @@
 //! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory.
 
 use std::{
-    convert::Infallible,
     future::{Future, poll_fn},
     os::fd::AsFd,
     pin::Pin,
@@ -70,7 +69,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
         }
     };
     conn.ended();
-    close(ending, socket, &gateway, &conn).await;
+    // In a box: a connection that is open for hours need not carry what its end takes.
+    Box::pin(close(ending, socket, &gateway, &conn)).await;
 }
 
 impl Limits {
@@ -97,8 +97,7 @@ async fn drive(
 ) -> (Turn, Socket, Bytes) {
     let io = TokioIo::new(ClientIo::new(socket, conn.clone(), unread));
     let service = hyper::service::service_fn(|request| {
-        let answer = exchange::exchange(gateway.clone(), conn.clone(), request);
-        async { Ok::<_, Infallible>(answer.await) }
+        exchange::exchange(gateway.clone(), conn.clone(), request)
     });
     let mut hyper = Box::new(limits.builder.serve_connection(io, service));
     let mut draining = false;

@@ -207,7 +207,7 @@ impl PoolHandle {
             request,
             waiting: true,
         };
-        let lease = self.wait(receiver, admitted).await;
+        let lease = Box::pin(self.wait(receiver, admitted)).await;
         place.waiting = false;
         if let Some(wait) = wait {
             wait.waited = Some(clock::now() - admitted);
@@ -465,7 +465,7 @@ impl Lease {
         }
         let pool = self.pool.clone();
         match &pool.settings.runtime {
-            Runtime::Servers(servers) => self.connect_to(servers, home).await,
+            Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
             Runtime::Command(_) => Err(ConnectError {
                 address: format!("worker {}", self.pid),
                 error: io::ErrorKind::NotConnected.into(),

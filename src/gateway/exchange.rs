@@ -7,6 +7,7 @@
 //! ```
 
 use std::{
+    convert::Infallible,
     ffi::OsString,
     os::unix::ffi::OsStringExt,
     path::PathBuf,
@@ -47,7 +48,7 @@ pub(crate) async fn exchange(
     gateway: Arc<Gateway>,
     conn: Arc<Conn>,
     request: Request<Incoming>,
-) -> Response<Outgoing> {
+) -> Result<Response<Outgoing>, Infallible> {
     let (parts, body) = request.into_parts();
     let mut record = Record::new(gateway.clone(), &conn, parts);
     trace::step!(
@@ -59,14 +60,15 @@ pub(crate) async fn exchange(
         record.parts.uri
     );
     let mut rules = None;
+    // Whatever is rare lives in a box of its own: the rest is moved with every request.
     let answered = match steps(&gateway, &mut record, &conn, body, &mut rules).await {
         Ok(answered) => answered,
-        Err(refusal) => (
-            refuse(&gateway, &mut record, refusal, rules.as_ref()).await,
-            None,
-        ),
+        Err(refusal) => {
+            let refused = refuse(&gateway, &mut record, refusal, rules.as_ref());
+            (Box::pin(refused).await, None)
+        }
     };
-    respond(record, conn, answered, rules.as_deref())
+    Ok(respond(record, conn, answered, rules.as_deref()))
 }
 
 /// A head that hyper has refused and answered gets its lines in the logs.
@@ -132,8 +134,10 @@ async fn steps(
             Answer::Reply(reply, length) => return Ok((reply, length)),
             Answer::LocalRedirect(location) => redirect_within(record, &location)?,
             Answer::Instead(instead, status, headers) => {
-                if let Some(reply) =
-                    send_instead(gateway, record, &rules, &instead, status, headers).await?
+                if let Some(reply) = Box::pin(send_instead(
+                    gateway, record, &rules, &instead, status, headers,
+                ))
+                .await?
                 {
                     return Ok((reply, None));
                 }
@@ -361,7 +365,9 @@ async fn run_script(
             )
         })?;
     record.pool = Some(pool.clone());
-    record.path_translated = path_translated(&script, pool).await;
+    if !script.path_info.is_empty() {
+        record.path_translated = Box::pin(path_translated(&script, pool)).await;
+    }
     record.script = Some(script);
     for (name, value) in &settings.set_request_headers {
         let value = HeaderValue::try_from(rendered(value, record));
@@ -375,7 +381,7 @@ async fn run_script(
 /// The path-info as a file (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the script,
 /// unless `cgi.discard_path=1`: it is left out where the command line says so, and wherever there is such a file.
 async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> {
-    if script.path_info.is_empty() || pool.misreads_path_translated() {
+    if pool.misreads_path_translated() {
         return None;
     }
     let translated = [&script.document_root[..], &script.path_info].concat();

@@ -2,10 +2,10 @@
 
 use http::{HeaderMap, HeaderName, header};
 use weir_config::Settings;
-use weir_fcgi::client::Params;
+use weir_fcgi::{client::Params, nv};
 
 use super::{
-    record::{Record, protocol, uri},
+    record::{Ends, Record, protocol, uri},
     template,
 };
 
@@ -18,11 +18,8 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
     };
     let mut digits = itoa::Buffer::new();
 
-    params.pair(b"GATEWAY_INTERFACE", b"CGI/1.1");
-    params.pair(b"SERVER_SOFTWARE", SOFTWARE.as_bytes());
-    params.pair(b"REDIRECT_STATUS", b"200");
+    params.encoded(&record.ends.params);
     params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
-    params.pair(b"REQUEST_SCHEME", b"http");
     params.pair(b"REQUEST_URI", uri(&parts.uri));
     params.pair(b"QUERY_STRING", parts.uri.query().unwrap_or("").as_bytes());
     params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
@@ -47,13 +44,8 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
     if let Some(value) = parts.headers.get(header::CONTENT_TYPE) {
         params.pair(b"CONTENT_TYPE", value.as_bytes());
     }
-    let ends = &record.ends;
-    params.pair(b"REMOTE_ADDR", ends.remote_addr.as_bytes());
-    params.pair(b"REMOTE_PORT", digits.format(ends.remote_port).as_bytes());
-    params.pair(b"SERVER_ADDR", ends.server_addr.as_bytes());
-    params.pair(b"SERVER_PORT", digits.format(ends.server_port).as_bytes());
     let name = match &record.host[..] {
-        b"" => ends.server_addr.as_bytes(),
+        b"" => record.ends.server_addr.as_bytes(),
         host => host,
     };
     params.pair(b"SERVER_NAME", name);
@@ -70,6 +62,22 @@ pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: 
         params.pair(name.as_bytes(), &value);
     }
     params.finish();
+}
+
+/// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
+pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut pair =
+        |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
+    pair("GATEWAY_INTERFACE", "CGI/1.1");
+    pair("SERVER_SOFTWARE", SOFTWARE);
+    pair("REDIRECT_STATUS", "200");
+    pair("REQUEST_SCHEME", "http");
+    pair("REMOTE_ADDR", &ends.remote_addr);
+    pair("REMOTE_PORT", &ends.remote_port.to_string());
+    pair("SERVER_ADDR", &ends.server_addr);
+    pair("SERVER_PORT", &ends.server_port.to_string());
+    out
 }
 
 fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params<'_>) {

@@ -18,6 +18,7 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{PoolHandle, Wait},
+    params,
     route::Script,
     template::Variables,
     trace,
@@ -269,6 +270,8 @@ pub(crate) struct Ends {
     pub(crate) server_addr: String,
     /// Its port; 80, which a URL without a port means, on a unix socket.
     pub(crate) server_port: u16,
+    /// The CGI parameters that are the same for all requests of the connection, encoded.
+    pub(crate) params: Vec<u8>,
 }
 
 impl Ends {
@@ -280,12 +283,15 @@ impl Ends {
                 |address| address.ip().to_canonical().to_string(),
             )
         };
-        Ends {
+        let mut ends = Ends {
+            params: Vec::new(),
             remote_addr: text(peer),
             remote_port: peer.map_or(0, |peer| peer.port()),
             server_addr: text(local),
             server_port: local.map_or(DEFAULT_PORT, |local| local.port()),
-        }
+        };
+        ends.params = params::of_connection(&ends);
+        ends
     }
 }
 

@@ -67,13 +67,13 @@ pub(crate) async fn take_body(
         let announced = record.parts.headers.contains_key(header::CONTENT_LENGTH);
         return Ok(announced.then(Spooled::default));
     }
-    let spooled = spool::spool(
+    let spooled = Box::pin(spool::spool(
         body,
         conn,
         settings.max_body,
         settings.body_memory,
         &record.gateway.spool_space,
-    )
+    ))
     .await
     .map_err(|error| {
         conn.leave_body_unread();
@@ -160,7 +160,7 @@ pub(crate) async fn run(
                 {
                     continue;
                 }
-                return Err(worker_failed(pool, failure).await);
+                return Err(Box::pin(worker_failed(pool, failure)).await);
             }
             Err(NoHead::Bad(message)) => {
                 return Err(Refusal::upstream(
@@ -341,7 +341,7 @@ async fn finish(
         Err(failure) => {
             let pool = record.pool.as_ref();
             return Err(match pool {
-                Some(pool) => worker_failed(pool, failure).await,
+                Some(pool) => Box::pin(worker_failed(pool, failure)).await,
                 None => Refusal::upstream(
                     StatusCode::BAD_GATEWAY,
                     "worker_died",

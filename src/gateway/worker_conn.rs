@@ -5,26 +5,26 @@
 //! request. Only where a write does not fit is the socket watched for that as well, until it does.
 
 use std::{
-    io::{self, Read, Write},
-    net::TcpStream,
+    io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
-use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
+use tokio::io::ReadBuf;
 use weir_config::Address;
+use weir_sys::watch::{self, Watched};
 
 use super::clock;
 
 /// A connection to a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerConn {
-    socket: Watched,
+    socket: Socket,
     /// A second descriptor of the socket, watched while a write waits for room.
-    room: Option<AsyncFd<OwnedFd>>,
+    room: Option<Watched>,
     /// The reactor that watches it; it can be watched by one only.
     home: u16,
     /// Requests that it has carried.
@@ -36,16 +36,10 @@ pub(crate) struct WorkerConn {
 }
 
 #[derive(Debug)]
-enum Watched {
-    /// By no reactor yet.
-    Not(Stream),
-    ForReading(AsyncFd<Stream>),
-}
-
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+enum Socket {
+    /// Watched by no reactor yet.
+    Loose(OwnedFd),
+    ForReading(Watched),
 }
 
 impl WorkerConn {
@@ -55,20 +49,20 @@ impl WorkerConn {
     ///
     /// What connect(2) says; `WouldBlock` where a unix socket's accept queue is full.
     pub(crate) async fn connect(address: &Address) -> io::Result<WorkerConn> {
-        let stream = match address {
+        let socket = match address {
             Address::Unix(path) => {
                 use socket2::{Domain, SockAddr, Socket, Type};
                 let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
                 socket.connect(&SockAddr::unix(path)?)?;
-                Stream::Unix(OwnedFd::from(socket).into())
+                socket.into()
             }
             Address::Tcp(address) => {
                 let stream = tokio::net::TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
-                Stream::Tcp(stream.into_std()?)
+                stream.into_std()?.into()
             }
         };
-        Ok(WorkerConn::new(stream, false))
+        Ok(WorkerConn::new(socket, false))
     }
 
     /// A connection that the manager has made.
@@ -79,15 +73,13 @@ impl WorkerConn {
     pub(crate) fn from_fd(fd: OwnedFd) -> WorkerConn {
         let stream = UnixStream::from(fd);
         let _ = stream.set_nonblocking(true);
-        let primed = (&stream)
-            .write(&[weir_fcgi::VERSION])
-            .is_ok_and(|count| count == 1);
-        WorkerConn::new(Stream::Unix(stream), primed)
+        let primed = watch::send_now(stream.as_fd(), &[weir_fcgi::VERSION]).is_ok();
+        WorkerConn::new(stream.into(), primed)
     }
 
-    fn new(stream: Stream, primed: bool) -> WorkerConn {
+    fn new(socket: OwnedFd, primed: bool) -> WorkerConn {
         WorkerConn {
-            socket: Watched::Not(stream),
+            socket: Socket::Loose(socket),
             room: None,
             home: 0,
             requests: 0,
@@ -102,13 +94,13 @@ impl WorkerConn {
     ///
     /// Where the reactor cannot watch it (epoll_ctl(2)); the connection is closed then.
     pub(crate) fn at_home(self, home: u16) -> io::Result<WorkerConn> {
-        let stream = match self.socket {
-            Watched::ForReading(_) if self.home == home => return Ok(self),
-            Watched::ForReading(elsewhere) => elsewhere.into_inner(),
-            Watched::Not(stream) => stream,
+        let socket = match self.socket {
+            Socket::ForReading(_) if self.home == home => return Ok(self),
+            Socket::ForReading(elsewhere) => elsewhere.into_fd(),
+            Socket::Loose(socket) => socket,
         };
         Ok(WorkerConn {
-            socket: Watched::ForReading(AsyncFd::with_interest(stream, Interest::READABLE)?),
+            socket: Socket::ForReading(Watched::for_reading(socket)?),
             room: None,
             home,
             ..self
@@ -129,7 +121,7 @@ impl WorkerConn {
 
     /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
     pub(crate) fn is_stale(&self) -> bool {
-        weir_sys::socket::peer_closed(self.stream().as_fd())
+        weir_sys::socket::peer_closed(self.as_fd())
     }
 
     /// Reads what there is; nothing at the end of the stream.
@@ -138,51 +130,34 @@ impl WorkerConn {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Watched::ForReading(socket) = &self.socket else {
+        let Socket::ForReading(socket) = &self.socket else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
-        loop {
-            let mut guard = ready!(socket.poll_read_ready(cx))?;
-            let space = buf.initialize_unfilled();
-            let Ok(read) = guard.try_io(|socket| socket.get_ref().read(space)) else {
-                continue;
-            };
-            let count = read?;
-            if count > 0 && count < space.len() {
-                // All that there was: the next byte is told by the kernel (epoll(7), edge-triggered).
-                guard.clear_ready();
-            }
-            buf.advance(count);
-            return Poll::Ready(Ok(()));
-        }
+        let received = socket.poll_receive(cx, buf.initialize_unfilled());
+        received.map_ok(|count| buf.advance(count))
     }
 
     /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// As send(2).
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            if let Some(room) = &self.room {
-                let mut guard = ready!(room.poll_write_ready(cx))?;
-                match self.stream().write(bytes) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        guard.clear_ready();
-                        continue;
-                    }
-                    written => return Poll::Ready(written),
-                }
+        if self.room.is_none() {
+            match watch::send_now(self.as_fd(), bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return Poll::Ready(sent),
             }
-            match self.stream().write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let second = self.stream().as_fd().try_clone_to_owned()?;
-                    self.room = Some(AsyncFd::with_interest(second, Interest::WRITABLE)?);
-                }
-                written => {
-                    return Poll::Ready(written);
-                }
-            }
+            let second = self.as_fd().try_clone_to_owned()?;
+            self.room = Some(Watched::for_writing(second)?);
+        }
+        match &self.room {
+            Some(room) => room.poll_send(cx, bytes),
+            None => Poll::Pending,
         }
     }
 
@@ -190,43 +165,14 @@ impl WorkerConn {
     pub(crate) fn written(&mut self) {
         self.room = None;
     }
-
-    fn stream(&self) -> &Stream {
-        match &self.socket {
-            Watched::Not(stream) => stream,
-            Watched::ForReading(socket) => socket.get_ref(),
-        }
-    }
 }
 
-impl Stream {
-    fn read(&self, space: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(unix) => (&*unix).read(space),
-            Stream::Tcp(tcp) => (&*tcp).read(space),
-        }
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(unix) => (&*unix).write(bytes),
-            Stream::Tcp(tcp) => (&*tcp).write(bytes),
-        }
-    }
-}
-
-impl AsFd for Stream {
+impl AsFd for WorkerConn {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Unix(unix) => unix.as_fd(),
-            Stream::Tcp(tcp) => tcp.as_fd(),
+        match &self.socket {
+            Socket::Loose(socket) => socket.as_fd(),
+            Socket::ForReading(socket) => socket.as_fd(),
         }
-    }
-}
-
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
     }
 }
 

@@ -79,6 +79,18 @@ impl<'a> Params<'a> {
         }
     }
 
+    /// Appends pairs that were encoded before ([`nv::encode`]), such as those that are the same for many requests: one
+    /// copy instead of one for each.
+    ///
+    /// # Panics
+    ///
+    /// If they are longer than a record can be ([`MAX_CONTENT`]).
+    #[inline]
+    pub fn encoded(&mut self, pairs: &[u8]) {
+        assert!(self.make_room(pairs.len()), "pairs of one record");
+        self.out.extend_from_slice(pairs);
+    }
+
     /// Appends a request header under its CGI name: `HTTP_` and the name in upper case, `-` as `_` (RFC 3875 §4.1.18).
     ///
     /// Which headers may go to an application is the caller's to decide: `Proxy` must not, since `HTTP_PROXY` means

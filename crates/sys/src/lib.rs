@@ -14,3 +14,4 @@ pub mod poll;
 pub mod process;
 pub mod signal;
 pub mod socket;
+pub mod watch;
