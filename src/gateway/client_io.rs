@@ -269,7 +269,8 @@ impl Conn {
         }
     }
 
-    fn received(&self) {
+    /// A byte of the next head is there.
+    pub(crate) fn received(&self) {
         if matches!(self.phase(), Phase::Idle | Phase::Parked) {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.head_started.store(clock::now(), Relaxed);

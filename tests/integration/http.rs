@@ -64,6 +64,25 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn the_beginning_of_a_head_behind_a_request_is_kept() {
+    let (_responder, setup) = site();
+    let weir = setup.listen("header_timeout = \"3s\"").start();
+    let begin = |weir: &Weir| {
+        let mut client = weir.client();
+        client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /echo");
+        assert_eq!(client.response().expect(200).text(), "a text\n");
+        // Longer than a connection is kept ready when it says nothing.
+        assert!(client.quiet_for(Duration::from_millis(1_600)));
+        client
+    };
+    let mut client = begin(&weir);
+    client.send(".php HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().expect(200).text(), "GET 0");
+    // It is a head that has begun, not a connection at rest.
+    begin(&weir).response().expect(408);
+}
+
+#[test]
 fn connection_close_is_honoured_and_announced() {
     let weir = Setup::new().file("text.txt", "a text").start();
     let mut client = weir.client();
