@@ -19,6 +19,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{self, HOST},
 };
+use http_body::Body as _;
 use hyper::body::Incoming;
 use weir_config::{Action, Template};
 
@@ -59,13 +60,21 @@ pub(crate) async fn exchange(
         record.parts.uri
     );
     let mut rules = None;
-    let answered = match steps(&gateway, &mut record, &conn, body, &mut rules).await {
+    let mut body = Some(body);
+    let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules).await {
         Ok(answered) => answered,
         Err(refusal) => (
             refuse(&gateway, &mut record, refusal, rules.as_ref()).await,
             None,
         ),
     };
+    if let Some(body) = body
+        && !body.is_end_stream()
+        && !script::discard_body(&mut record, &conn, body).await
+    {
+        let headers = &mut answered.0.headers;
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     respond(record, conn, answered, rules.as_deref())
 }
 
@@ -102,19 +111,18 @@ pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, w
     });
 }
 
-/// The steps up to an answer. `in_force` becomes the rules that hold for it.
+/// The steps up to an answer. `body` is taken where it is wanted; `in_force` becomes the rules that hold for it.
 async fn steps(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
-    body: Incoming,
+    body: &mut Option<Incoming>,
     in_force: &mut Option<Arc<Rules>>,
 ) -> Result<Answered, Refusal> {
     check_head(record)?;
     if record.parts.uri.path() == "*" {
         return Ok((options_of_the_server(), None));
     }
-    let mut body = Some(body);
     for _ in 0..=MAX_LOCAL_REDIRECTS {
         let step = route(gateway, record, conn, in_force).await?;
         let Some(rules) = in_force.clone() else {

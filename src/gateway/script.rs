@@ -6,7 +6,7 @@
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -88,6 +88,34 @@ pub(crate) async fn take_body(
         spooled.len()
     );
     Ok(Some(spooled))
+}
+
+/// Reads a body that nobody wants, so that the connection can serve the next request. False: there is too much of it,
+/// or it does not come, and the connection has to be closed.
+pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Incoming) -> bool {
+    let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
+    let too_long = body.size_hint().lower() > MAX_DISCARDED;
+    let all = async {
+        while let Ok(data) = spool::next_data(&mut body, conn).await {
+            let Some(data) = data else {
+                return true;
+            };
+            record.bytes_in += data.len() as u64;
+            if record.bytes_in > MAX_DISCARDED {
+                break;
+            }
+        }
+        false
+    };
+    let gone = !awaits_consent
+        && !too_long
+        && tokio::time::timeout(DISCARD_TIME, all)
+            .await
+            .unwrap_or(false);
+    if !gone {
+        conn.leave_body_unread();
+    }
+    gone
 }
 
 /// Runs a script at a worker of `pool`.
@@ -500,4 +528,10 @@ impl std::fmt::Display for WorkerText<'_> {
 const MAX_ATTEMPTS: u32 = 3;
 
 /// When a client may try again after the spool was full, seconds.
+/// How much of a body that nobody wants is read to save the connection, bytes.
+const MAX_DISCARDED: u64 = 64 * 1024;
+
+/// How long it is waited for, while the answer waits too.
+const DISCARD_TIME: Duration = Duration::from_millis(500);
+
 const SPOOL_RETRY: u64 = 10;

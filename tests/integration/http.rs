@@ -83,6 +83,45 @@ fn the_beginning_of_a_head_behind_a_request_is_kept() {
 }
 
 #[test]
+fn a_small_body_that_nobody_wants_leaves_the_connection_in_order() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    let mut client = weir.client();
+    for head in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        for path in ["/text.txt", "/nowhere"] {
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n"));
+            let body = match head.starts_with("Content") {
+                true => "GET /",
+                false => "5\r\nGET /\r\n0\r\n\r\n",
+            };
+            client.send(body);
+            let response = client.response();
+            assert!(matches!(response.status, 404 | 405), "{response:?}");
+            client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response().expect(200).text(), "a text\n");
+        }
+    }
+}
+
+#[test]
+fn a_large_body_that_nobody_wants_does_not_drown_the_answer() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    for path in ["/text.txt", "/nowhere"] {
+        let mut client = weir.client();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
+        ));
+        // A connection closed with this in its queue would be reset, and the answer with it (RFC 9112 §9.6).
+        client.send(vec![b'x'; 4_000_000]);
+        let response = client.response();
+        assert!(matches!(response.status, 404 | 405), "{response:?}");
+        assert_eq!(response.header("connection"), Some("close"));
+        client.expect_closed();
+    }
+}
+
+#[test]
 fn connection_close_is_honoured_and_announced() {
     let weir = Setup::new().file("text.txt", "a text").start();
     let mut client = weir.client();
