@@ -121,7 +121,7 @@ async fn steps(
 ) -> Result<Answered, Refusal> {
     check_head(record)?;
     if record.parts.uri.path() == "*" {
-        return Ok((options_of_the_server(), None));
+        return options_of_the_server(record).map(|reply| (reply, None));
     }
     for _ in 0..=MAX_LOCAL_REDIRECTS {
         let step = route(gateway, record, conn, in_force).await?;
@@ -577,10 +577,17 @@ fn respond(
     response
 }
 
-/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7).
-fn options_of_the_server() -> Reply {
+/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7); no other method has that target.
+fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
+    if record.parts.method != Method::OPTIONS {
+        return Err(Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_path",
+            "the target * is for OPTIONS only",
+        ));
+    }
     let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    bare(StatusCode::NO_CONTENT, header::ALLOW, methods)
+    Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, methods))
 }
 
 fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {

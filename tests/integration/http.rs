@@ -122,6 +122,14 @@ fn a_large_body_that_nobody_wants_does_not_drown_the_answer() {
 }
 
 #[test]
+fn the_target_of_the_server_itself_is_for_options_only() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    weir.request("GET", "*", &[], b"").expect(400);
+    weir.request("OPTIONS", "*", &[], b"").expect(204);
+}
+
+#[test]
 fn connection_close_is_honoured_and_announced() {
     let weir = Setup::new().file("text.txt", "a text").start();
     let mut client = weir.client();
