@@ -542,7 +542,8 @@ fn respond(
     (mut reply, length): Answered,
     rules: Option<&Rules>,
 ) -> Response<Outgoing> {
-    record.status = Some(reply.status);
+    // Who has left gets no answer, whatever hyper is given; the log says so.
+    record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
         for name in &rules.settings.remove_headers {
             reply.headers.remove(name.as_str());

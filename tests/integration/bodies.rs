@@ -62,7 +62,11 @@ fn an_upload_that_breaks_off_never_starts_its_script() {
         client.send("x".repeat(16));
         drop(client);
     }
-    weir.logged("/run.php?broken");
+    let logged = weir.logged("/run.php?broken");
+    assert_eq!(
+        (&logged["status"], &logged["reason"]),
+        (&499.into(), &"client_left".into())
+    );
     weir.get("/run.php?next").expect(200);
     assert_eq!(responder.uris(), ["/run.php?next"]);
 }
