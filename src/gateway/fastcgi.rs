@@ -49,6 +49,10 @@ pub(crate) enum OnDrop {
     Abort,
 }
 
+/// Whose response it is: its pool and the request's number; none where it had ended before.
+#[derive(Debug, Default)]
+pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
+
 /// How far a read got.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -222,9 +226,24 @@ impl Run {
         }
     }
 
-    /// The pool that runs it, while it runs.
-    pub(crate) fn pool(&self) -> Option<&Arc<PoolHandle>> {
-        self.live.as_ref().map(|live| live.lease.pool())
+    /// What the log's lines about it name, also after its end.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(
+            self.live
+                .as_ref()
+                .map(|live| (live.lease.pool().clone(), live.id)),
+        )
+    }
+}
+
+impl Owner {
+    /// For the error log.
+    pub(crate) fn about(&self) -> About<'_> {
+        About {
+            pool: self.0.as_ref().map(|(pool, _)| pool.settings.name.as_str()),
+            request: self.0.as_ref().map(|(_, id)| *id),
+            ..About::default()
+        }
     }
 }
 
