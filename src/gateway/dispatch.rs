@@ -590,18 +590,18 @@ impl Drop for Lease {
     }
 }
 
-/// How many requests a php-cgi takes before it ends, where its environment says so.
+/// How many requests a php-cgi takes before it ends.
 fn php_requests(runtime: &Runtime) -> Option<u64> {
     let Runtime::Command(command) = runtime else {
         return None;
     };
     let program = command.argv.first()?.rsplit('/').next()?;
-    let (_, most) = command
+    let said = command
         .env
         .iter()
-        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
-    let most = most.parse().ok().filter(|most| *most > 0);
-    most.filter(|_| program.starts_with("php"))
+        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS");
+    let most = said.map_or(Some(PHPS_REQUESTS), |(_, most)| most.parse().ok());
+    most.filter(|most| *most > 0 && program.starts_with("php"))
 }
 
 /// A request's place in the queue, given up when its client leaves.
@@ -649,3 +649,6 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A server that has refused is not preferred for so long, µs.
 const SERVER_DOWN: u64 = 1_000_000;
+/// PHP_FCGI_MAX_REQUESTS where it is not set (php-cgi(1)).
+const PHPS_REQUESTS: u64 = 500;
+
