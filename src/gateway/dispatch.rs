@@ -105,7 +105,9 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Server {
     busy: usize,
-    /// Not tried before ([`clock::now`]): it has refused a connection.
+    /// Its last connection was refused, or timed out.
+    refused: bool,
+    /// Not tried before ([`clock::now`]) while there are others.
     down_until: u64,
 }
 
@@ -433,13 +435,38 @@ impl State {
         index
     }
 
-    /// The server that is least busy, of those that have not just refused; all of them where all have.
-    fn choose_server(&self, now: u64) -> usize {
+    /// The server that is least busy, of those that have not just refused; all of them where all have. It is counted
+    /// as busier by one. Only one request at a time finds out whether a server that has refused is there again.
+    fn choose_server(&mut self, now: u64, connect_timeout: Duration) -> usize {
         let order = |index: &usize| {
             let server = &self.servers[*index];
             (server.down_until > now, server.busy)
         };
-        (0..self.servers.len()).min_by_key(order).unwrap_or(0)
+        let index = (0..self.servers.len()).min_by_key(order).unwrap_or(0);
+        let server = &mut self.servers[index];
+        server.busy += 1;
+        if server.refused {
+            let answered_by = now + connect_timeout.as_micros() as u64;
+            server.down_until = server.down_until.max(answered_by);
+        }
+        index
+    }
+
+    /// Whether there is a server that has not just refused.
+    fn has_server(&self, now: u64) -> bool {
+        self.servers.iter().any(|server| server.down_until <= now)
+    }
+}
+
+impl Server {
+    fn works(&mut self) {
+        self.refused = false;
+        self.down_until = 0;
+    }
+
+    fn refuses(&mut self, now: u64) {
+        self.refused = true;
+        self.down_until = now + SERVER_DOWN;
     }
 }
 
@@ -478,33 +505,44 @@ impl Lease {
         servers: &[Address],
         home: u16,
     ) -> Result<WorkerConn, ConnectError> {
-        let limit = clock::deadline(self.pool.settings.connect_timeout);
+        let mut limit = clock::deadline(self.pool.settings.connect_timeout);
         let mut pause = CONNECT_PAUSE;
+        let mut timed_out = 0;
         loop {
             let index = {
                 let mut state = self.pool.state();
                 if let Some(before) = self.server.take() {
                     state.servers[before].busy = state.servers[before].busy.saturating_sub(1);
                 }
-                let index = state.choose_server(clock::now());
-                state.servers[index].busy += 1;
-                index
+                state.choose_server(clock::now(), self.pool.settings.connect_timeout)
             };
             self.server = Some(index);
             let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
             let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index])).await;
             let error = match result {
-                Ok(Ok(conn)) => match conn.at_home(home) {
-                    Ok(conn) => return Ok(conn),
-                    Err(error) => error,
-                },
+                Ok(Ok(conn)) => {
+                    self.pool.state().servers[index].works();
+                    match conn.at_home(home) {
+                        Ok(conn) => return Ok(conn),
+                        Err(error) => error,
+                    }
+                }
                 Ok(Err(error)) => error,
-                Err(_) => io::ErrorKind::TimedOut.into(),
+                Err(_) => {
+                    timed_out += 1;
+                    io::ErrorKind::TimedOut.into()
+                }
             };
             // A full accept queue says nothing against the server.
             let full = error.kind() == io::ErrorKind::WouldBlock;
             if !full {
-                self.pool.state().servers[index].down_until = clock::now() + SERVER_DOWN;
+                let mut state = self.pool.state();
+                state.servers[index].refuses(clock::now());
+                if timed_out < servers.len() && state.has_server(clock::now()) {
+                    // Another one, with the time that each of them has.
+                    limit = clock::deadline(self.pool.settings.connect_timeout);
+                    continue;
+                }
             }
             let last =
                 clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
@@ -635,6 +673,9 @@ fn address_text(address: &Address) -> String {
     }
 }
 
+/// PHP_FCGI_MAX_REQUESTS where it is not set (php-cgi(1)).
+const PHPS_REQUESTS: u64 = 500;
+
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);
 
@@ -649,6 +690,3 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A server that has refused is not preferred for so long, µs.
 const SERVER_DOWN: u64 = 1_000_000;
-/// PHP_FCGI_MAX_REQUESTS where it is not set (php-cgi(1)).
-const PHPS_REQUESTS: u64 = 500;
-

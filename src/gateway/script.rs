@@ -144,7 +144,8 @@ pub(crate) async fn run(
             Err(error) => {
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
-                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.is_command()
+                // Servers were tried for as long as `connect_timeout` allows.
+                if pool.is_command() && again(record, idempotent, Sent::Nothing, attempts, &message)
                 {
                     continue;
                 }
@@ -527,11 +528,11 @@ impl std::fmt::Display for WorkerText<'_> {
 /// How often a request is given to a worker in all.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// When a client may try again after the spool was full, seconds.
 /// How much of a body that nobody wants is read to save the connection, bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;
 
 /// How long it is waited for, while the answer waits too.
 const DISCARD_TIME: Duration = Duration::from_millis(500);
 
+/// When a client may try again after the spool was full, seconds.
 const SPOOL_RETRY: u64 = 10;
