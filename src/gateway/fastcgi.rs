@@ -99,6 +99,8 @@ struct Live {
 /// What is still to be written.
 #[derive(Debug)]
 struct Outbound {
+    /// The request's FastCGI id.
+    id: u16,
     buffer: Vec<u8>,
     written: usize,
     file: Option<Upload>,
@@ -126,11 +128,8 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into_boxed_slice());
 }
 
-/// The FastCGI id of every request: one connection carries one request at a time.
-pub(crate) const REQUEST: u16 = 1;
-
 impl Run {
-    /// Begins a request: `params` are the encoded BEGIN_REQUEST and PARAMS records.
+    /// Begins a request: `params` are the encoded BEGIN_REQUEST and PARAMS records, with `conn`'s next id.
     pub(crate) fn start(
         lease: Lease,
         mut conn: WorkerConn,
@@ -139,20 +138,22 @@ impl Run {
         mut params: Vec<u8>,
         body: &Spooled,
     ) -> Run {
-        client::stdin(&mut params, REQUEST, body.memory());
+        let number = conn.next_id();
+        client::stdin(&mut params, number, body.memory());
         let file = body.file().map(|file| Upload {
             file: file.clone(),
             read: 0,
             reading: None,
         });
         if file.is_none() {
-            client::stdin_end(&mut params, REQUEST);
+            client::stdin_end(&mut params, number);
         }
         let written = conn.begin_request();
         let settings = &lease.pool().settings;
         let live = Live {
-            decoder: ResponseDecoder::new(REQUEST),
+            decoder: ResponseDecoder::new(number),
             request: Outbound {
+                id: number,
                 buffer: params,
                 written,
                 file,
@@ -441,9 +442,9 @@ impl Outbound {
         let piece = std::task::ready!(upload.poll_read(cx))?;
         self.buffer.clear();
         self.written = 0;
-        client::stdin(&mut self.buffer, REQUEST, &piece);
+        client::stdin(&mut self.buffer, self.id, &piece);
         if piece.is_empty() {
-            client::stdin_end(&mut self.buffer, REQUEST);
+            client::stdin_end(&mut self.buffer, self.id);
             self.file = None;
         }
         Poll::Ready(Ok(true))

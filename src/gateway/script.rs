@@ -23,7 +23,7 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{Lease, PoolHandle},
-    fastcgi::{self, Failure, OnDrop, Progress, REQUEST, Run},
+    fastcgi::{self, Failure, OnDrop, Progress, Run},
     params,
     read_ahead::{ReadAhead, Room},
     record::Record,
@@ -160,14 +160,9 @@ pub(crate) async fn run(
             WorkerText(record),
             record.wait.and_then(|wait| wait.waited).unwrap_or(0)
         );
-        let mut request = fastcgi::buffer();
-        client::begin_request(
-            &mut request,
-            REQUEST,
-            Role::Responder,
-            pool.settings.keep_conn,
-        );
-        params::put(record, settings, body.map(Spooled::len), &mut request);
+        let (id, mut request) = (worker.next_id(), fastcgi::buffer());
+        client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
+        params::put(record, settings, id, body.map(Spooled::len), &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);

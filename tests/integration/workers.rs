@@ -363,7 +363,7 @@ fn output_of_the_last_request_never_reaches_the_next_client() {
             ));
             answer.raw(record(END_REQUEST, request.id, &[0; 8]));
         },
-        "",
+        "keep_conn = true\n",
     );
     for _ in 0..5 {
         assert_eq!(weir.get("/wrong.php").expect(200).text(), "mine");
