@@ -473,8 +473,9 @@ impl Server {
 impl Lease {
     /// The worker's connection, watched by the reactor `home`; connects where there is none.
     ///
-    /// `certain`: a connection that was kept is asked whether it is still there, since what is sent into a closed
-    /// one may be lost and must not be sent twice. So is one that nobody has used for a while.
+    /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
+    /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
+    /// weir's own worker is asked whether it is still there. So is one that nobody has used for a while.
     ///
     /// # Errors
     ///
@@ -484,7 +485,9 @@ impl Lease {
         home: u16,
         certain: bool,
     ) -> Result<WorkerConn, ConnectError> {
+        let renew = certain && !self.pool.is_command();
         if let Some(conn) = self.conn.take()
+            && !renew
             && let Ok(conn) = conn.at_home(home)
             && !((certain || conn.has_rested()) && conn.is_stale())
         {

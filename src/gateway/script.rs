@@ -137,7 +137,7 @@ pub(crate) async fn run(
     loop {
         attempts += 1;
         let mut lease = admit(record, conn, pool).await?;
-        let connected = lease.connect(conn.home, !idempotent).await;
+        let connected = lease.connect(conn.home, !idempotent || attempts > 1).await;
         record.worker = lease.worker();
         let worker = match connected {
             Ok(worker) => worker,
