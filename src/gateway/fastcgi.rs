@@ -43,7 +43,7 @@ pub(crate) struct Run {
 /// What becomes of a script whose response nobody wants any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
-    /// It runs to its end; its output is read and thrown away.
+    /// It runs to its end; its output is read and thrown away, up to [`MAX_UNWANTED`].
     Finish,
     /// Its connection is closed, which stops PHP at its next output; a process of weir's own is replaced.
     Abort,
@@ -265,8 +265,11 @@ impl Drop for Run {
                 // Outside of a runtime the gateway itself is going, and its workers with it.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                     runtime.spawn(async move {
-                        let mut unwanted = Vec::new();
-                        while let Ok(Progress::More) = rest.read(&mut unwanted).await {
+                        let (mut unwanted, mut thrown) = (Vec::new(), 0);
+                        while let Ok(Progress::More) = rest.read(&mut unwanted).await
+                            && thrown <= MAX_UNWANTED
+                        {
+                            thrown += unwanted.len() as u64;
                             unwanted.clear();
                         }
                     });
@@ -557,6 +560,9 @@ fn recycle(mut buffer: Vec<u8>) {
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
+
+/// How much output is thrown away before a script is taken for one that never ends, bytes.
+const MAX_UNWANTED: u64 = 256 << 20;
 
 /// How much of a body in a file is handed to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;

@@ -210,9 +210,9 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let owner = run.owner();
     loop {
         let progress = run.read(&mut bytes).await;
-        if !bytes.is_empty() {
-            keep(&mut bytes, &shared, &room, &mut disk, &owner).await;
-            bytes.clear();
+        if !bytes.is_empty() && !keep(&mut bytes, &shared, &room, &mut disk, &owner).await {
+            // The client has left; what comes still is thrown away without it.
+            return;
         }
         match progress {
             Ok(Progress::More) => {}
@@ -229,18 +229,24 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     }
 }
 
-/// Keeps `bytes` for the client, waiting for it where there is no room; throws them away where it has left.
-async fn keep(bytes: &mut Vec<u8>, shared: &Shared, room: &Room, disk: &mut bool, owner: &Owner) {
+/// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
+async fn keep(
+    bytes: &mut Vec<u8>,
+    shared: &Shared,
+    room: &Room,
+    disk: &mut bool,
+    owner: &Owner,
+) -> bool {
     loop {
         let stored = {
             let mut buffer = shared.lock();
             if buffer.state == State::Abandoned {
-                return;
+                return false;
             }
             buffer.store(bytes, room, *disk)
         };
         let file = match stored {
-            Stored::Memory => return,
+            Stored::Memory => return true,
             Stored::File(file) => file,
             Stored::Full if *disk && shared.lock().file.is_none() => {
                 match SpoolFile::create(&room.space).await {
@@ -268,7 +274,7 @@ async fn keep(bytes: &mut Vec<u8>, shared: &Shared, room: &Room, disk: &mut bool
                 if let Some(reader) = buffer.reader.take() {
                     reader.wake();
                 }
-                return;
+                return true;
             }
             Err(error) => {
                 spool_failed(owner, &error);
@@ -329,7 +335,7 @@ mod tests {
             let mut disk = true;
             for piece in ["1234", "56789"] {
                 let mut bytes = piece.into();
-                keep(&mut bytes, &shared, &room, &mut disk, &owner).await;
+                assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
             }
             // Nothing reaches the disk before the client has taken what is there.
             let (go, wait) = std::sync::mpsc::channel::<()>();

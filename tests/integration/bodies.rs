@@ -180,6 +180,25 @@ fn a_client_that_leaves_a_stream_ends_it() {
 }
 
 #[test]
+fn a_script_that_prints_for_ever_is_stopped_some_time_after_its_client_has_left() {
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.stdout("Content-Type: text/plain\r\n\r\n");
+        let much = vec![b'x'; 65_000];
+        while !answer.gone() {
+            answer.stdout(&much);
+        }
+    });
+    let pool = responder.pool(1);
+    let weir = setup.pool(&pool).start();
+    let mut client = weir.client();
+    client.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head().expect("an answer");
+    drop(client);
+    wait_until("the script is stopped", || responder.running() == 0);
+}
+
+#[test]
 fn a_local_redirect_is_answered_by_the_other_script() {
     // RFC 3875 §6.2.2
     let setup = Setup::new()
