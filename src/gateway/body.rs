@@ -93,7 +93,7 @@ impl Body {
 }
 
 impl Part {
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Part::Bytes(bytes) => bytes.len() as u64,
             Part::File { len, .. } => *len,

@@ -36,6 +36,8 @@ pub(crate) enum BadHead {
     Status(String),
     /// `Content-Length` is no number, or two that differ.
     ContentLength,
+    /// More than [`MAX_LINES`].
+    TooMany,
 }
 
 /// Where the header block ends: the offset of the body's first byte. Lines end in LF or CR LF.
@@ -81,6 +83,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if !line.is_empty() {
             lines += 1;
+            if lines > MAX_LINES {
+                return Err(BadHead::TooMany);
+            }
             head.take_line(line)?;
         }
     }
@@ -170,6 +175,7 @@ impl std::fmt::Display for BadHead {
             BadHead::Empty => f.write_str("it begins with a blank line instead of headers"),
             BadHead::Line(line) => write!(f, "{line:?} is no header line"),
             BadHead::Status(status) => write!(f, "Status {status:?} is none from 200 to 599"),
+            BadHead::TooMany => write!(f, "it has more than {MAX_LINES} lines"),
             BadHead::ContentLength => f.write_str("its Content-Length is no number, or several"),
         }
     }
@@ -179,6 +185,9 @@ impl std::fmt::Display for BadHead {
 fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned()
 }
+
+/// Header lines in one block. `HeaderMap` panics where it cannot grow past 24,576 names.
+const MAX_LINES: usize = 10_000;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
@@ -275,5 +284,7 @@ mod tests {
             Some(BadHead::ContentLength)
         );
         assert!(refused(b"A: b\x00c\n\n").is_some());
+        let many: String = (0..30_000).map(|n| format!("A{n}: b\n")).collect();
+        assert_eq!(refused(many.as_bytes()), Some(BadHead::TooMany));
     }
 }

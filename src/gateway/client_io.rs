@@ -231,9 +231,15 @@ impl Conn {
         }
     }
 
-    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one.
+    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one; drops it where too many wait already, as
+    /// any of them may be (§15).
     pub(crate) fn send_interim(&self, head: &[u8]) {
-        self.outbox().interim.extend_from_slice(head);
+        let mut outbox = self.outbox();
+        if outbox.interim.len() + head.len() > MAX_INTERIM {
+            return;
+        }
+        outbox.interim.extend_from_slice(head);
+        drop(outbox);
         self.posted.store(true, Relaxed);
         self.wake();
     }
@@ -269,7 +275,8 @@ impl Conn {
         }
     }
 
-    fn received(&self) {
+    /// A byte of the next head is there.
+    pub(crate) fn received(&self) {
         if matches!(self.phase(), Phase::Idle | Phase::Parked) {
             self.phase.store(Phase::Head as u8, Relaxed);
             self.head_started.store(clock::now(), Relaxed);
@@ -570,6 +577,9 @@ impl AsyncWrite for Socket {
 thread_local! {
     static JOIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Interim responses that wait for a client that does not read, bytes.
+const MAX_INTERIM: usize = 128 * 1024;
 
 /// Answers of up to so many bytes are copied into one piece.
 const JOINED: usize = 4096;

@@ -65,7 +65,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
                     break Ending::Clean;
                 }
             }
-            Turn::Park => {}
+            // The beginning of the next head came with the last request: it is waited for as a head.
+            Turn::Park => conn.received(),
         }
     };
     conn.ended();

@@ -105,7 +105,9 @@ struct Slot {
 #[derive(Debug, Default)]
 struct Server {
     busy: usize,
-    /// Not tried before ([`clock::now`]): it has refused a connection.
+    /// Its last connection was refused, or timed out.
+    refused: bool,
+    /// Not tried before ([`clock::now`]) while there are others.
     down_until: u64,
 }
 
@@ -433,21 +435,47 @@ impl State {
         index
     }
 
-    /// The server that is least busy, of those that have not just refused; all of them where all have.
-    fn choose_server(&self, now: u64) -> usize {
+    /// The server that is least busy, of those that have not just refused; all of them where all have. It is counted
+    /// as busier by one. Only one request at a time finds out whether a server that has refused is there again.
+    fn choose_server(&mut self, now: u64, connect_timeout: Duration) -> usize {
         let order = |index: &usize| {
             let server = &self.servers[*index];
             (server.down_until > now, server.busy)
         };
-        (0..self.servers.len()).min_by_key(order).unwrap_or(0)
+        let index = (0..self.servers.len()).min_by_key(order).unwrap_or(0);
+        let server = &mut self.servers[index];
+        server.busy += 1;
+        if server.refused {
+            let answered_by = now + connect_timeout.as_micros() as u64;
+            server.down_until = server.down_until.max(answered_by);
+        }
+        index
+    }
+
+    /// Whether there is a server that has not just refused.
+    fn has_server(&self, now: u64) -> bool {
+        self.servers.iter().any(|server| server.down_until <= now)
+    }
+}
+
+impl Server {
+    fn works(&mut self) {
+        self.refused = false;
+        self.down_until = 0;
+    }
+
+    fn refuses(&mut self, now: u64) {
+        self.refused = true;
+        self.down_until = now + SERVER_DOWN;
     }
 }
 
 impl Lease {
     /// The worker's connection, watched by the reactor `home`; connects where there is none.
     ///
-    /// `certain`: a connection that was kept is asked whether it is still there, since what is sent into a closed
-    /// one may be lost and must not be sent twice. So is one that nobody has used for a while.
+    /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
+    /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
+    /// weir's own worker is asked whether it is still there. So is one that nobody has used for a while.
     ///
     /// # Errors
     ///
@@ -457,7 +485,9 @@ impl Lease {
         home: u16,
         certain: bool,
     ) -> Result<WorkerConn, ConnectError> {
+        let renew = certain && !self.pool.is_command();
         if let Some(conn) = self.conn.take()
+            && !renew
             && let Ok(conn) = conn.at_home(home)
             && !((certain || conn.has_rested()) && conn.is_stale())
         {
@@ -478,33 +508,44 @@ impl Lease {
         servers: &[Address],
         home: u16,
     ) -> Result<WorkerConn, ConnectError> {
-        let limit = clock::deadline(self.pool.settings.connect_timeout);
+        let mut limit = clock::deadline(self.pool.settings.connect_timeout);
         let mut pause = CONNECT_PAUSE;
+        let mut timed_out = 0;
         loop {
             let index = {
                 let mut state = self.pool.state();
                 if let Some(before) = self.server.take() {
                     state.servers[before].busy = state.servers[before].busy.saturating_sub(1);
                 }
-                let index = state.choose_server(clock::now());
-                state.servers[index].busy += 1;
-                index
+                state.choose_server(clock::now(), self.pool.settings.connect_timeout)
             };
             self.server = Some(index);
             let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
             let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index])).await;
             let error = match result {
-                Ok(Ok(conn)) => match conn.at_home(home) {
-                    Ok(conn) => return Ok(conn),
-                    Err(error) => error,
-                },
+                Ok(Ok(conn)) => {
+                    self.pool.state().servers[index].works();
+                    match conn.at_home(home) {
+                        Ok(conn) => return Ok(conn),
+                        Err(error) => error,
+                    }
+                }
                 Ok(Err(error)) => error,
-                Err(_) => io::ErrorKind::TimedOut.into(),
+                Err(_) => {
+                    timed_out += 1;
+                    io::ErrorKind::TimedOut.into()
+                }
             };
             // A full accept queue says nothing against the server.
             let full = error.kind() == io::ErrorKind::WouldBlock;
             if !full {
-                self.pool.state().servers[index].down_until = clock::now() + SERVER_DOWN;
+                let mut state = self.pool.state();
+                state.servers[index].refuses(clock::now());
+                if timed_out < servers.len() && state.has_server(clock::now()) {
+                    // Another one, with the time that each of them has.
+                    limit = clock::deadline(self.pool.settings.connect_timeout);
+                    continue;
+                }
             }
             let last =
                 clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
@@ -590,18 +631,18 @@ impl Drop for Lease {
     }
 }
 
-/// How many requests a php-cgi takes before it ends, where its environment says so.
+/// How many requests a php-cgi takes before it ends.
 fn php_requests(runtime: &Runtime) -> Option<u64> {
     let Runtime::Command(command) = runtime else {
         return None;
     };
     let program = command.argv.first()?.rsplit('/').next()?;
-    let (_, most) = command
+    let said = command
         .env
         .iter()
-        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
-    let most = most.parse().ok().filter(|most| *most > 0);
-    most.filter(|_| program.starts_with("php"))
+        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS");
+    let most = said.map_or(Some(PHPS_REQUESTS), |(_, most)| most.parse().ok());
+    most.filter(|most| *most > 0 && program.starts_with("php"))
 }
 
 /// A request's place in the queue, given up when its client leaves.
@@ -634,6 +675,9 @@ fn address_text(address: &Address) -> String {
         Address::Unix(path) => format!("unix:{}", path.display()),
     }
 }
+
+/// PHP_FCGI_MAX_REQUESTS where it is not set (php-cgi(1)).
+const PHPS_REQUESTS: u64 = 500;
 
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);

@@ -20,6 +20,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{self, HOST},
 };
+use http_body::Body as _;
 use hyper::body::Incoming;
 use weir_config::{Action, Template};
 
@@ -60,14 +61,22 @@ pub(crate) async fn exchange(
         record.parts.uri
     );
     let mut rules = None;
+    let mut body = Some(body);
     // Whatever is rare lives in a box of its own: the rest is moved with every request.
-    let answered = match steps(&gateway, &mut record, &conn, body, &mut rules).await {
+    let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules).await {
         Ok(answered) => answered,
         Err(refusal) => {
             let refused = refuse(&gateway, &mut record, refusal, rules.as_ref());
             (Box::pin(refused).await, None)
         }
     };
+    if let Some(body) = body
+        && !body.is_end_stream()
+        && !Box::pin(script::discard_body(&mut record, &conn, body)).await
+    {
+        let headers = &mut answered.0.headers;
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(respond(record, conn, answered, rules.as_deref()))
 }
 
@@ -104,19 +113,18 @@ pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, w
     });
 }
 
-/// The steps up to an answer. `in_force` becomes the rules that hold for it.
+/// The steps up to an answer. `body` is taken where it is wanted; `in_force` becomes the rules that hold for it.
 async fn steps(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Arc<Conn>,
-    body: Incoming,
+    body: &mut Option<Incoming>,
     in_force: &mut Option<Arc<Rules>>,
 ) -> Result<Answered, Refusal> {
     check_head(record)?;
     if record.parts.uri.path() == "*" {
-        return Ok((options_of_the_server(), None));
+        return options_of_the_server(record).map(|reply| (reply, None));
     }
-    let mut body = Some(body);
     for _ in 0..=MAX_LOCAL_REDIRECTS {
         let step = route(gateway, record, conn, in_force).await?;
         let Some(rules) = in_force.clone() else {
@@ -540,7 +548,8 @@ fn respond(
     (mut reply, length): Answered,
     rules: Option<&Rules>,
 ) -> Response<Outgoing> {
-    record.status = Some(reply.status);
+    // Who has left gets no answer, whatever hyper is given; the log says so.
+    record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
         for name in &rules.settings.remove_headers {
             reply.headers.remove(name.as_str());
@@ -575,10 +584,17 @@ fn respond(
     response
 }
 
-/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7).
-fn options_of_the_server() -> Reply {
+/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7); no other method has that target.
+fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
+    if record.parts.method != Method::OPTIONS {
+        return Err(Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_path",
+            "the target * is for OPTIONS only",
+        ));
+    }
     let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    bare(StatusCode::NO_CONTENT, header::ALLOW, methods)
+    Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, methods))
 }
 
 fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {

@@ -43,11 +43,15 @@ pub(crate) struct Run {
 /// What becomes of a script whose response nobody wants any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
-    /// It runs to its end; its output is read and thrown away.
+    /// It runs to its end; its output is read and thrown away, up to [`MAX_UNWANTED`].
     Finish,
     /// Its connection is closed, which stops PHP at its next output; a process of weir's own is replaced.
     Abort,
 }
+
+/// Whose response it is: its pool and the request's number; none where it had ended before.
+#[derive(Debug, Default)]
+pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
 
 /// How far a read got.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,6 +99,8 @@ struct Live {
 /// What is still to be written.
 #[derive(Debug)]
 struct Outbound {
+    /// The request's FastCGI id.
+    id: u16,
     buffer: Vec<u8>,
     written: usize,
     file: Option<Upload>,
@@ -122,11 +128,8 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into_boxed_slice());
 }
 
-/// The FastCGI id of every request: one connection carries one request at a time.
-pub(crate) const REQUEST: u16 = 1;
-
 impl Run {
-    /// Begins a request: `params` are the encoded BEGIN_REQUEST and PARAMS records.
+    /// Begins a request: `params` are the encoded BEGIN_REQUEST and PARAMS records, with `conn`'s next id.
     pub(crate) fn start(
         lease: Lease,
         mut conn: WorkerConn,
@@ -135,20 +138,22 @@ impl Run {
         mut params: Vec<u8>,
         body: &Spooled,
     ) -> Run {
-        client::stdin(&mut params, REQUEST, body.memory());
+        let number = conn.next_id();
+        client::stdin(&mut params, number, body.memory());
         let file = body.file().map(|file| Upload {
             file: file.clone(),
             read: 0,
             reading: None,
         });
         if file.is_none() {
-            client::stdin_end(&mut params, REQUEST);
+            client::stdin_end(&mut params, number);
         }
         let written = conn.begin_request();
         let settings = &lease.pool().settings;
         let live = Live {
-            decoder: ResponseDecoder::new(REQUEST),
+            decoder: ResponseDecoder::new(number),
             request: Outbound {
+                id: number,
                 buffer: params,
                 written,
                 file,
@@ -222,9 +227,24 @@ impl Run {
         }
     }
 
-    /// The pool that runs it, while it runs.
-    pub(crate) fn pool(&self) -> Option<&Arc<PoolHandle>> {
-        self.live.as_ref().map(|live| live.lease.pool())
+    /// What the log's lines about it name, also after its end.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(
+            self.live
+                .as_ref()
+                .map(|live| (live.lease.pool().clone(), live.id)),
+        )
+    }
+}
+
+impl Owner {
+    /// For the error log.
+    pub(crate) fn about(&self) -> About<'_> {
+        About {
+            pool: self.0.as_ref().map(|(pool, _)| pool.settings.name.as_str()),
+            request: self.0.as_ref().map(|(_, id)| *id),
+            ..About::default()
+        }
     }
 }
 
@@ -245,8 +265,11 @@ impl Drop for Run {
                 // Outside of a runtime the gateway itself is going, and its workers with it.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                     runtime.spawn(async move {
-                        let mut unwanted = Vec::new();
-                        while let Ok(Progress::More) = rest.read(&mut unwanted).await {
+                        let (mut unwanted, mut thrown) = (Vec::new(), 0);
+                        while let Ok(Progress::More) = rest.read(&mut unwanted).await
+                            && thrown <= MAX_UNWANTED
+                        {
+                            thrown += unwanted.len() as u64;
                             unwanted.clear();
                         }
                     });
@@ -422,9 +445,9 @@ impl Outbound {
         let piece = std::task::ready!(upload.poll_read(cx))?;
         self.buffer.clear();
         self.written = 0;
-        client::stdin(&mut self.buffer, REQUEST, &piece);
+        client::stdin(&mut self.buffer, self.id, &piece);
         if piece.is_empty() {
-            client::stdin_end(&mut self.buffer, REQUEST);
+            client::stdin_end(&mut self.buffer, self.id);
             self.file = None;
         }
         Poll::Ready(Ok(true))
@@ -537,6 +560,9 @@ fn recycle(mut buffer: Vec<u8>) {
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
+
+/// How much output is thrown away before a script is taken for one that never ends, bytes.
+const MAX_UNWANTED: u64 = 256 << 20;
 
 /// How much of a body in a file is handed to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;

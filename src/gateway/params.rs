@@ -9,9 +9,15 @@ use super::{
     template,
 };
 
-/// Appends the PARAMS records of a request for `script`. `body` is the length of its body; none where it has none.
-pub(crate) fn put(record: &Record, settings: &Settings, body: Option<u64>, out: &mut Vec<u8>) {
-    let mut params = Params::new(out, super::fastcgi::REQUEST);
+/// Appends the PARAMS records of the request `id`. `body` is the length of its body; none where it has none.
+pub(crate) fn put(
+    record: &Record,
+    settings: &Settings,
+    id: u16,
+    body: Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    let mut params = Params::new(out, id);
     let parts = &record.parts;
     let Some(script) = &record.script else {
         return params.finish();

@@ -20,9 +20,10 @@ use bytes::Bytes;
 
 use super::{
     body::{FILE_SLICE, Part, Truncated},
-    fastcgi::{Failure, Progress, Run},
+    fastcgi::{Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
+use crate::error_log::tell;
 
 /// How much of a response is kept for its client.
 #[derive(Debug, Clone)]
@@ -166,11 +167,17 @@ impl Buffer {
         Some(part)
     }
 
-    /// Puts `bytes` behind what is there.
-    fn store(&mut self, bytes: &mut Vec<u8>, room: &Room) -> Stored {
+    /// Whether the client has taken all that was kept.
+    fn is_empty(&self) -> bool {
+        let file_left = |kept: &Kept| kept.taken < kept.file.len();
+        self.memory.is_empty() && !self.file.as_ref().is_some_and(file_left)
+    }
+
+    /// Puts `bytes` behind what is there; in a file only where there is a `disk` that takes them.
+    fn store(&mut self, bytes: &mut Vec<u8>, room: &Room, disk: bool) -> Stored {
         if let Some(kept) = &self.file {
             if kept.taken < kept.file.len() {
-                let fits = kept.file.len() + bytes.len() as u64 <= room.file;
+                let fits = disk && kept.file.len() + bytes.len() as u64 <= room.file;
                 return if fits {
                     Stored::File(kept.file.clone())
                 } else {
@@ -200,41 +207,52 @@ impl Buffer {
 async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let mut bytes = Vec::new();
     let mut disk = room.file > 0;
+    let owner = run.owner();
     loop {
         let progress = run.read(&mut bytes).await;
-        if !bytes.is_empty() {
-            keep(&mut bytes, &shared, &room, &mut disk).await;
-            bytes.clear();
+        if !bytes.is_empty() && !keep(&mut bytes, &shared, &room, &mut disk, &owner).await {
+            // The client has left; what comes still is thrown away without it.
+            return;
         }
         match progress {
             Ok(Progress::More) => {}
             Ok(Progress::End) => return shared.end(State::Whole),
             Err(failure) => {
-                say(&failure);
+                tell!(
+                    error,
+                    owner.about(),
+                    "a response was cut after its head had been sent: {failure}"
+                );
                 return shared.end(State::Cut);
             }
         }
     }
 }
 
-/// Keeps `bytes` for the client, waiting for it where there is no room; throws them away where it has left.
-async fn keep(bytes: &mut Vec<u8>, shared: &Shared, room: &Room, disk: &mut bool) {
+/// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
+async fn keep(
+    bytes: &mut Vec<u8>,
+    shared: &Shared,
+    room: &Room,
+    disk: &mut bool,
+    owner: &Owner,
+) -> bool {
     loop {
         let stored = {
             let mut buffer = shared.lock();
             if buffer.state == State::Abandoned {
-                return;
+                return false;
             }
-            buffer.store(bytes, room)
+            buffer.store(bytes, room, *disk)
         };
         let file = match stored {
-            Stored::Memory => return,
+            Stored::Memory => return true,
             Stored::File(file) => file,
             Stored::Full if *disk && shared.lock().file.is_none() => {
                 match SpoolFile::create(&room.space).await {
                     Ok(file) => Arc::new(file),
                     Err(error) => {
-                        spool_failed(&error);
+                        spool_failed(owner, &error);
                         *disk = false;
                         continue;
                     }
@@ -256,13 +274,12 @@ async fn keep(bytes: &mut Vec<u8>, shared: &Shared, room: &Room, disk: &mut bool
                 if let Some(reader) = buffer.reader.take() {
                     reader.wake();
                 }
-                return;
+                return true;
             }
             Err(error) => {
-                spool_failed(&error);
+                spool_failed(owner, &error);
                 *disk = false;
                 *bytes = spare;
-                wait_for_room(shared).await;
             }
         }
     }
@@ -273,10 +290,8 @@ async fn wait_for_room(shared: &Shared) {
     let mut asked = false;
     poll_fn(|cx| {
         let mut buffer = shared.lock();
-        let nothing_to_take = buffer.memory.is_empty();
-        if buffer.state == State::Abandoned
-            || nothing_to_take && buffer.file.is_none()
-            || asked && buffer.writer.is_none()
+        // Empty: nothing will be taken any more that could wake the pump.
+        if buffer.state == State::Abandoned || buffer.is_empty() || asked && buffer.writer.is_none()
         {
             return Poll::Ready(());
         }
@@ -287,12 +302,66 @@ async fn wait_for_room(shared: &Shared) {
     .await;
 }
 
-fn spool_failed(error: &io::Error) {
-    log::warn!(
+fn spool_failed(owner: &Owner, error: &io::Error) {
+    tell!(
+        warning,
+        owner.about(),
         "cannot keep a response in spool_dir: {error}; its worker waits for the client instead"
     );
 }
 
-fn say(failure: &Failure) {
-    log::error!("a response was cut after its head had been sent: {failure}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{os::fd::OwnedFd, time::Duration};
+
+    /// The client takes the last of the file while the disk refuses what comes behind it.
+    #[test]
+    fn a_disk_that_fails_late_leaves_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
+            let room = Room {
+                memory: 4,
+                file: 1_000,
+                space: Arc::new(SpoolSpace::new(folder, 10)),
+            };
+            let (shared, owner) = (Arc::new(Shared::default()), Owner::default());
+            let mut disk = true;
+            for piece in ["1234", "56789"] {
+                let mut bytes = piece.into();
+                assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
+            }
+            // Nothing reaches the disk before the client has taken what is there.
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || wait.recv());
+            let mut go = Some(go);
+            let mut bytes = b"more than is allowed".to_vec();
+            let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
+            let mut reader = ReadAhead {
+                shared: shared.clone(),
+            };
+            let mut taken = 0;
+            let all_taken = poll_fn(|cx| {
+                while let Poll::Ready(part) = reader.poll_part(cx) {
+                    taken += part.unwrap().unwrap().len();
+                    if taken == 29 {
+                        return Poll::Ready(());
+                    }
+                }
+                drop(go.take());
+                Poll::Pending
+            });
+            let limit = Duration::from_secs(10);
+            tokio::time::timeout(limit, async { tokio::join!(kept, all_taken) })
+                .await
+                .expect("all is passed on");
+            assert!(!disk);
+        });
+    }
 }

@@ -6,7 +6,7 @@
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -23,7 +23,7 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{Lease, PoolHandle},
-    fastcgi::{self, Failure, OnDrop, Progress, REQUEST, Run},
+    fastcgi::{self, Failure, OnDrop, Progress, Run},
     params,
     read_ahead::{ReadAhead, Room},
     record::Record,
@@ -90,6 +90,34 @@ pub(crate) async fn take_body(
     Ok(Some(spooled))
 }
 
+/// Reads a body that nobody wants, so that the connection can serve the next request. False: there is too much of it,
+/// or it does not come, and the connection has to be closed.
+pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Incoming) -> bool {
+    let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
+    let too_long = body.size_hint().lower() > MAX_DISCARDED;
+    let all = async {
+        while let Ok(data) = spool::next_data(&mut body, conn).await {
+            let Some(data) = data else {
+                return true;
+            };
+            record.bytes_in += data.len() as u64;
+            if record.bytes_in > MAX_DISCARDED {
+                break;
+            }
+        }
+        false
+    };
+    let gone = !awaits_consent
+        && !too_long
+        && tokio::time::timeout(DISCARD_TIME, all)
+            .await
+            .unwrap_or(false);
+    if !gone {
+        conn.leave_body_unread();
+    }
+    gone
+}
+
 /// Runs a script at a worker of `pool`.
 ///
 /// # Errors
@@ -109,14 +137,15 @@ pub(crate) async fn run(
     loop {
         attempts += 1;
         let mut lease = admit(record, conn, pool).await?;
-        let connected = lease.connect(conn.home, !idempotent).await;
+        let connected = lease.connect(conn.home, !idempotent || attempts > 1).await;
         record.worker = lease.worker();
         let worker = match connected {
             Ok(worker) => worker,
             Err(error) => {
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
-                if again(record, idempotent, Sent::Nothing, attempts, &message) && pool.is_command()
+                // Servers were tried for as long as `connect_timeout` allows.
+                if pool.is_command() && again(record, idempotent, Sent::Nothing, attempts, &message)
                 {
                     continue;
                 }
@@ -131,14 +160,9 @@ pub(crate) async fn run(
             WorkerText(record),
             record.wait.and_then(|wait| wait.waited).unwrap_or(0)
         );
-        let mut request = fastcgi::buffer();
-        client::begin_request(
-            &mut request,
-            REQUEST,
-            Role::Responder,
-            pool.settings.keep_conn,
-        );
-        params::put(record, settings, body.map(Spooled::len), &mut request);
+        let (id, mut request) = (worker.next_id(), fastcgi::buffer());
+        client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
+        params::put(record, settings, id, body.map(Spooled::len), &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
@@ -498,6 +522,12 @@ impl std::fmt::Display for WorkerText<'_> {
 
 /// How often a request is given to a worker in all.
 const MAX_ATTEMPTS: u32 = 3;
+
+/// How much of a body that nobody wants is read to save the connection, bytes.
+const MAX_DISCARDED: u64 = 64 * 1024;
+
+/// How long it is waited for, while the answer waits too.
+const DISCARD_TIME: Duration = Duration::from_millis(500);
 
 /// When a client may try again after the spool was full, seconds.
 const SPOOL_RETRY: u64 = 10;

@@ -244,7 +244,10 @@ pub(crate) async fn off_the_reactor<T: Send + 'static>(
 }
 
 /// The next piece of the body; none at its end. Trailers are read and left out: CGI has no place for them.
-async fn next_data(body: &mut Incoming, conn: &Conn) -> Result<Option<Bytes>, BodyError> {
+pub(super) async fn next_data(
+    body: &mut Incoming,
+    conn: &Conn,
+) -> Result<Option<Bytes>, BodyError> {
     let deadline = clock::deadline(conn.timeouts.body);
     let mut body = std::pin::Pin::new(body);
     std::future::poll_fn(|cx| {

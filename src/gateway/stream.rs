@@ -9,13 +9,15 @@ use bytes::Bytes;
 
 use super::{
     body::Truncated,
-    fastcgi::{OnDrop, Progress, Run},
+    fastcgi::{OnDrop, Owner, Progress, Run},
 };
+use crate::error_log::tell;
 
 /// The rest of a worker's response.
 #[derive(Debug)]
 pub(crate) struct WorkerStream {
     run: Run,
+    owner: Owner,
     /// What has come and was not passed on yet.
     pending: Vec<u8>,
     ended: bool,
@@ -26,6 +28,7 @@ impl WorkerStream {
     pub(crate) fn new(mut run: Run, first: Vec<u8>) -> WorkerStream {
         run.on_drop(OnDrop::Abort);
         WorkerStream {
+            owner: run.owner(),
             run,
             pending: first,
             ended: false,
@@ -48,7 +51,7 @@ impl WorkerStream {
                 Ok(Progress::More) => {}
                 Ok(Progress::End) => self.ended = true,
                 Err(failure) => {
-                    log::error!("a stream was cut: {failure}");
+                    tell!(error, self.owner.about(), "a stream was cut: {failure}");
                     self.ended = true;
                     return Poll::Ready(Some(Err(Truncated)));
                 }

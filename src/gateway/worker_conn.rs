@@ -107,6 +107,12 @@ impl WorkerConn {
         })
     }
 
+    /// The FastCGI id of the next request. Another one than the last one's, although a connection carries one request
+    /// at a time: what a worker still says of an old request is then never taken for the answer to the new one.
+    pub(crate) fn next_id(&self) -> u16 {
+        1 + (self.requests % IDS) as u16
+    }
+
     /// Takes note of a request that begins. Answers how many of its bytes have been sent before.
     pub(crate) fn begin_request(&mut self) -> usize {
         self.requests += 1;
@@ -175,6 +181,9 @@ impl AsFd for WorkerConn {
         }
     }
 }
+
+/// Ids in use on a connection: one byte's worth, in case a worker reads no more of them.
+const IDS: u64 = 255;
 
 /// Idle for less, a connection is taken to be open without asking, µs.
 const REST: u64 = 1_000_000;

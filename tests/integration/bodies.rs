@@ -62,7 +62,11 @@ fn an_upload_that_breaks_off_never_starts_its_script() {
         client.send("x".repeat(16));
         drop(client);
     }
-    weir.logged("/run.php?broken");
+    let logged = weir.logged("/run.php?broken");
+    assert_eq!(
+        (&logged["status"], &logged["reason"]),
+        (&499.into(), &"client_left".into())
+    );
     weir.get("/run.php?next").expect(200);
     assert_eq!(responder.uris(), ["/run.php?next"]);
 }
@@ -173,6 +177,25 @@ fn a_client_that_leaves_a_stream_ends_it() {
     drop(client);
     assert_eq!(weir.logged("/run.php")["reason"], "client_left");
     wait_until("the worker is let go", || responder.running() == 0);
+}
+
+#[test]
+fn a_script_that_prints_for_ever_is_stopped_some_time_after_its_client_has_left() {
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.stdout("Content-Type: text/plain\r\n\r\n");
+        let much = vec![b'x'; 65_000];
+        while !answer.gone() {
+            answer.stdout(&much);
+        }
+    });
+    let pool = responder.pool(1);
+    let weir = setup.pool(&pool).start();
+    let mut client = weir.client();
+    client.send("GET /run.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.head().expect("an answer");
+    drop(client);
+    wait_until("the script is stopped", || responder.running() == 0);
 }
 
 #[test]

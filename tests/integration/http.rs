@@ -64,6 +64,72 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn the_beginning_of_a_head_behind_a_request_is_kept() {
+    let (_responder, setup) = site();
+    let weir = setup.listen("header_timeout = \"3s\"").start();
+    let begin = |weir: &Weir| {
+        let mut client = weir.client();
+        client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /echo");
+        assert_eq!(client.response().expect(200).text(), "a text\n");
+        // Longer than a connection is kept ready when it says nothing.
+        assert!(client.quiet_for(Duration::from_millis(1_600)));
+        client
+    };
+    let mut client = begin(&weir);
+    client.send(".php HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().expect(200).text(), "GET 0");
+    // It is a head that has begun, not a connection at rest.
+    begin(&weir).response().expect(408);
+}
+
+#[test]
+fn a_small_body_that_nobody_wants_leaves_the_connection_in_order() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    let mut client = weir.client();
+    for head in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        for path in ["/text.txt", "/nowhere"] {
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n"));
+            let body = match head.starts_with("Content") {
+                true => "GET /",
+                false => "5\r\nGET /\r\n0\r\n\r\n",
+            };
+            client.send(body);
+            let response = client.response();
+            assert!(matches!(response.status, 404 | 405), "{response:?}");
+            client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response().expect(200).text(), "a text\n");
+        }
+    }
+}
+
+#[test]
+fn a_large_body_that_nobody_wants_does_not_drown_the_answer() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    for path in ["/text.txt", "/nowhere"] {
+        let mut client = weir.client();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
+        ));
+        // A connection closed with this in its queue would be reset, and the answer with it (RFC 9112 §9.6).
+        client.send(vec![b'x'; 4_000_000]);
+        let response = client.response();
+        assert!(matches!(response.status, 404 | 405), "{response:?}");
+        assert_eq!(response.header("connection"), Some("close"));
+        client.expect_closed();
+    }
+}
+
+#[test]
+fn the_target_of_the_server_itself_is_for_options_only() {
+    let (_responder, setup) = site();
+    let weir = setup.start();
+    weir.request("GET", "*", &[], b"").expect(400);
+    weir.request("OPTIONS", "*", &[], b"").expect(204);
+}
+
+#[test]
 fn connection_close_is_honoured_and_announced() {
     let weir = Setup::new().file("text.txt", "a text").start();
     let mut client = weir.client();

@@ -1,5 +1,6 @@
 //! More requests than workers: the queue, its limits, its order, and clients that leave it.
 
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Gate, LIMIT, Responder, Setup, Weir, wait_until};
@@ -267,6 +268,44 @@ fn a_server_that_comes_back_is_used_again() {
     wait_until("the new one is used", || weir.get("/run.php").status == 200);
     assert_eq!(weir.get("/run.php").expect(200).text(), "second");
     assert_eq!(second.uris().len(), 2);
+}
+
+#[test]
+fn a_server_that_does_not_answer_costs_no_request() {
+    // Its accept queue is full: the kernel drops what else comes, and connect(2) waits.
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("bind");
+    rustix::net::listen(&deaf, 0).expect("listen");
+    let deaf = deaf
+        .local_addr()
+        .map(|address| (deaf, address))
+        .expect("an address");
+    let limit = Duration::from_millis(300);
+    let filling: Vec<TcpStream> =
+        std::iter::from_fn(|| TcpStream::connect_timeout(&deaf.1, limit).ok()).collect();
+    assert!(filling.len() < 10, "{}", filling.len());
+
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| answer.page("ok"));
+    let pool = format!(
+        "runtime = \"servers\"\nservers = [\"{}\", \"{}\"]\nqueue.maxconn = 4\nconnect_timeout = \"500ms\"\n",
+        deaf.1,
+        responder.server()
+    );
+    let weir = setup.pool(&pool).start();
+    let begin = Instant::now();
+    let mut slow = 0;
+    while begin.elapsed() < Duration::from_secs(3) {
+        let mut clients: Vec<Client> = (0..4)
+            .map(|number| ask(&weir, &number.to_string()))
+            .collect();
+        let begin = Instant::now();
+        for client in &mut clients {
+            client.response().expect(200);
+        }
+        slow += usize::from(begin.elapsed() >= Duration::from_millis(400));
+    }
+    // One at a time finds out whether it is there again.
+    assert!((1..=4).contains(&slow), "{slow}");
 }
 
 #[test]

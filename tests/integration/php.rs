@@ -37,6 +37,22 @@ fn json(response: Response) -> Value {
 }
 
 #[test]
+fn a_php_cgi_that_has_had_its_five_hundred_requests_loses_none() {
+    // What it takes without PHP_FCGI_MAX_REQUESTS. A POST that reached a worker on its way out could not be sent again.
+    let setup = Setup::new().file("pid.php", "<?php echo getmypid();");
+    let weir = setup.pool(&cgi_pool(1)).start();
+    let mut client = weir.client();
+    let mut pids: Vec<String> = (0..1_010)
+        .map(|_| {
+            client.send("POST /pid.php HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+            client.response().expect(200).text()
+        })
+        .collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 3, "{pids:?}");
+}
+
+#[test]
 fn a_script_is_told_everything_of_its_request() {
     with_each(
         || {

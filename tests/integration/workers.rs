@@ -363,7 +363,7 @@ fn output_of_the_last_request_never_reaches_the_next_client() {
             ));
             answer.raw(record(END_REQUEST, request.id, &[0; 8]));
         },
-        "",
+        "keep_conn = true\n",
     );
     for _ in 0..5 {
         assert_eq!(weir.get("/wrong.php").expect(200).text(), "mine");
@@ -529,6 +529,25 @@ fn a_kept_connection_that_was_closed_is_not_the_clients_trouble() {
         });
     }
     assert_eq!(runs.load(Ordering::SeqCst), 50);
+}
+
+#[test]
+fn a_post_is_not_sent_into_a_connection_that_is_being_closed() {
+    // As PHP-FPM after pm.max_requests: it answers, and then closes what was to be kept, taking what comes meanwhile.
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |_, answer| {
+        answer.page("ok");
+        std::thread::sleep(Duration::from_millis(2));
+        answer.hang_up();
+    });
+    let pool = format!("{}keep_conn = true\n", responder.pool(1));
+    let weir = setup.pool(&pool).start();
+    let mut client = weir.client();
+    for _ in 0..100 {
+        client.send("POST /run.php HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+        client.response().expect(200);
+    }
+    assert_eq!(responder.uris().len(), 100);
 }
 
 #[test]
