@@ -15,7 +15,9 @@
 #![forbid(unsafe_code)]
 
 use std::{
-    env, fs, io,
+    env, fs,
+    future::poll_fn,
+    io,
     io::Write as _,
     os::{
         fd::AsFd as _,
@@ -26,10 +28,8 @@ use std::{
     thread,
 };
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{UnixListener, UnixStream},
-};
+use tokio::net::UnixListener;
+use weir_sys::watch::{Watched, send_now};
 
 fn main() -> ExitCode {
     match Options::from_args(env::args().skip(1)).and_then(run) {
@@ -143,6 +143,9 @@ fn serve(listener: StdListener, page: Vec<u8>) -> io::Result<()> {
         let listener = UnixListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
+            // For reading only: a responder that is woken each time that the gateway has taken an answer would cost
+            // the gateway that wake-up.
+            let stream = Watched::for_reading(stream.into_std()?.into())?;
             let page = page.clone();
             tokio::spawn(async move {
                 ACCEPTED.fetch_add(1, Relaxed);
@@ -157,12 +160,12 @@ fn serve(listener: StdListener, page: Vec<u8>) -> io::Result<()> {
 }
 
 /// One connection, until the gateway closes it or a request without FCGI_KEEP_CONN has been answered.
-async fn converse(mut stream: UnixStream, mut page: Vec<u8>) -> io::Result<()> {
+async fn converse(stream: Watched, mut page: Vec<u8>) -> io::Result<()> {
     let mut input = vec![0; INPUT];
     let mut filled = 0;
     let mut keep = true;
     loop {
-        let read = stream.read(&mut input[filled..]).await?;
+        let read = poll_fn(|cx| stream.poll_receive(cx, &mut input[filled..])).await?;
         if read == 0 {
             return if filled == 0 {
                 Ok(())
@@ -184,17 +187,25 @@ async fn converse(mut stream: UnixStream, mut page: Vec<u8>) -> io::Result<()> {
                 STDIN if record.content.is_empty() => {
                     REQUESTS.fetch_add(1, Relaxed);
                     set_request(&mut page, record.request);
-                    stream.write_all(&page).await?;
+                    answer(&stream, &page)?;
                     if !keep {
                         return Ok(());
                     }
                 }
-                GET_VALUES => stream.write_all(NO_VALUES).await?,
+                GET_VALUES => answer(&stream, NO_VALUES)?,
                 _ => {}
             }
         }
         input.copy_within(taken..filled, 0);
         filled -= taken;
+    }
+}
+
+/// Sends an answer, which is small: where it does not fit the socket, the gateway has stopped to read.
+fn answer(stream: &Watched, bytes: &[u8]) -> io::Result<()> {
+    match send_now(stream.as_fd(), bytes)? {
+        sent if sent == bytes.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
     }
 }
 
