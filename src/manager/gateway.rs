@@ -53,6 +53,7 @@ impl Gateway {
             identity: None,
             folder: None,
             open_files: None,
+            huge_pages: false,
             stdin: theirs.into(),
             stdout: clone(io::stdout().as_fd())?,
             stderr: clone(io::stderr().as_fd())?,

@@ -438,6 +438,7 @@ fn start(program: &Program, id: u32, now: Instant) -> Result<Worker, String> {
         identity: program.identity.clone(),
         folder: program.folder.clone(),
         open_files: Some(program.open_files),
+        huge_pages: true,
         stdin: socket.listening.try_clone().map_err(text)?,
         stdout: write.try_clone().map_err(text)?,
         stderr: write,

@@ -38,6 +38,7 @@ pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;
 pub use reference::reference;
+pub use settings::default_hide_files;
 pub use template::{Piece, Template, Variable};
 
 use document::Document;

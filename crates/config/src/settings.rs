@@ -268,7 +268,7 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
 
 /// Dot-files, but not `/.well-known/` in the root. The syntax has no look-ahead, so the name is spelled out: any
 /// name that begins with a dot and goes on otherwise than `well-known` does.
-pub(crate) fn default_hide_files() -> Vec<String> {
+pub fn default_hide_files() -> Vec<String> {
     const NAME: &str = "well-known";
     let mut pattern = String::from("[^/]");
     for character in NAME.chars().rev() {

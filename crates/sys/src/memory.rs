@@ -40,6 +40,16 @@ pub fn read(fd: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether this process's memory may be given out in huge pages. Children inherit it, also over exec(2).
+///
+/// An allocator that reserves memory ahead makes a process that needs little take megabytes of them. Where the kernel
+/// does not know the wish, nothing changes.
+pub fn use_huge_pages(wanted: bool) {
+    let disable = libc::c_ulong::from(!wanted);
+    // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs later pages.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

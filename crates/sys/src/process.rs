@@ -20,7 +20,7 @@ use rustix::{
 use crate::{
     identity::{Identity, checked, set_ids},
     limits::OpenFiles,
-    signal,
+    memory, signal,
 };
 
 /// A process to be started. It inherits the three descriptors given and no other, leads a session of its own, has
@@ -41,6 +41,8 @@ pub struct Spawn {
     pub folder: Option<PathBuf>,
     /// Limit of open files; none: ours.
     pub open_files: Option<OpenFiles>,
+    /// It may have huge pages, whatever we have ([`crate::memory::use_huge_pages`]).
+    pub huge_pages: bool,
     /// Its descriptor 0.
     pub stdin: OwnedFd,
     /// Its descriptor 1.
@@ -120,6 +122,7 @@ impl Spawn {
                 ),
             },
             open_files: self.open_files,
+            huge_pages: self.huge_pages,
             parent: process::getpid(),
             tell_step: tell_step.as_raw_fd(),
         };
@@ -270,6 +273,7 @@ struct Child {
     identity: Option<Identity>,
     folder: Option<CString>,
     open_files: Option<OpenFiles>,
+    huge_pages: bool,
     parent: Pid,
     tell_step: RawFd,
 }
@@ -286,6 +290,9 @@ impl Child {
     fn steps(&self, step: &mut Step) -> io::Result<()> {
         signal::reset_all()?;
         process::setsid()?;
+        if self.huge_pages {
+            memory::use_huge_pages(true);
+        }
         if let Some(limit) = self.open_files {
             *step = Step::OpenFiles;
             let limit = libc::rlimit {
@@ -400,6 +407,7 @@ mod tests {
             identity: None,
             folder: None,
             open_files: None,
+            huge_pages: false,
             stdin: null(),
             stdout: stdout.into(),
             stderr: null(),

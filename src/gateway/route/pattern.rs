@@ -99,8 +99,8 @@ impl ScriptPattern {
 #[derive(Debug)]
 pub(super) struct Hidden {
     patterns: Vec<Regex>,
-    /// Every pattern begins with a dot behind a slash, as the default's do: most paths have none, which a search for
-    /// two bytes tells sooner than any expression.
+    /// The default, which hides only what has a dot behind a slash: most paths have none, which a search for two bytes
+    /// tells sooner than any expression.
     dot_files_only: bool,
 }
 
@@ -109,7 +109,7 @@ impl Hidden {
         let compiled = patterns.iter().map(|pattern| compile(pattern, true));
         Ok(Self {
             patterns: compiled.collect::<Result<_, _>>()?,
-            dot_files_only: patterns.iter().all(|pattern| begins_with_a_dot(pattern)),
+            dot_files_only: patterns == weir_config::default_hide_files(),
         })
     }
 
@@ -119,29 +119,6 @@ impl Hidden {
         }
         self.patterns.iter().any(|regex| regex.is_match(path))
     }
-}
-
-/// Whether an expression can only match where a dot stands behind a slash. The backslash makes the dot a literal, and
-/// what follows it must not make the dot optional or the whole one of several.
-fn begins_with_a_dot(pattern: &str) -> bool {
-    let rest = pattern
-        .strip_prefix('^')
-        .unwrap_or(pattern)
-        .strip_prefix(r"/\.");
-    rest.is_some_and(|rest| !rest.starts_with(['?', '*', '{']) && !has_top_level_choice(rest))
-}
-
-/// Whether a `|` stands outside of all brackets. Brackets within character classes count too: that errs towards yes.
-fn has_top_level_choice(pattern: &str) -> bool {
-    let mut depth = 0_i32;
-    pattern.bytes().any(|byte| {
-        match byte {
-            b'(' | b'[' => depth += 1,
-            b')' | b']' => depth -= 1,
-            _ => {}
-        }
-        byte == b'|' && depth <= 0
-    })
 }
 
 /// Whether a name has an extension that PHP's packages run. Such a file is a program: where no rule runs it, its
@@ -336,23 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn only_patterns_that_need_a_dot_behind_a_slash_are_skipped_without_one() {
-        for pattern in [r"/\.", r"^/\.git", r"/\.(a|b)", r"/\.[|]x"] {
-            assert!(begins_with_a_dot(pattern), "{pattern}");
-        }
-        for pattern in [
-            r"\.bak$",
-            r"/\.?x",
-            r"/\.*",
-            r"/\.{0,1}a",
-            r"/\.a|/b",
-            r"/.",
-            r"(/\.)?",
+    fn the_default_hides_dot_files_and_nothing_else() {
+        let hidden = Hidden::new(&weir_config::default_hide_files()).unwrap();
+        for path in [
+            "/.git/config",
+            "/a/.env",
+            "/.well-known2",
+            "/a/.well-known/x",
+            "/.well-known/.git",
         ] {
-            assert!(!begins_with_a_dot(pattern), "{pattern}");
+            assert!(hidden.matches(path.as_bytes()), "{path}");
         }
-        let hidden = Hidden::new(&[r"/\.a|^/b$".into()]).unwrap();
-        assert!(hidden.matches(b"/b"));
+        for path in ["/", "/a.b/c", "/.well-known/acme-challenge/x", "/a/b./c"] {
+            assert!(!hidden.matches(path.as_bytes()), "{path}");
+        }
     }
 
     #[test]
