@@ -12,7 +12,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Args, Parser, Subcommand, error::ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use weir_config::{
     Config, Diagnostics, Environment, Folder, FolderPhp, Machine, check_environment, folder_toml,
     parse_address, read, to_toml,
@@ -213,9 +213,19 @@ impl ServeArgs {
                 "",
             );
         }
+        let configuration = typed.join("weir.toml");
+        let configuration = configuration.strip_prefix(".").unwrap_or(&configuration);
+        if configuration.exists() {
+            let shown = configuration.display();
+            log::warn!("{shown} is not used; did you mean: weir serve -c {shown}");
+        }
         let text = folder_toml(&Folder {
             root: root.clone(),
-            listen: self.listen.clone(),
+            listen: self
+                .listen
+                .iter()
+                .map(|address| from_here(address))
+                .collect(),
             php,
             user,
         });
@@ -382,7 +392,14 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
     let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
     let command = match typed.command {
         TypedCommand::Serve(args) if args.admin.is_some() => "serve --admin",
-        TypedCommand::Serve(args) => return Ok(Command::Serve(args)),
+        TypedCommand::Serve(args) => {
+            if let Some(address) = repeated(&args.listen) {
+                let message = format!("--listen {address} is given twice");
+                let error = Typed::command().error(ErrorKind::ValueValidation, message);
+                return Err(Stop::Clap(error));
+            }
+            return Ok(Command::Serve(args));
+        }
         TypedCommand::Check(args) => return Ok(Command::Check(args)),
         TypedCommand::Status(_) => "status",
         TypedCommand::Reload(_) => "reload",
@@ -406,6 +423,26 @@ fn is_fpm_name(name: &OsStr) -> bool {
 
 fn listen_address(text: &str) -> Result<String, String> {
     parse_address(text).map(|_| text.to_owned())
+}
+
+/// The first address that is given twice.
+fn repeated(listen: &[String]) -> Option<&String> {
+    let mut known = Vec::new();
+    listen.iter().find(|text| {
+        let address = parse_address(text).ok();
+        let again = address.is_some() && known.contains(&address);
+        known.push(address);
+        again
+    })
+}
+
+/// A socket of the command line is relative to the current folder, not to the one that is served.
+fn from_here(address: &str) -> String {
+    let absolute = address
+        .strip_prefix("unix:")
+        .and_then(|path| std::path::absolute(path).ok())
+        .map(|path| format!("unix:{}", path.display()));
+    absolute.unwrap_or_else(|| address.to_owned())
 }
 
 /// The file where none is named.
@@ -481,8 +518,6 @@ fn colour() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Command, u8> {
@@ -521,6 +556,7 @@ mod tests {
             &["weir", "serve", "-c", "x", "-w", "1"],
             &["weir", "serve", "-w", "0"],
             &["weir", "serve", "-l", "80"],
+            &["weir", "serve", "-l", "127.0.0.1:1", "-l", "127.0.0.1:1"],
             &["weir", "check", "--what"],
             &["weir", "serve", "--admin", "127.0.0.1:1"],
             &["weir", "status", "--json"],

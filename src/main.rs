@@ -3,7 +3,6 @@
 //! Picks a role, runs it, and turns an error into an exit code. One program has two roles: what a person starts is
 //! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
-#![allow(dead_code)]
 
 mod cli;
 mod control;

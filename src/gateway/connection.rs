@@ -47,6 +47,8 @@ enum Ending {
     Linger,
     /// Part of a head came, and then nothing more in time.
     HeadTimeout,
+    /// The client speaks HTTP/2 without having asked (RFC 9113 §3.3), which hyper does not answer.
+    Http2,
     /// What was promised cannot be sent: the client must not take it for whole.
     Abort,
 }
@@ -146,12 +148,17 @@ fn ending(result: hyper::Result<()>, gateway: &Gateway, conn: &Conn) -> Ending {
         Ok(()) if conn.body_is_unread() => Ending::Linger,
         Ok(()) => Ending::Clean,
         Err(error) if error.is_parse() => {
-            let status = if error.is_parse_too_large() {
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-            } else {
-                StatusCode::BAD_REQUEST
+            if error.is_parse_version_h2() {
+                return Ending::Http2;
+            }
+            let (status, reason) = match error.is_parse_too_large() {
+                true => (
+                    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    "head_too_large",
+                ),
+                false => (StatusCode::BAD_REQUEST, "bad_head"),
             };
-            exchange::refused_head(gateway, conn, status, &error.to_string());
+            exchange::refused_head(gateway, conn, status, reason, &error.to_string());
             Ending::Linger
         }
         Err(error) if error.is_user() => Ending::Abort,
@@ -184,9 +191,21 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
                 gateway,
                 conn,
                 StatusCode::REQUEST_TIMEOUT,
+                "header_timeout",
                 "the head took longer than header_timeout",
             );
             let _ = tokio::time::timeout(LINGER, socket.write_all(REQUEST_TIMEOUT)).await;
+            linger(socket).await;
+        }
+        Ending::Http2 => {
+            exchange::refused_head(
+                gateway,
+                conn,
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                "http_version",
+                "HTTP/2 is not spoken here",
+            );
+            let _ = tokio::time::timeout(LINGER, socket.write_all(NO_HTTP2)).await;
             linger(socket).await;
         }
         Ending::Abort => {
@@ -235,3 +254,6 @@ const LINGER_BYTES: usize = 16 << 20;
 
 const REQUEST_TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+const NO_HTTP2: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -19,7 +19,9 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 use weir_config::{Address, Pool as Settings, Runtime};
-use weir_pool::{Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, WorkerId};
+use weir_pool::{
+    Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, Stats, WorkerId,
+};
 use weir_sys::process::Exit;
 
 use super::{clock, record::OwnedWorker, worker_conn::WorkerConn};
@@ -346,7 +348,12 @@ impl PoolHandle {
 
     /// Requests waiting now.
     pub(crate) fn waiting(&self) -> usize {
-        self.state().pool.stats().waiting
+        self.stats().waiting
+    }
+
+    /// The pool's figures now.
+    pub(crate) fn stats(&self) -> Stats {
+        self.state().pool.stats()
     }
 
     /// After a worker went down: those who wait may run at others, or wait for nothing.

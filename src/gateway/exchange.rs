@@ -81,9 +81,16 @@ pub(crate) async fn exchange(
 }
 
 /// A head that hyper has refused and answered gets its lines in the logs.
-pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, why: &str) {
+pub(crate) fn refused_head(
+    gateway: &Gateway,
+    conn: &Conn,
+    status: StatusCode,
+    reason: &'static str,
+    why: &str,
+) {
     let (id, started) = (gateway.next_request(), conn.begin_request());
-    log::info!(request = id; "refused a request of {}: {why}", conn.ends.remote_addr);
+    let (code, from) = (status.as_u16(), &conn.ends.remote_addr);
+    log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
@@ -108,7 +115,7 @@ pub(crate) fn refused_head(gateway: &Gateway, conn: &Conn, status: StatusCode, w
         time_total: time,
         queue: None,
         retries: 0,
-        reason: Some("bad_head"),
+        reason: Some(reason),
         request: &NoRequest,
     });
 }
@@ -232,7 +239,11 @@ async fn route(
             &record.parts.method,
             uri.path().as_bytes(),
         )
-        .map_err(|refusal| Refusal::client(refusal.status(), refusal.reason(), ""))?;
+        .map_err(|refusal| match record.asked {
+            // The client did nothing wrong: it is a script that named this path.
+            Some(_) if refusal.status() == StatusCode::BAD_REQUEST => no_path(uri.path()),
+            _ => Refusal::client(refusal.status(), refusal.reason(), ""),
+        })?;
     let rules = in_force.insert(found.rules.clone());
     record.site = Some(found.site.index);
     record.host.clear();
@@ -402,17 +413,10 @@ async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> 
 
 /// The script wants the answer of another URL of the site, as if it had been asked for with GET (RFC 3875 §6.2.2).
 fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
-    let bad = || {
-        let location = String::from_utf8_lossy(location);
-        let message = format!("the script's Location {location:?} is no path");
-        Refusal::upstream(
-            StatusCode::BAD_GATEWAY,
-            "bad_response",
-            "http_protocol_error",
-            message,
-        )
-    };
-    let uri = Uri::try_from(location).map_err(|_| bad())?;
+    let uri = Uri::try_from(location)
+        .ok()
+        .filter(|uri| uri.path().starts_with('/'))
+        .ok_or_else(|| no_path(&String::from_utf8_lossy(location)))?;
     let asked = (
         std::mem::replace(&mut record.parts.method, Method::GET),
         std::mem::replace(&mut record.parts.uri, uri),
@@ -426,6 +430,16 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
         record.parts.uri
     );
     Ok(())
+}
+
+/// The answer to a script that sent weir to something that is no path.
+fn no_path(location: &str) -> Refusal {
+    Refusal::upstream(
+        StatusCode::BAD_GATEWAY,
+        "bad_response",
+        "http_protocol_error",
+        format!("the script named a location that is no path: {location:?}"),
+    )
 }
 
 /// The script wants a file to be sent. None where it named another URL of the site, which is asked for next.
@@ -511,7 +525,7 @@ async fn refuse(
             "{} {}: {}",
             status.as_u16(),
             refusal.reason,
-            Message(&refusal.message)
+            refusal.message
         );
     } else if !refusal.message.is_empty() {
         tell!(
@@ -618,18 +632,6 @@ struct NoRequest;
 
 impl template::Variables for NoRequest {
     fn put(&self, _: &weir_config::Variable, _: &mut Vec<u8>) {}
-}
-
-struct Message<'m>(&'m str);
-
-impl std::fmt::Display for Message<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() {
-            "the pool did not take the request"
-        } else {
-            self.0
-        })
-    }
 }
 
 /// What a target is, for the trace.

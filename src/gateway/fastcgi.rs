@@ -215,6 +215,11 @@ impl Run {
         poll_fn(|cx| self.poll(cx, output)).await
     }
 
+    /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
+    pub(crate) fn terminate_at(&self) -> u64 {
+        self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
+    }
+
     /// What becomes of the script if the client leaves.
     pub(crate) fn on_drop(&mut self, on_drop: OnDrop) {
         self.on_drop = on_drop;

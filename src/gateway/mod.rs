@@ -63,7 +63,7 @@ use self::{
 };
 use crate::{
     control::{Heritage, ToGateway, ToManager},
-    error_log,
+    error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
 };
 
@@ -306,10 +306,11 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::PoolDown { pool, message } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    log::error!(
-                        "[pool {}] no worker can start: {message}",
-                        pool.settings.name
-                    );
+                    let about = About {
+                        pool: Some(&pool.settings.name),
+                        ..About::default()
+                    };
+                    tell!(error, about, "no worker can start: {message}");
                     pool.down();
                 }
             }

@@ -14,13 +14,15 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use bytes::Bytes;
 
 use super::{
     body::{FILE_SLICE, Part, Truncated},
-    fastcgi::{Owner, Progress, Run},
+    clock::{self, NEVER},
+    fastcgi::{OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
 use crate::error_log::tell;
@@ -210,9 +212,22 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let owner = run.owner();
     loop {
         let progress = run.read(&mut bytes).await;
-        if !bytes.is_empty() && !keep(&mut bytes, &shared, &room, &mut disk, &owner).await {
-            // The client has left; what comes still is thrown away without it.
-            return;
+        if !bytes.is_empty() {
+            let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
+            match in_time(kept, run.terminate_at()).await {
+                Some(true) => {}
+                // The client has left; what comes still is thrown away without it.
+                Some(false) => return,
+                None => {
+                    run.on_drop(OnDrop::Abort);
+                    tell!(
+                        error,
+                        owner.about(),
+                        "a response was cut: request_terminate_timeout is over, and its worker waits for the client"
+                    );
+                    return shared.end(State::Cut);
+                }
+            }
         }
         match progress {
             Ok(Progress::More) => {}
@@ -227,6 +242,15 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
             }
         }
     }
+}
+
+/// What comes of `kept`; none if it takes past `limit` ([`clock::now`]).
+async fn in_time<T>(kept: impl Future<Output = T>, limit: u64) -> Option<T> {
+    if limit == NEVER {
+        return Some(kept.await);
+    }
+    let left = Duration::from_micros(limit.saturating_sub(clock::now()));
+    tokio::time::timeout(left, kept).await.ok()
 }
 
 /// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
@@ -313,7 +337,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{os::fd::OwnedFd, time::Duration};
+    use std::os::fd::OwnedFd;
 
     /// The client takes the last of the file while the disk refuses what comes behind it.
     #[test]

@@ -156,10 +156,11 @@ impl Record {
             return;
         }
         let now = clock::precise();
+        let left = self.reason == Some("client_left");
         trace::step!(
             self.id,
             self.traced_from,
-            "sent",
+            if left { "left" } else { "sent" },
             "{} bytes",
             self.bytes_out
         );

@@ -63,13 +63,18 @@ impl Refusal {
     }
 
     /// The pool did not take the request.
-    pub(crate) fn shed(reason: ShedReason, retry_after: u64) -> Refusal {
+    pub(crate) fn shed(
+        reason: ShedReason,
+        retry_after: u64,
+        message: impl Into<String>,
+    ) -> Refusal {
         let (word, error) = match reason {
             ShedReason::QueueFull => ("queue_full", "connection_limit_reached"),
             ShedReason::QueueTimeout => ("queue_timeout", "connection_timeout"),
             ShedReason::NoWorker => ("no_worker", "destination_unavailable"),
         };
-        Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, word, error, "").retry_after(retry_after)
+        Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, word, error, message)
+            .retry_after(retry_after)
     }
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> Refusal {

@@ -133,11 +133,11 @@ pub(crate) async fn run(
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
     let idempotent = record.parts.method.is_idempotent();
-    let mut attempts = 0;
     loop {
-        attempts += 1;
         let mut lease = admit(record, conn, pool).await?;
-        let connected = lease.connect(conn.home, !idempotent || attempts > 1).await;
+        let connected = lease
+            .connect(conn.home, !idempotent || record.retries > 0)
+            .await;
         record.worker = lease.worker();
         let worker = match connected {
             Ok(worker) => worker,
@@ -145,8 +145,7 @@ pub(crate) async fn run(
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
                 // Servers were tried for as long as `connect_timeout` allows.
-                if pool.is_command() && again(record, idempotent, Sent::Nothing, attempts, &message)
-                {
+                if pool.is_command() && again(record, pool, idempotent, Sent::Nothing, &message) {
                     continue;
                 }
                 return Err(no_worker(pool, message));
@@ -180,7 +179,7 @@ pub(crate) async fn run(
                 let closed = matches!(failure, Failure::Closed { .. });
                 if closed
                     && !answered
-                    && again(record, idempotent, sent, attempts, &failure.to_string())
+                    && again(record, pool, idempotent, sent, &failure.to_string())
                 {
                     continue;
                 }
@@ -209,17 +208,35 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
     );
     pool.acquire(weir_pool::RequestId(record.id), conn.home, &mut record.wait)
         .await
-        .map_err(|reason| Refusal::shed(reason, pool.retry_after()))
+        .map_err(|reason| {
+            let message = why_shed(record, pool);
+            Refusal::shed(reason, pool.retry_after(), message)
+        })
+}
+
+/// What an operator has to know of a request that no worker took.
+fn why_shed(record: &Record, pool: &PoolHandle) -> String {
+    let (wait, stats) = (record.wait.unwrap_or_default(), pool.stats());
+    format!(
+        "waited {:.3} s; {} waited when it came, {} wait now of {} at most; {} of {} workers at work, maxconn is {}",
+        Duration::from_micros(wait.waited.unwrap_or(0)).as_secs_f64(),
+        wait.queue,
+        stats.waiting,
+        pool.settings.queue.max_queue,
+        stats.busy,
+        stats.workers,
+        pool.settings.queue.maxconn
+    )
 }
 
 /// Whether a request whose worker failed is run again; said in the log.
-fn again(record: &mut Record, idempotent: bool, sent: Sent, attempts: u32, why: &str) -> bool {
+fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
     let verdict = may_retry(&weir_pool::Failure {
         idempotent,
         sent,
         answered: false,
-        attempts,
-        max_attempts: MAX_ATTEMPTS,
+        attempts: record.retries + 1,
+        max_attempts: pool.settings.retries + 1,
     });
     if verdict == Retry::GiveUp {
         return false;
@@ -519,9 +536,6 @@ impl std::fmt::Display for WorkerText<'_> {
         }
     }
 }
-
-/// How often a request is given to a worker in all.
-const MAX_ATTEMPTS: u32 = 3;
 
 /// How much of a body that nobody wants is read to save the connection, bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;

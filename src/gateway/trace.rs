@@ -37,7 +37,6 @@ impl From<u64> for Id {
 
 /// Traces a step: `step!(id, start, "queue", "pool={} position={n}", pool.name)`. `id` is an [`Id`] or the number of
 /// a request, `start` the [`Instant`] at which it began. The detail may be left out.
-#[allow(unused_macros)]
 macro_rules! step {
     ($id:expr, $start:expr, $step:expr) => { $crate::gateway::trace::step!($id, $start, $step, "") };
     ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
@@ -46,7 +45,6 @@ macro_rules! step {
         }
     };
 }
-#[allow(unused_imports)]
 pub(crate) use step;
 
 /// Turns tracing on, for good.

@@ -255,6 +255,8 @@ impl Manager {
                         "{}",
                         banner::text(folder, &self.current.loaded.config, &addresses)
                     );
+                } else {
+                    say_listeners(&self.current);
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
@@ -282,6 +284,7 @@ impl Manager {
                 log::info!(
                     "reloaded: the new configuration serves, the old one finishes what it began"
                 );
+                say_listeners(&self.current);
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
                     self.old[0].stop_now(now);
@@ -415,6 +418,21 @@ fn use_error_log(generation: &Generation) {
     };
     if let Err(error) = error_log::write_directly(target) {
         log::error!("the error log cannot be used: {error}");
+    }
+}
+
+/// Where weir can be reached, and for which sites.
+fn say_listeners(generation: &Generation) {
+    let config = &generation.loaded.config;
+    for (index, address) in generation.sockets.addresses().iter().enumerate() {
+        let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
+        let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
+        let listener = config.listeners[index].name.as_str();
+        let sites = match sites.is_empty() {
+            true => "no site".to_owned(),
+            false => sites.join(", "),
+        };
+        log::info!(listen = listener; "listens on {address}: {sites}");
     }
 }
 

@@ -227,11 +227,8 @@ impl Pools {
         {
             worker.killed = true;
             if let Err(error) = process::kill(worker.pid) {
-                log::error!(
-                    "pool {}: cannot kill worker {}: {error}",
-                    pool.name,
-                    worker.pid
-                );
+                let about = about(&pool.name, worker.pid);
+                tell!(error, about, "cannot kill the worker: {error}");
             }
         }
     }
@@ -316,7 +313,11 @@ impl Pool {
             });
             if self.down {
                 self.down = false;
-                log::info!("pool {}: a worker could start again", self.name);
+                tell!(
+                    notice,
+                    about(&self.name, worker.pid),
+                    "a worker could start again"
+                );
             }
             return;
         }
@@ -324,10 +325,10 @@ impl Pool {
         worker.look = (now + pause, pause);
         if !worker.slow && now - worker.since > SLOW_START {
             worker.slow = true;
-            log::warn!(
-                "pool {}: worker {} has accepted no connection for {} s; does {} speak FastCGI on its descriptor 0?",
-                self.name,
-                worker.pid,
+            tell!(
+                warning,
+                about(&self.name, worker.pid),
+                "the worker has accepted no connection for {} s; does {} speak FastCGI on its descriptor 0?",
                 SLOW_START.as_secs(),
                 self.program.path.display()
             );
@@ -340,11 +341,8 @@ impl Pool {
         slot.failures += 1;
         slot.due = Some(now + pause);
         let cause = format!("{} cannot be started: {error}", self.program.path.display());
-        log::error!(
-            "pool {}: {cause}; again {}",
-            self.name,
-            describe_pause(pause)
-        );
+        let again = describe_pause(pause);
+        tell!(error, about_pool(&self.name), "{cause}; again {again}");
         self.is_down(cause, news);
     }
 
@@ -418,7 +416,11 @@ impl Pool {
             return;
         }
         self.down = true;
-        log::error!("pool {} has no worker: {cause}", self.name);
+        tell!(
+            error,
+            about_pool(&self.name),
+            "the pool has no worker: {cause}"
+        );
         news.push(ToGateway::PoolDown {
             pool: self.id,
             message: cause,
@@ -488,11 +490,8 @@ fn connection(pool: &Pool, worker: &Worker) -> Option<ToGateway> {
         // It closed its listening socket and is about to end: its exit will be told.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
         Err(error) => {
-            log::warn!(
-                "pool {}: cannot connect to worker {}: {error}",
-                pool.name,
-                worker.pid
-            );
+            let about = about(&pool.name, worker.pid);
+            tell!(warning, about, "cannot connect to the worker: {error}");
             None
         }
     }
@@ -511,6 +510,13 @@ fn about(pool: &str, pid: u32) -> About<'_> {
     About {
         pool: Some(pool),
         worker: Some(log_text::Worker::Pid(pid)),
+        ..About::default()
+    }
+}
+
+fn about_pool(pool: &str) -> About<'_> {
+    About {
+        pool: Some(pool),
         ..About::default()
     }
 }

@@ -77,7 +77,7 @@ fn a_program_that_ends_at_once_is_started_again_ever_later_and_its_pool_is_down(
     let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", "exit 3"]));
     let first = weir.log_line("worker died: exit code 3");
     assert!(first.contains("restart in 0.1 s"), "{first}");
-    weir.log_line("pool php has no worker");
+    weir.log_line("the pool has no worker");
     weir.log_line("restart in 0.2 s");
     weir.log_line("restart in 0.4 s");
     let answer = weir.get_until("/pid.php", |answer| answer.starts_with("HTTP/1.1 503 "));

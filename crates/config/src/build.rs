@@ -323,6 +323,7 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         connect_timeout: entries.duration("connect_timeout"),
         read_timeout: entries.duration("read_timeout"),
         request_terminate_timeout: entries.duration("request_terminate_timeout"),
+        retries: entries.number("retries") as u32,
         max_response_head: entries.count("max_response_head"),
         limit_extensions: entries.texts("limit_extensions").unwrap_or_default(),
         queue: queue(name, entries, &tables.queue, &runtime, sink),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{model::Address, scalar, texts::quote};
+use crate::{model::Address, scalar, settings::default_hide_files, texts::quote};
 
 /// A folder to be served, and what was found out about it.
 #[derive(Debug, Clone)]
@@ -62,6 +62,10 @@ pub fn folder_toml(folder: &Folder) -> String {
     }
     line("[site.folder]");
     line(&format!("root = {}", quote(&folder.root.to_string_lossy())));
+    let mut hidden = default_hide_files();
+    hidden.push(HIDDEN_CONFIGURATION.to_owned());
+    let hidden: Vec<String> = hidden.iter().map(|pattern| quote(pattern)).collect();
+    line(&format!("hide_files = [{}]", hidden.join(", ")));
     let Some(php) = &folder.php else {
         return out;
     };
@@ -127,6 +131,9 @@ fn finds_php(folder: &Path, depth: usize, budget: &mut usize) -> bool {
 /// Where a folder is served if nothing else is said.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
+/// A weir.toml in the folder names paths, users and hosts, and so do its editor's copies: they are nobody's business.
+const HIDDEN_CONFIGURATION: &str = r"^/weir\.toml";
+
 const SEARCH_DEPTH: usize = 4;
 const SEARCH_ENTRIES: usize = 10_000;
 
@@ -163,6 +170,9 @@ mod tests {
         assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
         assert_eq!(config.sites[0].settings.root, Some(folder(None).root));
         assert_eq!(config.sites[0].settings.fallback, None);
+        let hidden = &config.sites[0].settings.hide_files;
+        assert!(hidden.starts_with(&default_hide_files()));
+        assert_eq!(hidden.last().unwrap(), HIDDEN_CONFIGURATION);
         assert!(config.pools.is_empty());
     }
 

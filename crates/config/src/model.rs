@@ -31,7 +31,8 @@ pub struct Config {
 /// `[server]`: the process, its identity, and the limits that hold for all sites.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// Identity of the gateway when weir is started by root; none: stay who we are, and for root an ordinary user.
+    /// Identity of the gateway when weir is started by root; none: stay who we are; for root the
+    /// first of `weir`, `www-data` and `nobody` that there is.
     pub user: Option<String>,
     /// Group of the gateway; none: the user's primary group.
     pub group: Option<String>,
@@ -254,6 +255,8 @@ pub struct Pool {
     pub read_timeout: Duration,
     /// A script may run for so long in all; zero: no limit. 504, and the worker is given up.
     pub request_terminate_timeout: Duration,
+    /// To how many other workers a request may be given whose worker died; 0: to none.
+    pub retries: u32,
     /// Largest response head, bytes; more: 502.
     pub max_response_head: usize,
     /// Extensions (with the dot) of scripts that may run; empty: any.

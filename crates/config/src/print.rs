@@ -255,6 +255,7 @@ fn pool(pool: &Pool, key: &str) -> Printed {
         ("connect_timeout", _) => Value(duration(pool.connect_timeout)),
         ("read_timeout", _) => Value(duration(pool.read_timeout)),
         ("request_terminate_timeout", _) => Value(duration(pool.request_terminate_timeout)),
+        ("retries", _) => plain(pool.retries),
         ("max_response_head", _) => Value(size(pool.max_response_head as u64)),
         ("limit_extensions", _) if pool.limit_extensions.is_empty() => Absent,
         ("limit_extensions", _) => Value(texts(&pool.limit_extensions)),

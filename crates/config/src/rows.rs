@@ -469,7 +469,7 @@ const POOL: &[Row] = &[
     key(&[Pool], "balance", Kind::Word(&["leastconn"], &["roundrobin", "first", "random", "hash", "source", "uri"]),
         Value("\"leastconn\""), "Which of the servers gets a request.").called(&["lb_policy", "lbmethod"]),
     key(&[Pool], "connect_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
-        "Waiting for a connection to be made; longer: the next server, or 502.")
+        "Waiting for a connection to be made; longer: the next server, or 503.")
         .called(&["timeout_connect", "fastcgi_connect_timeout", "dial_timeout"]),
     key(&[Pool], "read_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
         "A worker may be silent for so long (between two reads or writes); then 504, and the worker is given up.")
@@ -477,6 +477,10 @@ const POOL: &[Row] = &[
     key(&[Pool], "request_terminate_timeout", Kind::Duration { zero: true }, Value("\"0\""),
         "A script may run for so long in all; then 504, and the worker is given up. 0: no limit, for downloads may last.")
         .called(&["max_execution_time"]),
+    key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("1"),
+        "To how many other workers a request is given if its worker dies before it answers: only if that worker cannot \
+         have seen it, or its method is idempotent. A request that kills workers kills one more with each.")
+        .called(&["fastcgi_next_upstream_tries", "next_upstream_tries", "lb_retries", "option_redispatch"]),
     key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
         "Largest response head; more: 502.").called(&["fastcgi_buffer_size"]),
     key(&[Pool], "limit_extensions", Kind::Extensions, Absent("any"),
