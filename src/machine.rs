@@ -10,6 +10,7 @@ use std::{
 
 use weir_config::{Machine, Obstacle};
 use weir_sys::{
+    file,
     identity::{self, Identity},
     limits,
 };
@@ -73,10 +74,40 @@ impl Machine for ThisMachine {
         barred.map(Path::to_owned)
     }
 
+    fn may_write(&self, path: &Path, user: Option<&str>) -> bool {
+        let Some(user) = user else {
+            return file::may_write(path);
+        };
+        let user = identity::user(user).ok().flatten();
+        user.and_then(|user| identity::identity(&user, None).ok())
+            .is_none_or(|who| may_write(path, &who))
+    }
+
+    fn is_root(&self) -> bool {
+        identity::is_root()
+    }
+
+    fn usual_user(&self) -> Option<String> {
+        let known = USUAL_USERS.into_iter().find(|name| self.has_user(name));
+        known.map(str::to_owned)
+    }
+
     fn somaxconn(&self) -> Option<u32> {
         limits::somaxconn()
     }
 }
+
+/// `who` may write this file, or make files in this folder, however it gets there. Where an access control list says
+/// more than the permission bits, the answer is yes.
+pub fn may_write(path: &Path, who: &Identity) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| {
+        let needed = if metadata.is_dir() { 0o3 } else { 0o2 };
+        may(who, &metadata, needed) || file::has_access_list(path)
+    })
+}
+
+/// Whom the gateway becomes where root does not say: weir's own user, the web server's, nobody.
+pub const USUAL_USERS: [&str; 3] = ["weir", "www-data", "nobody"];
 
 /// The permission bits give this identity all of `needed` (read 4, write 2, enter 1).
 fn may(who: &Identity, metadata: &Metadata, needed: u32) -> bool {
@@ -105,6 +136,17 @@ mod tests {
         assert_eq!(machine.folder(Path::new("/")), Ok(()));
         assert!(machine.folder(Path::new("/etc/passwd")).is_err());
         assert!(machine.somaxconn().is_some());
+    }
+
+    #[test]
+    fn who_may_write_is_told_by_the_folder_itself() {
+        let machine = ThisMachine;
+        let folder = tempfile::tempdir().unwrap();
+        assert!(machine.may_write(folder.path(), None));
+        assert!(!machine.may_write(folder.path(), Some("nobody")));
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(machine.may_write(folder.path(), Some("nobody")));
+        assert!(machine.may_write(folder.path(), Some("no-such-user-here")));
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
             "method",
             "CONNECT and TRACE are not served",
         )
-        .allow("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+        .allow(METHODS));
     }
     Ok(())
 }
@@ -295,11 +295,8 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
             Ok(bare(status, header::LOCATION, location))
         }
         Target::Options { allow } => Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, allow)),
-        Target::MethodNotAllowed { allow: _ } => {
-            Err(
-                Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "")
-                    .allow("GET, HEAD, OPTIONS"),
-            )
+        Target::MethodNotAllowed { allow } => {
+            Err(Refusal::client(StatusCode::METHOD_NOT_ALLOWED, "method", "").allow(allow))
         }
         Target::NotFound { why, tried } => refused(StatusCode::NOT_FOUND, why, &tried),
         Target::Forbidden { why, tried } => refused(StatusCode::FORBIDDEN, why, &tried),
@@ -607,8 +604,7 @@ fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
             "the target * is for OPTIONS only",
         ));
     }
-    let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, methods))
+    Ok(bare(StatusCode::NO_CONTENT, header::ALLOW, METHODS))
 }
 
 fn bare(status: StatusCode, name: HeaderName, value: HeaderValue) -> Reply {
@@ -652,6 +648,10 @@ impl std::fmt::Display for Named<'_> {
         }
     }
 }
+
+/// What scripts may be asked for.
+const METHODS: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
 /// Local redirects followed for one request, as nginx limits its own.
 const MAX_LOCAL_REDIRECTS: usize = 10;

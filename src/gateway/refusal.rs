@@ -25,7 +25,7 @@ pub(crate) struct Refusal {
     /// Seconds.
     retry_after: Option<u64>,
     /// Allowed methods.
-    allow: Option<&'static str>,
+    allow: Option<HeaderValue>,
     /// The connection cannot go on: the client still sends what nobody reads.
     pub(crate) close: bool,
 }
@@ -82,7 +82,7 @@ impl Refusal {
         self
     }
 
-    pub(crate) fn allow(mut self, methods: &'static str) -> Refusal {
+    pub(crate) fn allow(mut self, methods: HeaderValue) -> Refusal {
         self.allow = Some(methods);
         self
     }
@@ -109,8 +109,8 @@ impl Refusal {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
-        if let Some(methods) = self.allow {
-            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        if let Some(methods) = &self.allow {
+            headers.insert(header::ALLOW, methods.clone());
         }
         if self.close {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

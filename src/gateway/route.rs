@@ -68,8 +68,6 @@ pub struct Site {
 /// `[[site.NAME.route]]`, compiled.
 #[derive(Debug)]
 pub struct Route {
-    /// Index in the site's routes.
-    pub index: usize,
     /// What it answers by itself.
     pub action: Option<Action>,
     /// What holds for its paths.
@@ -186,6 +184,7 @@ impl Router {
     ///
     /// # Errors
     /// A pattern that is none, and which site says it.
+    #[cfg(test)]
     pub fn new(config: &Config) -> Result<Self, String> {
         Self::with_reach(config, Reach::default())
     }
@@ -220,6 +219,7 @@ impl Router {
     }
 
     /// Limits what each reactor keeps in memory.
+    #[cfg(test)]
     #[must_use]
     pub fn with_cache_limits(mut self, limits: CacheLimits) -> Self {
         self.limits = limits;
@@ -227,6 +227,7 @@ impl Router {
     }
 
     /// The sites, in the order of the configuration.
+    #[cfg(test)]
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
@@ -527,7 +528,6 @@ fn compile_site(
             Method::from_bytes(name.as_bytes()).map_err(|_| named(format!("method `{name}`")))
         };
         routes.push(Route {
-            index,
             action: route.action.clone(),
             rules: compiler.rules(&route.settings).map_err(named)?,
             path: PathMatcher::new(&route.path).map_err(named)?,

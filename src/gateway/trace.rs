@@ -1,13 +1,14 @@
 //! `--trace`: each step of each request on standard error, as it happens.
 //!
 //! ```text
-//! 12:14:00.123456 c7      +0.000000 accept      127.0.0.1:5555
 //! 12:14:00.123511 #42     +0.000012 head        GET /index.php
-//! 12:14:00.123543 #42     +0.000044 queue       pool=shop position=3
+//! 12:14:00.123530 #42     +0.000031 route       site=shop script /srv/shop/index.php
+//! 12:14:00.123543 #42     +0.000044 queue       pool=shop waiting=3
+//! 12:14:00.204010 #42     +0.080511 left        0 bytes
 //! ```
 //!
-//! Local time, the connection (`c`) or request (`#`, as in the logs), seconds since it began, the step, and what
-//! there is to say of it. Lines are in the order of events whichever reactor they come from. Where it is off, a step
+//! Local time, the request's number (as in the logs), seconds since its head was whole, the step, and what there is to
+//! say of it. Lines are in the order of events whichever reactor they come from. Where it is off, a step
 //! costs a load and a branch; its arguments are not evaluated.
 
 use std::env;
@@ -20,28 +21,12 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::log_sink::{Options, Sink, Target};
 use crate::log_text as text;
 
-/// What a step belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Id {
-    /// A request, by its number in this process.
-    Request(u64),
-    /// A connection, by its number in this process.
-    Connection(u64),
-}
-
-impl From<u64> for Id {
-    fn from(request: u64) -> Self {
-        Self::Request(request)
-    }
-}
-
-/// Traces a step: `step!(id, start, "queue", "pool={} position={n}", pool.name)`. `id` is an [`Id`] or the number of
-/// a request, `start` the [`Instant`] at which it began. The detail may be left out.
+/// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of a request,
+/// `start` the [`Instant`] at which its head was whole.
 macro_rules! step {
-    ($id:expr, $start:expr, $step:expr) => { $crate::gateway::trace::step!($id, $start, $step, "") };
     ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
         if $crate::gateway::trace::is_on() {
-            $crate::gateway::trace::write($id.into(), $start, $step, ::core::format_args!($($detail)+));
+            $crate::gateway::trace::write($id, $start, $step, ::core::format_args!($($detail)+));
         }
     };
 }
@@ -72,7 +57,7 @@ pub fn is_on() -> bool {
 
 /// What [`step!`] calls.
 #[cold]
-pub fn write(id: Id, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+pub fn write(id: u64, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
     if let Some(trace) = TRACE.get() {
         trace.write(id, start, step, detail);
     }
@@ -91,7 +76,7 @@ struct Trace {
 }
 
 impl Trace {
-    fn write(&self, id: Id, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
+    fn write(&self, id: u64, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
         let mut said = Vec::new();
         text::put_formatted(detail, &mut said);
         // Both clocks are read under the sink's lock: lines and their times are in the same order.
@@ -111,7 +96,7 @@ impl Trace {
 
 fn put_line(
     time: SystemTime,
-    id: Id,
+    id: u64,
     since: Duration,
     step: &str,
     said: &[u8],
@@ -119,10 +104,6 @@ fn put_line(
     out: &mut Vec<u8>,
 ) {
     text::put_clock(time, out);
-    let (kind, number) = match id {
-        Id::Request(number) => ('#', number),
-        Id::Connection(number) => ('c', number),
-    };
     let (on, off) = if colour {
         (colour_of(step), "\x1b[0m")
     } else {
@@ -132,7 +113,7 @@ fn put_line(
     // Writing to a Vec cannot fail.
     let _ = write!(
         out,
-        " {kind}{number:<6} +{}.{:06} {on}{step:<11}{off}",
+        " #{id:<6} +{}.{:06} {on}{step:<11}{off}",
         micros / 1_000_000,
         micros % 1_000_000
     );
@@ -149,7 +130,7 @@ fn put_line(
 fn colour_of(step: &str) -> &'static str {
     match step {
         "queue" | "retry" => "\x1b[33m",
-        "shed" | "expire" | "error" | "left" => "\x1b[31m",
+        "refuse" | "left" => "\x1b[31m",
         "dispatch" | "first byte" => "\x1b[32m",
         "response" | "sent" => "\x1b[36m",
         _ => "",
@@ -168,7 +149,7 @@ mod tests {
 
     const LATER: Duration = Duration::from_micros(1_000_012);
 
-    fn line(id: Id, step: &str, said: &str, colour: bool) -> String {
+    fn line(id: u64, step: &str, said: &str, colour: bool) -> String {
         let mut out = Vec::new();
         put_line(
             SystemTime::now(),
@@ -187,19 +168,15 @@ mod tests {
     #[test]
     fn lines_are_aligned() {
         assert_eq!(
-            line(Id::Request(42), "head", "GET /", false),
+            line(42, "head", "GET /", false),
             " #42     +1.000012 head        GET /\n"
         );
         assert_eq!(
-            line(Id::Connection(7), "accept", "a", false),
-            " c7      +1.000012 accept      a\n"
-        );
-        assert_eq!(
-            line(42.into(), "release", "", false),
+            line(42, "release", "", false),
             " #42     +1.000012 release\n"
         );
         assert_eq!(
-            line(1.into(), "queue", "a", true),
+            line(1, "queue", "a", true),
             " #1      +1.000012 \x1b[33mqueue      \x1b[0m a\n"
         );
     }
@@ -212,7 +189,6 @@ mod tests {
             evaluated = true;
             ""
         });
-        step!(Id::Connection(1), start, "accept");
         assert!(!is_on() && !evaluated);
     }
 
@@ -234,7 +210,7 @@ mod tests {
                 let trace = &trace;
                 scope.spawn(move || {
                     for n in 0..500 {
-                        trace.write(Id::Request(id), start, "step", format_args!("{n}\n\x1b[2J"));
+                        trace.write(id, start, "step", format_args!("{n}\n\x1b[2J"));
                     }
                 });
             }

@@ -9,14 +9,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_config::{Address, Command, Config, Listener, Runtime};
+use weir_config::{Address, Command, Config, Listener, Machine as _, Runtime};
 use weir_sys::{
+    file,
     identity::{self, Identity, User},
     limits::{self, OpenFiles},
     listener::Rights,
 };
 
-use crate::control::Jail;
+use crate::{
+    control::Jail,
+    machine::{self, ThisMachine, USUAL_USERS},
+};
 
 /// Something that keeps a configuration from being served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +84,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         })
         .collect();
     check_folders(config, &mut problems);
+    check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -186,15 +191,8 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
         check_folder("server.chroot", chroot, problems);
     }
     let key = "server.user";
-    let usual = || {
-        let known = |name: &&&str| matches!(identity::user(name), Ok(Some(_)));
-        USUAL_USERS
-            .iter()
-            .find(known)
-            .map(|name| (*name).to_owned())
-    };
     let user = match &server.user {
-        None if us.root => usual(),
+        None if us.root => ThisMachine.usual_user(),
         user => user.clone(),
     };
     if us.root && user.is_none() {
@@ -377,6 +375,25 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
+/// The gateway makes files in a folder that the manager opens for it. It tries that before it is ready; what the bits
+/// tell is known already here, with its place in the file.
+fn check_spool(folder: &Path, gateway: Option<&Identity>, problems: &mut Vec<Problem>) {
+    let may = match gateway {
+        Some(who) => machine::may_write(folder, who),
+        None => file::may_write(folder),
+    };
+    if folder.is_dir() && !may {
+        problems.push(Problem::new(
+            "server.spool_dir",
+            format!(
+                "the gateway's user may not make files in {}",
+                folder.display()
+            ),
+            "let that user write there, or name another folder",
+        ));
+    }
+}
+
 fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
     let cause = match folder.metadata() {
         Ok(metadata) if metadata.is_dir() => return,
@@ -425,9 +442,6 @@ fn warnings(config: &Config) -> Vec<String> {
     }
     warnings
 }
-
-/// Whom the gateway becomes where root does not say: weir's own user, the web server's, nobody.
-const USUAL_USERS: [&str; 3] = ["weir", "www-data", "nobody"];
 
 /// More threads than that serve nobody.
 const MAX_REACTORS: u16 = 256;

@@ -26,6 +26,13 @@ pub trait Machine {
     /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
     /// Judged by permission bits alone, which access control lists may widen.
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
+    /// `user` may write this file, or make files in this folder, judged as [`Self::barred`] does; none: who asks. Yes
+    /// where it cannot be told.
+    fn may_write(&self, path: &Path, user: Option<&str>) -> bool;
+    /// Who asks is root.
+    fn is_root(&self) -> bool;
+    /// Whom root makes of the gateway where the configuration does not say.
+    fn usual_user(&self) -> Option<String>;
     /// net.core.somaxconn.
     fn somaxconn(&self) -> Option<u32>;
 }
@@ -77,9 +84,38 @@ impl Pass<'_> {
         if let Some(chroot) = &server.chroot {
             self.folder("server.chroot", chroot);
         }
-        self.folder("server.spool_dir", &server.spool_dir);
+        if server.user.is_none() && self.machine.is_root() && self.machine.usual_user().is_none() {
+            self.error(
+                "server.user",
+                "there is no user for the gateway to become",
+                "say who it is to be: user = \"NAME\"",
+            );
+        }
+        self.spool_dir(&server.spool_dir);
         if let Some(file) = &server.pid_file {
             self.parent("server.pid_file", file);
+        }
+    }
+
+    /// Whom the gateway becomes; none: it stays who starts it.
+    fn gateway_user(&self) -> Option<String> {
+        let user = self.checked.config.server.user.clone();
+        user.or_else(|| match self.machine.is_root() {
+            true => self.machine.usual_user(),
+            false => None,
+        })
+    }
+
+    fn spool_dir(&mut self, folder: &Path) {
+        let (at, user) = ("server.spool_dir", self.gateway_user());
+        if self.folder(at, folder) && !self.machine.may_write(folder, user.as_deref()) {
+            let who = user.as_deref().unwrap_or("who checks");
+            let message = format!("{who} may not make files in {}", folder.display());
+            self.error(
+                at,
+                message,
+                "let the gateway's user write there, or name another folder",
+            );
         }
     }
 
@@ -211,7 +247,30 @@ impl Pass<'_> {
         let log = &self.checked.config.log;
         for (key, target) in [("log.access", &log.access), ("log.error", &log.error)] {
             if let LogTarget::File(file) = target {
-                self.parent(key, file);
+                self.log_file(key, file);
+            }
+        }
+    }
+
+    /// A log is opened by whoever starts weir, for appending.
+    fn log_file(&mut self, at: &str, file: &Path) {
+        if self.machine.folder(file).is_ok() {
+            return self.error(at, format!("{} is a folder", file.display()), "");
+        }
+        let Some(folder) = file.parent() else { return };
+        if !self.folder(at, folder) {
+            return;
+        }
+        let written = match self.machine.exists(file) {
+            true => file,
+            false => folder,
+        };
+        if !self.machine.may_write(written, None) {
+            let message = format!("who checks may not write {}", written.display());
+            // Where the gateway becomes somebody else, root starts weir, and may.
+            match self.machine.is_root() || self.checked.config.server.user.is_none() {
+                true => self.error(at, message, "let the user who starts weir write there"),
+                false => self.warning(at, message, "root starts weir, it seems, and may"),
             }
         }
     }
@@ -266,10 +325,10 @@ impl Pass<'_> {
     }
 
     fn readable(&mut self, at: &str, root: &Path) {
-        let Some(user) = self.checked.config.server.user.as_deref() else {
+        let Some(user) = self.gateway_user() else {
             return;
         };
-        if let Some(barrier) = self.machine.barred(root, user) {
+        if let Some(barrier) = self.machine.barred(root, &user) {
             let barrier = barrier.display();
             let message = format!("{user} may not read {barrier}, so 403 to everything");
             let hint = format!("chmod o+rx {barrier}, or another user in [server]");

@@ -112,9 +112,40 @@ weir.toml:26:11: warning: nothing listens there yet: /nowhere/fpm.sock does not 
       |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
 hint: start the server, or correct the path
 
-weir.toml:29:10: warning: /nowhere: not there
+weir.toml:29:10: error: /nowhere: not there
    29 | access = \"/nowhere/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^^
+";
+    assert_eq!(said(text), expected);
+}
+
+#[test]
+fn what_may_not_be_written_is_an_error() {
+    let text = r#"[server]
+user = "me"
+spool_dir = "/spool"
+[listen.web]
+address = "0.0.0.0:80"
+[site.a]
+root = "/srv"
+[log]
+access = "/locked/access.log"
+error = "/logs"
+"#;
+    let expected = "\
+weir.toml:3:13: error: me may not make files in /spool
+    3 | spool_dir = \"/spool\"
+      |             ^^^^^^^^
+hint: let the gateway's user write there, or name another folder
+
+weir.toml:9:10: error: who checks may not write /locked/access.log
+    9 | access = \"/locked/access.log\"
+      |          ^^^^^^^^^^^^^^^^^^^^
+hint: let the user who starts weir write there
+
+weir.toml:10:9: error: /logs is a folder
+   10 | error = \"/logs\"
+      |         ^^^^^^^
 ";
     assert_eq!(said(text), expected);
 }
@@ -150,14 +181,14 @@ impl Machine for Made {
     }
 
     fn folder(&self, path: &Path) -> Result<(), Obstacle> {
-        match path.starts_with("/nowhere") {
+        match path.starts_with("/nowhere") || path.extension().is_some() {
             true => Err(Obstacle::Absent(format!("{}: not there", path.display()))),
             false => Ok(()),
         }
     }
 
     fn exists(&self, path: &Path) -> bool {
-        self.folder(path).is_ok() && !path.starts_with("/secret")
+        !path.starts_with("/nowhere") && !path.starts_with("/secret")
     }
 
     fn program(&self, name: &str) -> Option<PathBuf> {
@@ -166,6 +197,18 @@ impl Machine for Made {
 
     fn barred(&self, path: &Path, _user: &str) -> Option<PathBuf> {
         path.starts_with("/secret").then(|| path.to_owned())
+    }
+
+    fn may_write(&self, path: &Path, user: Option<&str>) -> bool {
+        !path.starts_with("/locked") && user != Some("me")
+    }
+
+    fn is_root(&self) -> bool {
+        true
+    }
+
+    fn usual_user(&self) -> Option<String> {
+        Some("weir".into())
     }
 
     fn somaxconn(&self) -> Option<u32> {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    fs::{self, Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::{Errno, ReadWriteFlags},
 };
 
@@ -287,6 +287,20 @@ pub fn temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => named_temp_file(dir),
         result => Ok(result?),
     }
+}
+
+/// Whether this process may write a file, or make files in a folder (access(2), with the effective identity).
+pub fn may_write(path: &Path) -> bool {
+    let wanted = match path.is_dir() {
+        true => Access::WRITE_OK | Access::EXEC_OK,
+        false => Access::WRITE_OK,
+    };
+    fs::accessat(fs::CWD, path, wanted, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether an access control list (acl(5)) says more about a file than its permission bits.
+pub fn has_access_list(path: &Path) -> bool {
+    fs::getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
 /// Removes a name that was made for this process only. A name that is not there is no error.

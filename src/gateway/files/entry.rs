@@ -121,6 +121,7 @@ impl FileEntry {
     }
 
     /// The file itself, whatever the client accepts.
+    #[cfg(test)]
     pub fn identity(&self) -> &Representation {
         &self.identity
     }

@@ -105,7 +105,8 @@ impl Roots {
         Ok(root)
     }
 
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.all.len()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use weir_config::{Address, Config, PoolId, Runtime, Settings};
+use weir_config::{Address, Config, Runtime, Settings};
 
 use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
@@ -47,11 +47,6 @@ enum WorkerRoot {
 }
 
 impl Rules {
-    /// The pool that runs scripts.
-    pub fn pool(&self) -> Option<PoolId> {
-        self.settings.pool
-    }
-
     /// Scripts whose path begins so are files to be read, never run.
     pub(super) fn denies_script(&self, path: &[u8]) -> bool {
         let prefixes = &self.settings.deny_scripts;
