@@ -3,6 +3,30 @@
 set -eu
 weir=$1 folder=$2 listen=$3
 
+# Started by root, weir serves as an ordinary user (the folder's owner, else www-data), who may be kept out of the
+# checkout: then a copy is served, from a folder that everybody may read.
+readable() {
+    [ "$(id -u)" -eq 0 ] || return 0
+    user=$(stat -c %U "$folder")
+    case $user in root | UNKNOWN) user=www-data ;; esac
+    id "$user" >/dev/null 2>&1 || user=nobody
+    runuser -u "$user" -- test -r "$(realpath "$folder")/index.php"
+}
+
+if ! readable; then
+    copy=$(mktemp -d /tmp/weir-site.XXXXXX)
+    cp -R "$folder/." "$copy/"
+    chmod -R u=rwX,go=rX "$copy"
+    # Removed when this process, which becomes weir, has ended.
+    (
+        trap '' INT TERM HUP
+        tail --pid=$$ -f /dev/null
+        rm -rf "$copy"
+    ) </dev/null >/dev/null 2>&1 &
+    echo "$user may not read $(realpath "$folder"): serving a copy of it, $copy"
+    folder=$copy
+fi
+
 cat <<SAY
 
   What to try, in a browser or another terminal:

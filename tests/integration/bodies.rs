@@ -115,6 +115,29 @@ fn what_is_read_ahead_is_bounded() {
 }
 
 #[test]
+fn a_client_that_reads_nothing_holds_a_worker_no_longer_than_its_limit() {
+    let setup = Setup::new()
+        .file("run.php", "")
+        .site("response_memory = \"64K\"\nmax_response_file = 0");
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        answer.page(match request.param("QUERY_STRING") {
+            "large" => vec![b'x'; 64 << 20],
+            _ => b"small".to_vec(),
+        });
+    });
+    let pool = format!("{}request_terminate_timeout = \"1s\"\n", responder.pool(1));
+    let weir = setup.pool(&pool).start();
+    let mut slow = weir.client();
+    slow.send("GET /run.php?large HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the worker is asked", || responder.uris().len() == 1);
+    // It waits in the queue until the worker is given up.
+    assert_eq!(weir.get("/run.php").expect(200).text(), "small");
+    weir.wait_for_error(&["request_terminate_timeout is over"]);
+    drop(slow);
+    assert_eq!(weir.logged("/run.php?large")["reason"], "truncated");
+}
+
+#[test]
 fn a_stream_passes_as_it_comes() {
     let heads = [
         ("Content-Type: text/event-stream", ""),
@@ -252,6 +275,21 @@ fn a_local_redirect_is_answered_by_the_other_script() {
         (response.status, response.header("location")),
         (302, Some("//elsewhere.example/"))
     );
+}
+
+#[test]
+fn a_script_that_names_no_path_is_502() {
+    for field in [
+        "Location: /a/../../b",
+        "Location: /a%00b",
+        "X-Accel-Redirect: nowhere",
+        "X-Accel-Redirect: /%zz",
+    ] {
+        let (weir, _responder) = answering(Setup::new(), format!("{field}\r\n\r\n"));
+        let response = ask(&weir);
+        assert_eq!(response.status, 502, "{field}: {response:?}");
+        weir.wait_for_error(&["bad_response", "no path"]);
+    }
 }
 
 #[test]

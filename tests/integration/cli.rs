@@ -83,6 +83,7 @@ fn a_wrong_command_line_is_64() {
         &["check", "-c"],
         &["serve", "-c", "a", "-c", "b"],
         &["serve", "--workers", "many"],
+        &["serve", "-l", "127.0.0.1:1", "-l", "127.0.0.1:1"],
     ] {
         let output = weir(arguments);
         assert_eq!(
@@ -254,6 +255,57 @@ fn an_address_that_is_not_ours() {
 fn a_log_that_cannot_be_opened() {
     let setup = Setup::new().log("access = \"/no/such/folder/access.log\"");
     expect_vain_start(setup, &[70, 78], &["/no/such/folder/access.log"]);
+}
+
+#[test]
+fn a_log_or_a_spool_that_cannot_be_written_has_its_place() {
+    let wrong = |lines: &str| RIGHT.to_owned() + lines;
+    for (toml, words) in [
+        (
+            wrong("[log]\naccess = \"/no/such/folder/access.log\"\n"),
+            &["weir.toml:6:", "/no/such/folder"][..],
+        ),
+        (
+            wrong("[log]\nerror = \"ROOT\"\n"),
+            &["weir.toml:6:", "is a folder"],
+        ),
+        // Nobody may make files there, be it as root.
+        (
+            wrong("[server]\nspool_dir = \"/proc/1\"\n"),
+            &["weir.toml:6:", "may not make files in /proc/1"],
+        ),
+    ] {
+        let (code, _, said) = check(&toml, &[]);
+        assert_eq!(code, Some(78), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word:?} is missing: {said}");
+        }
+    }
+    let setup = Setup::new().server("spool_dir = \"/proc/1\"");
+    expect_vain_start(setup, &[78], &["weir.toml:", "spool_dir", "/proc/1"]);
+}
+
+#[test]
+fn a_socket_of_the_command_line_is_relative_to_the_current_folder() {
+    let setup = Setup::new().file("text.txt", "a text");
+    let folder = setup.folder().to_owned();
+    let here = format!("--chdir={}", folder.display());
+    let setup = setup.under(&["env", &here]);
+    let weir = setup.start_folder(&["--listen", "unix:here.sock"]);
+    weir.get("/text.txt").expect(200);
+    assert!(folder.join("here.sock").exists());
+    assert!(!weir.root().join("here.sock").exists());
+}
+
+#[test]
+fn a_start_says_where_it_listens() {
+    let weir = Setup::new().file("text.txt", "a text").start();
+    weir.wait_for_error(&[
+        "listens on",
+        &weir.address().to_string(),
+        "main",
+        "listen=web",
+    ]);
 }
 
 #[test]

@@ -326,6 +326,7 @@ fn a_head_that_is_too_large_is_431() {
         // What was sent is not a second request.
         client.expect_closed();
     }
+    weir.wait_for_line("log/access.log", &["head_too_large"]);
     // One that fits is served.
     let fits = "x".repeat(7000);
     weir.request("GET", "/text.txt", &[("X-Large", &fits)], b"")
@@ -396,6 +397,18 @@ fn a_head_that_comes_too_slowly_is_408() {
         "the head was waited for"
     );
     assert_eq!(client.response().status, 408);
+    let line = weir.wait_for_line("log/access.log", &["header_timeout"]);
+    assert!(line.contains("408"), "{line}");
+}
+
+#[test]
+fn http_2_without_asking_is_answered() {
+    let weir = Setup::new().file("text.txt", "a text").start();
+    let mut client = weir.client();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert_eq!(client.response().status, 505);
+    client.expect_closed();
+    weir.wait_for_line("log/access.log", &["http_version"]);
 }
 
 #[test]

@@ -524,6 +524,21 @@ fn a_folder_is_served_with_php_by_one_command() {
 }
 
 #[test]
+fn a_weir_toml_in_a_folder_is_neither_used_nor_published() {
+    let setup = Setup::new()
+        .file("weir.toml", "secret")
+        .file("weir.toml~", "secret")
+        .file(".env", "secret")
+        .file("text.txt", "a text");
+    let weir = setup.start_folder(&[]);
+    for path in ["/weir.toml", "/weir.toml~", "/%77eir.toml", "/.env"] {
+        weir.get(path).expect(404);
+    }
+    weir.get("/text.txt").expect(200);
+    weir.wait_for_error(&["weir.toml is not used", "did you mean", "-c"]);
+}
+
+#[test]
 fn a_folder_without_php_needs_none() {
     let weir = Setup::new().file("index.html", "plain").start_folder(&[]);
     assert_eq!(weir.get("/").expect(200).text(), "plain");
@@ -606,6 +621,23 @@ fn a_trace_says_each_step_of_a_request() {
     let weir = setup.start_folder(&["--workers", "1", "--trace"]);
     assert_eq!(weir.get("/?x=traced").expect(200).text(), "traced");
     weir.wait_for_error(&["/?x=traced"]);
+    weir.wait_for_error(&["sent        "]);
+}
+
+#[test]
+fn a_trace_says_that_a_client_has_left_the_queue() {
+    let setup = Setup::new().file("slow.php", "<?php sleep(2); echo 'done';");
+    let weir = setup.start_folder(&["--workers", "1", "--trace"]);
+    let mut running = weir.client();
+    running.send("GET /slow.php?running HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.wait_for_error(&["dispatch"]);
+    let mut waiting = weir.client();
+    waiting.send("GET /slow.php?waiting HTTP/1.1\r\nHost: a\r\n\r\n");
+    let line = weir.wait_for_error(&["head", "slow.php?waiting"]);
+    drop(waiting);
+    let number = line.split_whitespace().nth(1).expect("a number").to_owned();
+    weir.wait_for_error(&[&number, "left        0 bytes"]);
+    running.response().expect(200);
 }
 
 /// The sum as md5sum gives it.

@@ -585,11 +585,37 @@ fn retries_have_an_end() {
     weir.get("/run.php")
         .expect(502)
         .expect_reason("worker_died");
-    assert!(
-        (1..=4).contains(&responder.uris().len()),
-        "{} times",
-        responder.uris().len()
-    );
+    assert_eq!(responder.uris().len(), 2, "one other worker by default");
+}
+
+#[test]
+fn retries_are_as_many_as_the_pool_says() {
+    for retries in [0, 3] {
+        let setup = Setup::new().file("run.php", "");
+        let responder = Responder::unix(setup.folder(), |_, _| {});
+        let pool = format!("{}retries = {retries}\n", responder.pool(2));
+        let weir = setup.pool(&pool).start();
+        weir.get("/run.php").expect(502);
+        assert_eq!(responder.uris().len(), 1 + retries);
+        assert_eq!(weir.logged("/run.php")["retries"], retries);
+    }
+}
+
+#[test]
+fn a_request_that_kills_workers_kills_two_at_most() {
+    let setup = Setup::new().file("die.php", "<?php posix_kill(getmypid(), 9); sleep(10);");
+    let weir = setup.pool(&php::cgi_pool(4)).start();
+    let pids = || -> Vec<u32> { weir.workers().iter().map(|worker| worker.pid).collect() };
+    wait_until("four workers", || pids().len() == 4);
+    let before = pids();
+    weir.get("/die.php")
+        .expect(502)
+        .expect_reason("worker_died");
+    wait_until("four workers again", || {
+        pids().len() == 4 && pids() != before
+    });
+    let left = before.iter().filter(|pid| pids().contains(pid)).count();
+    assert_eq!(left, 2);
 }
 
 #[test]
