@@ -461,7 +461,7 @@ const POOL: &[Row] = &[
     key(&[Pool], "rlimit_files", Kind::Count { min: 16, max: 1 << 30 }, Absent("weir's"),
         "Files that a worker may have open (command)."),
     key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command, `false` with servers"),
-        "A connection serves many requests. With servers, an idle kept connection holds a PHP-FPM worker, and a worker \
+        "A connection serves many requests, with servers those only whose method is idempotent. There, an idle kept connection holds a PHP-FPM worker, and a worker \
          that goes on after `fastcgi_finish_request()` looks free when it is not.")
         .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]),
     key(&[Pool], "max_reqs", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
