@@ -230,6 +230,18 @@ impl Answer<'_> {
         self.end();
     }
 
+    /// A short answer and its end, in one piece.
+    pub fn at_once(&mut self, content: impl AsRef<[u8]>) {
+        let parts: [(u8, &[u8]); 3] = [
+            (STDOUT, content.as_ref()),
+            (STDOUT, b""),
+            (END_REQUEST, &[0; 8]),
+        ];
+        let records = parts.map(|(kind, content)| record(kind, self.id, content));
+        self.raw(records.concat());
+        self.ended = true;
+    }
+
     /// STDOUT records.
     pub fn stdout(&mut self, content: impl AsRef<[u8]>) {
         for part in content.as_ref().chunks(65_528) {
