@@ -63,6 +63,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
         match turn {
             Turn::Over(ending) => break ending,
             Turn::Park if unread.is_empty() => {
+                // Empty, it still holds hyper's read buffer.
+                unread = Bytes::new();
                 if !parked(&gateway, &conn, &socket).await {
                     break Ending::Clean;
                 }
