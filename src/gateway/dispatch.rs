@@ -251,11 +251,17 @@ impl PoolHandle {
         }
     }
 
-    /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
-    pub(crate) fn worker_ready(self: &Arc<Self>, worker: u32, pid: u32, conn: WorkerConn) {
+    /// The manager has a connection to a worker: a new process, or a new connection to one that runs (`used`).
+    pub(crate) fn worker_ready(
+        self: &Arc<Self>,
+        worker: u32,
+        pid: u32,
+        used: bool,
+        conn: WorkerConn,
+    ) {
         let mut state = self.state();
         state.pool.worker_expected(true);
-        let index = state.slot_of(worker);
+        let index = state.slot_of(worker, used);
         let slot = &mut state.slots[index];
         slot.pid = pid;
         slot.conn = Some(conn);
@@ -405,7 +411,7 @@ impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
         let slot = &mut self.slots[worker.0 as usize];
         slot.leased = true;
-        slot.requests += 1;
+        slot.requests = slot.requests.saturating_add(1);
         let retires = pool
             .process_requests
             .is_some_and(|most| slot.requests >= most);
@@ -421,8 +427,9 @@ impl State {
         }
     }
 
-    /// The place of a process: the one it has, one that is empty, or a new one.
-    fn slot_of(&mut self, process: u32) -> usize {
+    /// The place of a process: the one it has, one that is empty, or a new one. `used`: another gateway may have given
+    /// it requests. One that ends by itself after so many is good for one more then, having just accepted a connection.
+    fn slot_of(&mut self, process: u32, used: bool) -> usize {
         let known = self
             .slots
             .iter()
@@ -437,7 +444,7 @@ impl State {
         let slot = &mut self.slots[index];
         if slot.process != Some(process) {
             slot.process = Some(process);
-            slot.requests = 0;
+            slot.requests = if used { u64::MAX } else { 0 };
         }
         index
     }

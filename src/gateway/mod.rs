@@ -291,10 +291,11 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 pool,
                 worker,
                 pid,
+                used,
                 connection,
             } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_ready(worker, pid, WorkerConn::from_fd(connection));
+                    pool.worker_ready(worker, pid, used, WorkerConn::from_fd(connection));
                 }
             }
             ToGateway::WorkerExited {

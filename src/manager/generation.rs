@@ -99,7 +99,7 @@ impl Generation {
         };
         let messages = messages().map_err(|error| error.to_string())?;
         self.gateway.start(now, messages)?;
-        self.pools.connect_all();
+        self.pools.connect_all(now);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Generation {
                     self.complaint = Some(message);
                 }
                 ToManager::Warning(message) => log::warn!("{message}"),
-                ToManager::Connect { pool, worker } => self.pools.connect(pool, worker),
+                ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
