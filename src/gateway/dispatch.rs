@@ -13,6 +13,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,7 +26,7 @@ use weir_pool::{
 use weir_sys::process::Exit;
 
 use super::{clock, record::OwnedWorker, worker_conn::WorkerConn};
-use crate::control::ToManager;
+use crate::control::{ToManager, path_inside};
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -114,7 +115,13 @@ struct Server {
 }
 
 impl PoolHandle {
-    pub(crate) fn new(id: u16, settings: Settings, manager: Manager) -> PoolHandle {
+    /// `chroot`: the folder that the gateway is locked into; servers' sockets are named as seen from outside.
+    pub(crate) fn new(
+        id: u16,
+        mut settings: Settings,
+        chroot: Option<&Path>,
+        manager: Manager,
+    ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
         let mut pool = Pool::new(Limits {
             maxconn,
@@ -147,6 +154,11 @@ impl PoolHandle {
                 .map(|server| address_text(server).into())
                 .collect(),
         };
+        if let (Some(chroot), Runtime::Servers(servers)) = (chroot, &mut settings.runtime) {
+            servers
+                .iter_mut()
+                .for_each(|server| find_inside(chroot, server));
+        }
         PoolHandle {
             id,
             process_requests: php_requests(&settings.runtime),
@@ -350,6 +362,11 @@ impl PoolHandle {
                 .any(|argument| argument.contains(setting))
         };
         says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
+    }
+
+    /// Requests at workers now, also those whose client has left.
+    pub(crate) fn busy(&self) -> usize {
+        self.state().pool.stats().busy
     }
 
     /// Requests waiting now.
@@ -679,6 +696,16 @@ impl Drop for QueuePlace<'_> {
 impl std::fmt::Debug for Manager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Manager")
+    }
+}
+
+/// Calls a socket by the name that it has inside of `chroot`. One that lies outside was warned of at the start, and is
+/// not found.
+fn find_inside(chroot: &Path, server: &mut Address) {
+    if let Address::Unix(path) = server
+        && let Some(inside) = path_inside(chroot, path)
+    {
+        *path = inside;
     }
 }
 

@@ -106,6 +106,7 @@ impl Generation {
     /// Does what is due: starts, looks, sends, ends.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
         let mut event = None;
+        self.gateway.tick(now);
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
             && let Err(error) = self.start_gateway(now)
