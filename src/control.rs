@@ -53,11 +53,11 @@ pub enum ToGateway<F = OwnedFd> {
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
-    /// A file or folder that the gateway cannot open itself, by its path in the configuration.
+    /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
         path: PathBuf,
-        /// The open file or folder.
+        /// The open folder.
         file: F,
     },
     /// That was all: serve.
