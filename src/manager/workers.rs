@@ -278,10 +278,17 @@ impl Pools {
     fn end_all(&mut self, end: fn(u32) -> io::Result<()>) {
         for slot in self.list.iter_mut().flat_map(|pool| &mut pool.slots) {
             slot.due = None;
-            if let Some(worker) = &slot.worker
-                && let Err(error) = end(worker.pid)
-            {
+            let Some(worker) = &mut slot.worker else {
+                continue;
+            };
+            // Nobody will use it, and a worker that takes it now would wait for a request.
+            worker.pending = None;
+            if let Err(error) = end(worker.pid) {
                 log::error!("cannot end worker {}: {error}", worker.pid);
+            }
+            // A signal that comes just before a program waits for a connection is one that many programs miss.
+            if let Err(error) = worker.socket.end() {
+                log::error!("cannot close the socket of worker {}: {error}", worker.pid);
             }
         }
     }
@@ -426,6 +433,10 @@ impl Pool {
     ) {
         let lived = now - worker.since;
         let accepted = worker.proven;
+        // Processes that it has started may still wait there: for nothing, now.
+        if let Err(error) = worker.socket.end() {
+            log::error!("cannot close the socket of worker {}: {error}", worker.pid);
+        }
         if let Some(output) = worker.output {
             output.finish(|line| say_line(&self.name, worker.pid, line));
         }

@@ -56,6 +56,25 @@ fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
     weir.stop();
 }
 
+#[test]
+fn what_a_worker_has_started_does_not_outlive_it_for_nothing() {
+    // A shell that waits for a PHP, which has its socket too.
+    let site = Site::new()
+        .workers(1)
+        .command(&["/bin/sh", "-c", "php-cgi; true"]);
+    let weir = Weir::start(&site);
+    let php = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    let gateway = weir.gateway();
+    let children = weir.children();
+    let shell = children.iter().find(|pid| **pid != gateway).unwrap();
+    assert_ne!(*shell, php);
+    signal(*shell, "KILL");
+    wait_until("its PHP has ended", || !is_alive(php));
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert_ne!(pid_in(&answer), php);
+    weir.stop();
+}
+
 /// Waits until the manager has so many children, none of them ended.
 fn settled(weir: &Weir, processes: usize) {
     wait_until("only what serves is left", || {
