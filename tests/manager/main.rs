@@ -432,7 +432,7 @@ fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
 #[test]
 fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let site = Site::new();
-    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o000)).unwrap();
     let weir = Weir::start(&site);
     let line = weir.log_line("cannot look into");
     assert!(line.contains("/site"), "{line}");
