@@ -28,6 +28,13 @@ fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     let first = weir.gateway();
     // Stopped, it cannot accept: the connection waits in the kernel's queue, and its gateway dies.
     signal(first, "STOP");
+    wait_until("all of its threads are stopped", || {
+        let threads = fs::read_dir(format!("/proc/{first}/task")).unwrap();
+        let mut states = threads
+            .flatten()
+            .map(|thread| fs::read_to_string(thread.path().join("stat")));
+        states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
+    });
     let mut queued = weir.connect();
     queued
         .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
