@@ -53,11 +53,11 @@ pub enum ToGateway<F = OwnedFd> {
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
-    /// A file or folder that the gateway cannot open itself, by its path in the configuration.
+    /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
         path: PathBuf,
-        /// The open file or folder.
+        /// The open folder.
         file: F,
     },
     /// That was all: serve.
@@ -70,7 +70,9 @@ pub enum ToGateway<F = OwnedFd> {
         worker: u32,
         /// Its process id.
         pid: u32,
-        /// A connected stream, non-blocking.
+        /// It has had a connection before: who has not heard of it does not know how many requests it has done.
+        used: bool,
+        /// A connected stream, non-blocking, that the worker has accepted.
         connection: F,
     },
     /// A worker is gone.
@@ -106,7 +108,7 @@ pub enum ToManager {
     Failed(String),
     /// Something that the operator should know, found on start.
     Warning(String),
-    /// The connection to this worker is closed: make a new one.
+    /// The connection to this worker is closed: make a new one, and give it once the worker has accepted it.
     Connect {
         /// Index into `Config::pools`.
         pool: u16,
@@ -378,12 +380,14 @@ impl<F> ToGateway<F> {
                 pool,
                 worker,
                 pid,
+                used,
                 connection,
             } => {
                 out.u8(9);
                 out.u16(*pool);
                 out.u32(*worker);
                 out.u32(*pid);
+                out.u8((*used).into());
                 Some(connection)
             }
             Self::WorkerExited {
@@ -470,6 +474,7 @@ impl<F> ToGateway<F> {
                 pool: from.u16()?,
                 worker: from.u32()?,
                 pid: from.u32()?,
+                used: from.flag()?,
                 connection: take()?,
             },
             10 => Self::WorkerExited {
@@ -635,14 +640,15 @@ mod tests {
             any::<u8>().prop_map(ToGateway::SpoolDir),
             (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
             Just(ToGateway::Start),
-            (numbers(), any::<u8>()).prop_map(|((pool, worker, pid), connection)| {
-                ToGateway::Worker {
+            (numbers(), any::<bool>(), any::<u8>()).prop_map(
+                |((pool, worker, pid), used, connection)| ToGateway::Worker {
                     pool,
                     worker,
                     pid,
+                    used,
                     connection,
                 }
-            }),
+            ),
             (numbers(), exit()).prop_map(|((pool, worker, pid), exit)| {
                 ToGateway::WorkerExited {
                     pool,

@@ -45,8 +45,8 @@ enum Ending {
     Clean,
     /// An answer is with the kernel while the client may still be sending what nobody wants.
     Linger,
-    /// Part of a head came, and then nothing more in time.
-    HeadTimeout,
+    /// Part of a head came, and the rest not in time: which limit it was.
+    HeadTimeout(&'static str),
     /// The client speaks HTTP/2 without having asked (RFC 9113 §3.3), which hyper does not answer.
     Http2,
     /// What was promised cannot be sent: the client must not take it for whole.
@@ -105,20 +105,26 @@ async fn drive(
         exchange::exchange(gateway.clone(), conn.clone(), request)
     });
     let mut hyper = Box::new(limits.builder.serve_connection(io, service));
-    let mut draining = false;
+    let (mut draining, mut drain_seen) = (false, None);
     let mut poll_turn = |cx: &mut Context<'_>| {
         conn.remember_waker(cx.waker());
         let now = clock::now();
         if conn.overdue(now) {
             match conn.phase() {
                 Phase::Idle | Phase::Parked => return Poll::Ready(Turn::Over(Ending::Clean)),
-                Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout)),
+                Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_SLOW))),
                 // Whoever waits for something else than the client looks at its own deadline when it is polled.
                 Phase::Busy if conn.send_overdue(now) => {
                     return Poll::Ready(Turn::Over(Ending::Abort));
                 }
                 Phase::Busy => {}
             }
+        }
+        if gateway.drain.has_started()
+            && now - *drain_seen.get_or_insert(now) >= FIRST_REQUEST
+            && conn.phase() == Phase::Head
+        {
+            return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_LATE)));
         }
         if !draining && gateway.drain.has_started() {
             match conn.fresh_since() {
@@ -188,13 +194,13 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
             let _ = socket.shutdown().await;
         }
         Ending::Linger => linger(socket).await,
-        Ending::HeadTimeout => {
+        Ending::HeadTimeout(limit) => {
             exchange::refused_head(
                 gateway,
                 conn,
                 StatusCode::REQUEST_TIMEOUT,
                 "header_timeout",
-                "the head took longer than header_timeout",
+                limit,
             );
             let _ = tokio::time::timeout(LINGER, socket.write_all(REQUEST_TIMEOUT)).await;
             linger(socket).await;
@@ -239,8 +245,11 @@ async fn linger(mut socket: Socket) {
 /// Idle for so long (µs), a connection puts down hyper and its buffers.
 pub(crate) const PARK_AFTER: u64 = 1_000_000;
 
-/// How long a drain waits for the first request of a connection that was just made, µs.
+/// How long a drain waits for the first request of a connection that was just made, and for the rest of a head, µs.
 const FIRST_REQUEST: u64 = 1_000_000;
+
+const TOO_SLOW: &str = "the head took longer than header_timeout";
+const TOO_LATE: &str = "weir stops, and the rest of the head did not come within a second";
 
 /// hyper's own limit on header fields, for which it needs no allocation.
 const HYPERS_MAX_HEADERS: usize = 100;

@@ -13,6 +13,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,7 +26,7 @@ use weir_pool::{
 use weir_sys::process::Exit;
 
 use super::{clock, record::OwnedWorker, worker_conn::WorkerConn};
-use crate::control::ToManager;
+use crate::control::{ToManager, path_inside};
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -114,7 +115,13 @@ struct Server {
 }
 
 impl PoolHandle {
-    pub(crate) fn new(id: u16, settings: Settings, manager: Manager) -> PoolHandle {
+    /// `chroot`: the folder that the gateway is locked into; servers' sockets are named as seen from outside.
+    pub(crate) fn new(
+        id: u16,
+        mut settings: Settings,
+        chroot: Option<&Path>,
+        manager: Manager,
+    ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
         let mut pool = Pool::new(Limits {
             maxconn,
@@ -147,6 +154,11 @@ impl PoolHandle {
                 .map(|server| address_text(server).into())
                 .collect(),
         };
+        if let (Some(chroot), Runtime::Servers(servers)) = (chroot, &mut settings.runtime) {
+            servers
+                .iter_mut()
+                .for_each(|server| find_inside(chroot, server));
+        }
         PoolHandle {
             id,
             process_requests: php_requests(&settings.runtime),
@@ -251,11 +263,17 @@ impl PoolHandle {
         }
     }
 
-    /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
-    pub(crate) fn worker_ready(self: &Arc<Self>, worker: u32, pid: u32, conn: WorkerConn) {
+    /// The manager has a connection to a worker: a new process, or a new connection to one that runs (`used`).
+    pub(crate) fn worker_ready(
+        self: &Arc<Self>,
+        worker: u32,
+        pid: u32,
+        used: bool,
+        conn: WorkerConn,
+    ) {
         let mut state = self.state();
         state.pool.worker_expected(true);
-        let index = state.slot_of(worker);
+        let index = state.slot_of(worker, used);
         let slot = &mut state.slots[index];
         slot.pid = pid;
         slot.conn = Some(conn);
@@ -346,6 +364,11 @@ impl PoolHandle {
         says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
     }
 
+    /// Requests at workers now, also those whose client has left.
+    pub(crate) fn busy(&self) -> usize {
+        self.state().pool.stats().busy
+    }
+
     /// Requests waiting now.
     pub(crate) fn waiting(&self) -> usize {
         self.stats().waiting
@@ -405,7 +428,7 @@ impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
         let slot = &mut self.slots[worker.0 as usize];
         slot.leased = true;
-        slot.requests += 1;
+        slot.requests = slot.requests.saturating_add(1);
         let retires = pool
             .process_requests
             .is_some_and(|most| slot.requests >= most);
@@ -421,8 +444,9 @@ impl State {
         }
     }
 
-    /// The place of a process: the one it has, one that is empty, or a new one.
-    fn slot_of(&mut self, process: u32) -> usize {
+    /// The place of a process: the one it has, one that is empty, or a new one. `used`: another gateway may have given
+    /// it requests. One that ends by itself after so many is good for one more then, having just accepted a connection.
+    fn slot_of(&mut self, process: u32, used: bool) -> usize {
         let known = self
             .slots
             .iter()
@@ -437,7 +461,7 @@ impl State {
         let slot = &mut self.slots[index];
         if slot.process != Some(process) {
             slot.process = Some(process);
-            slot.requests = 0;
+            slot.requests = if used { u64::MAX } else { 0 };
         }
         index
     }
@@ -672,6 +696,16 @@ impl Drop for QueuePlace<'_> {
 impl std::fmt::Debug for Manager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Manager")
+    }
+}
+
+/// Calls a socket by the name that it has inside of `chroot`. One that lies outside was warned of at the start, and is
+/// not found.
+fn find_inside(chroot: &Path, server: &mut Address) {
+    if let Address::Unix(path) = server
+        && let Some(inside) = path_inside(chroot, path)
+    {
+        *path = inside;
     }
 }
 

@@ -160,13 +160,18 @@ impl Gateway {
         spool_dir: Option<OwnedFd>,
         manager: &Manager,
     ) -> Result<Gateway, String> {
+        let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
-        let pools = config
-            .pools
-            .iter()
-            .enumerate()
-            .map(|(id, pool)| Arc::new(PoolHandle::new(id as u16, pool.clone(), manager.clone())))
-            .collect();
+        let pool = |(id, pool): (usize, &weir_config::Pool)| {
+            let manager = manager.clone();
+            Arc::new(PoolHandle::new(
+                id as u16,
+                pool.clone(),
+                chroot.as_deref(),
+                manager,
+            ))
+        };
+        let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match spool_dir {
             Some(dir) => dir,
             None => weir_sys::file::open_dir(&config.server.spool_dir).map_err(|error| {
@@ -291,10 +296,11 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 pool,
                 worker,
                 pid,
+                used,
                 connection,
             } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_ready(worker, pid, WorkerConn::from_fd(connection));
+                    pool.worker_ready(worker, pid, used, WorkerConn::from_fd(connection));
                 }
             }
             ToGateway::WorkerExited {
@@ -329,7 +335,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     }
 }
 
-/// Takes nothing new; tells the manager when the last connection has ended.
+/// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
+/// after its client has left; its lease says so.
 fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     if gateway.drain.has_started() {
         return;
@@ -337,7 +344,10 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     gateway.drain.start();
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
-        while gateway.listening.load(Relaxed) > 0 || gateway.census.count() > 0 {
+        while gateway.listening.load(Relaxed) > 0
+            || gateway.census.count() > 0
+            || gateway.pools.iter().any(|pool| pool.busy() > 0)
+        {
             thread::sleep(DRAIN_LOOK);
         }
         let _ = control.tell_manager(&ToManager::Drained);

@@ -33,6 +33,8 @@ struct Running {
     queue: VecDeque<ToGateway>,
     since: Instant,
     ready: bool,
+    /// When it closed its end of the channel: it is about to end, or has gone astray.
+    closed: Option<Instant>,
 }
 
 impl Gateway {
@@ -66,6 +68,7 @@ impl Gateway {
             queue: messages.into(),
             since: now,
             ready: false,
+            closed: None,
         });
         self.flush();
         Ok(())
@@ -105,11 +108,13 @@ impl Gateway {
     pub(super) fn next(&mut self) -> Option<ToManager> {
         let running = self.running.as_mut()?;
         match running.channel.next_for_manager() {
-            Ok(message) => {
-                if message == Some(ToManager::Ready) {
-                    running.ready = true;
-                }
-                message
+            Ok(Some(message)) => {
+                running.ready |= message == ToManager::Ready;
+                Some(message)
+            }
+            Ok(None) => {
+                running.closed.get_or_insert_with(Instant::now);
+                None
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
@@ -159,6 +164,21 @@ impl Gateway {
         }
     }
 
+    /// Kills a process that neither listens to us any more nor ends.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if let Some(running) = &mut self.running
+            && let Some(closed) = &mut running.closed
+            && *closed + LAST_WORDS <= now
+        {
+            log::error!(
+                "the gateway (process {}) has left us and does not end: killed",
+                running.pid
+            );
+            *closed = now;
+            self.kill();
+        }
+    }
+
     /// No start is planned any more.
     pub(super) fn give_up(&mut self) {
         self.due = None;
@@ -186,14 +206,19 @@ impl Gateway {
     /// When something has to be done: a start, or another try to send.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         match &self.running {
+            Some(Running {
+                closed: Some(closed),
+                ..
+            }) => Some(*closed + LAST_WORDS),
             Some(running) if !running.queue.is_empty() => Some(now + RESEND),
             _ => self.due,
         }
     }
 
-    /// What to wait for.
+    /// What to wait for. A closed channel can be read from for ever, and says nothing more.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.running.as_ref().map(|running| running.channel.as_fd())
+        let running = self.running.as_ref()?;
+        running.closed.is_none().then_some(running.channel.as_fd())
     }
 }
 
@@ -231,6 +256,9 @@ const LONG_LIFE: Duration = Duration::from_secs(5);
 
 /// The longest pause between two starts.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// What a gateway that has closed its channel gets to write its logs and end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// How soon a message is tried again that the channel had no room for.
 const RESEND: Duration = Duration::from_millis(5);

@@ -99,13 +99,14 @@ impl Generation {
         };
         let messages = messages().map_err(|error| error.to_string())?;
         self.gateway.start(now, messages)?;
-        self.pools.connect_all();
+        self.pools.connect_all(now);
         Ok(())
     }
 
     /// Does what is due: starts, looks, sends, ends.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
         let mut event = None;
+        self.gateway.tick(now);
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
             && let Err(error) = self.start_gateway(now)
@@ -164,7 +165,7 @@ impl Generation {
                     self.complaint = Some(message);
                 }
                 ToManager::Warning(message) => log::warn!("{message}"),
-                ToManager::Connect { pool, worker } => self.pools.connect(pool, worker),
+                ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {

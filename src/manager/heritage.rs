@@ -102,11 +102,10 @@ pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
     list
 }
 
-/// Opens what the configuration names and lies outside of the gateway's `chroot`. What is not there is left out: the
+/// Opens the folders that the configuration names and that lie outside of the gateway's `chroot`. What is not there is left out: the
 /// gateway finds it missing, as it would without a chroot.
 fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
     let mut folders = BTreeSet::new();
-    let mut files = BTreeSet::new();
     for site in &config.sites {
         let routes = site.routes.iter().map(|route| &route.settings);
         for settings in std::iter::once(&site.settings).chain(routes) {
@@ -118,19 +117,15 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
                     .map(|(_, folder)| folder.clone()),
             );
             folders.extend(settings.sendfile_dirs.iter().cloned());
-            files.extend(
-                settings
-                    .error_pages
-                    .values()
-                    .map(|page| match &settings.root {
-                        Some(root) => root.join(page),
-                        None => page.clone(),
-                    }),
-            );
+            // Those with a relative path lie beneath the root. All are opened when they are needed, so that a page can
+            // be replaced.
+            let pages = settings.error_pages.values();
+            let pages = pages.filter(|page| page.is_absolute());
+            folders.extend(pages.filter_map(|page| page.parent().map(Path::to_owned)));
         }
     }
     let outside = |path: &PathBuf| path_inside(chroot, path).is_none();
-    let open = |path: PathBuf, opened: io::Result<OwnedFd>| match opened {
+    let open = |path: PathBuf| match file::open_dir(&path) {
         Ok(file) => Some(ToGateway::Opened { path, file }),
         Err(error) => {
             log::warn!(
@@ -140,15 +135,11 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
             None
         }
     };
-    let folders = folders.into_iter().filter(outside).filter_map(|path| {
-        let opened = file::open_dir(&path);
-        open(path, opened)
-    });
-    let files = files.into_iter().filter(outside).filter_map(|path| {
-        let opened = std::fs::File::open(&path).map(OwnedFd::from);
-        open(path, opened)
-    });
-    folders.chain(files).collect()
+    folders
+        .into_iter()
+        .filter(outside)
+        .filter_map(open)
+        .collect()
 }
 
 fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {

@@ -3,14 +3,16 @@
 //! A worker has its own listening socket as descriptor 0, which has no name any more when the program starts: only
 //! the manager can connect to it. The manager makes one connection and gives it to the gateway once the worker has
 //! accepted it, which is how a FastCGI program says that it is there. When that connection is closed the gateway asks
-//! for another.
+//! for another; a gateway that takes the place of one that died gets a new one to each worker. These too are given
+//! when they are accepted: a worker that is busy with a script whose gateway is gone looks free to nobody.
 //!
 //! A slot is a worker's place in its pool:
 //!
 //! ```text
-//! due ── start ──► starting ── accepts ──► ready ──┐
-//!  ▲                  │                            │ exits, or is killed
-//!  └──── back-off ◄───┴────────────────────────────┘
+//!                               ┌── accepts ──┐
+//! due ── start ──► starting ────┴──► ready ───┴► reconnecting ──┐
+//!  ▲                  │                │              │ for too long: killed
+//!  └──── back-off ◄───┴────────────────┴──────────────┘ exits, or is killed
 //! ```
 //!
 //! Only the pool's number of slots exists, so a gateway that has been taken over can ask for no more. When no slot of
@@ -59,6 +61,8 @@ struct Pool {
     name: String,
     program: Program,
     slots: Vec<Slot>,
+    /// A worker that has not accepted a further connection after so long is stuck.
+    patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
 }
@@ -77,16 +81,27 @@ struct Worker {
     id: u32,
     pid: u32,
     socket: Private,
-    /// The first connection, until the worker accepts it.
-    pending: Option<OwnedFd>,
+    /// The next connection for the gateway, until the worker accepts it.
+    pending: Option<Pending>,
+    /// It has accepted a connection before.
+    proven: bool,
     since: Instant,
-    /// When to look again whether it accepted, and how long to wait then.
-    look: (Instant, Duration),
-    /// It was told in the log that this takes long.
+    /// It was told in the log that its start takes long.
     slow: bool,
     /// The gateway asked for its end.
     killed: bool,
     output: Option<Output>,
+}
+
+/// A connection that waits in the queue of a worker's socket.
+#[derive(Debug)]
+struct Pending {
+    /// None: it could not be made, and is tried again at the next look.
+    connection: Option<OwnedFd>,
+    since: Instant,
+    /// When to look whether it was accepted, and how long to wait then.
+    look: Instant,
+    pause: Duration,
 }
 
 impl Pools {
@@ -103,6 +118,10 @@ impl Pools {
                 Some(Pool {
                     id,
                     name: pool.name.clone(),
+                    patience: match pool.request_terminate_timeout {
+                        Duration::ZERO => pool.read_timeout,
+                        limit => limit,
+                    },
                     slots: (0..program.workers).map(due).collect(),
                     program,
                     down: false,
@@ -184,35 +203,32 @@ impl Pools {
         workers.filter_map(|slot| Some(slot.worker.as_ref()?.output.as_ref()?.as_fd()))
     }
 
-    /// A new connection for the gateway. A worker that is not there, or has not accepted its first connection yet, is
-    /// left alone: the gateway will hear of it.
-    pub(super) fn connect(&mut self, pool: u16, worker: u32) {
+    /// A new connection for the gateway, once the worker accepts it. A worker that is not there is left alone: the
+    /// gateway will hear of it.
+    pub(super) fn connect(&mut self, now: Instant, pool: u16, worker: u32) {
         let Some((pool, index)) = self.find(pool, worker) else {
             return;
         };
-        let pool = &self.list[pool];
-        if let Some(worker) = &pool.slots[index].worker
-            && worker.is_ready()
-        {
-            let message = connection(pool, worker);
-            self.news.extend(message);
+        if let Some(worker) = &mut self.list[pool].slots[index].worker {
+            worker.reconnect(now);
         }
     }
 
     /// New connections to all workers, for a new gateway.
-    pub(super) fn connect_all(&mut self) {
+    pub(super) fn connect_all(&mut self, now: Instant) {
         self.news.clear();
-        for pool in &self.list {
+        for pool in &mut self.list {
             if pool.down {
                 self.news.push(ToGateway::PoolDown {
                     pool: pool.id,
                     message: "no worker can start".into(),
                 });
             }
-            let workers = pool.slots.iter().filter_map(|slot| slot.worker.as_ref());
-            let ready = workers.filter(|worker| worker.is_ready());
-            self.news
-                .extend(ready.filter_map(|worker| connection(pool, worker)));
+            let workers = pool
+                .slots
+                .iter_mut()
+                .filter_map(|slot| slot.worker.as_mut());
+            workers.for_each(|worker| worker.reconnect(now));
         }
     }
 
@@ -222,14 +238,8 @@ impl Pools {
             return;
         };
         let pool = &mut self.list[pool];
-        if let Some(worker) = &mut pool.slots[index].worker
-            && !worker.killed
-        {
-            worker.killed = true;
-            if let Err(error) = process::kill(worker.pid) {
-                let about = about(&pool.name, worker.pid);
-                tell!(error, about, "cannot kill the worker: {error}");
-            }
+        if let Some(worker) = &mut pool.slots[index].worker {
+            worker.kill(&pool.name);
         }
     }
 
@@ -253,9 +263,13 @@ impl Pools {
 
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.stopping {
+            return None;
+        }
         let slots = self.list.iter().flat_map(|pool| &pool.slots);
         let next = |slot: &Slot| match &slot.worker {
-            Some(worker) => worker.pending.as_ref().map(|_| worker.look.0),
+            Some(worker) if worker.killed => None,
+            Some(worker) => worker.pending.as_ref().map(|pending| pending.look),
             None => slot.due,
         };
         slots.filter_map(next).min()
@@ -264,10 +278,17 @@ impl Pools {
     fn end_all(&mut self, end: fn(u32) -> io::Result<()>) {
         for slot in self.list.iter_mut().flat_map(|pool| &mut pool.slots) {
             slot.due = None;
-            if let Some(worker) = &slot.worker
-                && let Err(error) = end(worker.pid)
-            {
+            let Some(worker) = &mut slot.worker else {
+                continue;
+            };
+            // Nobody will use it, and a worker that takes it now would wait for a request.
+            worker.pending = None;
+            if let Err(error) = end(worker.pid) {
                 log::error!("cannot end worker {}: {error}", worker.pid);
+            }
+            // A signal that comes just before a program waits for a connection is one that many programs miss.
+            if let Err(error) = worker.socket.end() {
+                log::error!("cannot close the socket of worker {}: {error}", worker.pid);
             }
         }
     }
@@ -284,33 +305,76 @@ impl Pools {
 }
 
 impl Worker {
-    /// The gateway may have connections to it.
-    fn is_ready(&self) -> bool {
-        self.pending.is_none() && !self.killed
+    /// Makes the next connection, unless one is on its way.
+    fn reconnect(&mut self, now: Instant) {
+        if self.pending.is_none() && !self.killed {
+            self.pending = Some(Pending {
+                connection: None,
+                since: now,
+                look: now,
+                pause: FIRST_RECONNECT_LOOK / 2,
+            });
+        }
+    }
+
+    /// Takes the pending connection if the worker has accepted it.
+    fn accepted(&mut self, pool: &str) -> Option<OwnedFd> {
+        let pending = self.pending.as_mut()?;
+        if pending.connection.is_none() {
+            match self.socket.connect() {
+                Ok(connection) => pending.connection = Some(connection),
+                // It closed its listening socket and is about to end: its exit will be told.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => {
+                    let about = about(pool, self.pid);
+                    tell!(warning, about, "cannot connect to the worker: {error}");
+                }
+            }
+            return None;
+        }
+        // A listening socket can be read from while a connection waits in its queue.
+        let waits = poll::readable(&[self.socket.listening.as_fd()], Some(Duration::ZERO));
+        if !waits.is_ok_and(|waits| waits == [false]) {
+            return None;
+        }
+        self.pending.take()?.connection
+    }
+
+    /// Ends it at once; another takes its place when it is gone.
+    fn kill(&mut self, pool: &str) {
+        if self.killed {
+            return;
+        }
+        self.killed = true;
+        if let Err(error) = process::kill(self.pid) {
+            tell!(
+                error,
+                about(pool, self.pid),
+                "cannot kill the worker: {error}"
+            );
+        }
     }
 }
 
 impl Pool {
-    /// Looks whether the worker of this slot has accepted its first connection, and then gives it to the gateway.
+    /// Looks whether the worker of this slot has accepted its next connection, and then gives it to the gateway.
     fn look_at(&mut self, index: usize, now: Instant, news: &mut Vec<ToGateway>) {
-        let slot = &mut self.slots[index];
-        let Some(worker) = &mut slot.worker else {
+        let Some(worker) = &mut self.slots[index].worker else {
             return;
         };
-        if worker.pending.is_none() || worker.look.0 > now {
+        let is_due = |pending: &Pending| pending.look <= now;
+        if worker.killed || !worker.pending.as_ref().is_some_and(is_due) {
             return;
         }
-        // A listening socket can be read from while a connection waits in its queue.
-        let waits = poll::readable(&[worker.socket.listening.as_fd()], Some(Duration::ZERO));
-        if waits.is_ok_and(|waits| waits == [false])
-            && let Some(connection) = worker.pending.take()
-        {
+        if let Some(connection) = worker.accepted(&self.name) {
             news.push(ToGateway::Worker {
                 pool: self.id,
                 worker: worker.id,
                 pid: worker.pid,
+                used: worker.proven,
                 connection,
             });
+            worker.proven = true;
             if self.down {
                 self.down = false;
                 tell!(
@@ -321,9 +385,21 @@ impl Pool {
             }
             return;
         }
-        let pause = (worker.look.1 * 2).min(MAX_LOOK);
-        worker.look = (now + pause, pause);
-        if !worker.slow && now - worker.since > SLOW_START {
+        let Some(pending) = &mut worker.pending else {
+            return;
+        };
+        pending.pause = (pending.pause * 2).min(MAX_LOOK);
+        pending.look = now + pending.pause;
+        let waited = now - pending.since;
+        if worker.proven && waited >= self.patience {
+            tell!(
+                error,
+                &about(&self.name, worker.pid),
+                "worker has taken no connection for {:.1} s: killed and replaced",
+                waited.as_secs_f64()
+            );
+            worker.kill(&self.name);
+        } else if !worker.proven && !worker.slow && waited > SLOW_START {
             worker.slow = true;
             tell!(
                 warning,
@@ -356,7 +432,11 @@ impl Pool {
         news: &mut Vec<ToGateway>,
     ) {
         let lived = now - worker.since;
-        let accepted = worker.pending.is_none();
+        let accepted = worker.proven;
+        // Processes that it has started may still wait there: for nothing, now.
+        if let Err(error) = worker.socket.end() {
+            log::error!("cannot close the socket of worker {}: {error}", worker.pid);
+        }
         if let Some(output) = worker.output {
             output.finish(|line| say_line(&self.name, worker.pid, line));
         }
@@ -445,15 +525,20 @@ fn start(program: &Program, id: u32, now: Instant) -> Result<Worker, String> {
         stdout: write.try_clone().map_err(text)?,
         stderr: write,
     };
-    let pending = socket.connect().map_err(text)?;
+    let pending = Pending {
+        connection: Some(socket.connect().map_err(text)?),
+        since: now,
+        look: now + FIRST_LOOK,
+        pause: FIRST_LOOK,
+    };
     let pid = spawn.start().map_err(|error| error.to_string())?;
     Ok(Worker {
         id,
         pid,
         socket,
         pending: Some(pending),
+        proven: false,
         since: now,
-        look: (now + FIRST_LOOK, FIRST_LOOK),
         slow: false,
         killed: false,
         output: Some(output),
@@ -477,24 +562,6 @@ fn private_socket() -> io::Result<Private> {
         }
     }
     Err(last)
-}
-
-fn connection(pool: &Pool, worker: &Worker) -> Option<ToGateway> {
-    match worker.socket.connect() {
-        Ok(connection) => Some(ToGateway::Worker {
-            pool: pool.id,
-            worker: worker.id,
-            pid: worker.pid,
-            connection,
-        }),
-        // It closed its listening socket and is about to end: its exit will be told.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
-        Err(error) => {
-            let about = about(&pool.name, worker.pid);
-            tell!(warning, about, "cannot connect to the worker: {error}");
-            None
-        }
-    }
 }
 
 fn say_line(pool: &str, pid: u32, line: &[u8]) {
@@ -535,6 +602,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// How soon after its start a worker is asked whether it has accepted; the pause doubles up to [`MAX_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// The same for a further connection: a worker that is free accepts at once.
+const FIRST_RECONNECT_LOOK: Duration = Duration::from_micros(100);
 
 /// The longest pause between two looks.
 const MAX_LOOK: Duration = Duration::from_millis(50);

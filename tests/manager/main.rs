@@ -1,5 +1,9 @@
 //! The manager: what it starts, keeps alive, replaces and leaves behind. The real binary, with php-cgi as workers.
 
+mod busy;
+mod chroot;
+mod ordinary_user;
+mod residue;
 mod support;
 
 use std::{
@@ -9,9 +13,8 @@ use std::{
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
         net::UnixStream,
-        process::CommandExt,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::mpsc::channel,
     time::{Duration, Instant},
@@ -19,15 +22,19 @@ use std::{
 
 use support::*;
 
-/// The user that is nobody, on Debian.
-const NOBODY: u32 = 65_534;
-
 #[test]
 fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     let weir = Weir::start(&Site::new());
     let first = weir.gateway();
     // Stopped, it cannot accept: the connection waits in the kernel's queue, and its gateway dies.
     signal(first, "STOP");
+    wait_until("all of its threads are stopped", || {
+        let threads = fs::read_dir(format!("/proc/{first}/task")).unwrap();
+        let mut states = threads
+            .flatten()
+            .map(|thread| fs::read_to_string(thread.path().join("stat")));
+        states.all(|state| state.is_ok_and(|state| state.contains(") T ")))
+    });
     let mut queued = weir.connect();
     queued
         .write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -235,7 +242,7 @@ fn a_reload_of_a_wrong_configuration_says_why_and_changes_nothing() {
     for (wrong, said) in [
         (right.replace("root =", "rot ="), "rot"),
         (right.replace("/site\"", "/nowhere\""), "/nowhere"),
-        (right.replace("www-data", "no-such-user"), "no-such-user"),
+        (right.replace(&user(), "no-such-user"), "no-such-user"),
     ] {
         site.write_config(&wrong);
         signal(weir.process.id(), "HUP");
@@ -362,12 +369,12 @@ fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
         site.folder.path().display()
     );
     for (wrong, said) in [
-        (right.replace("www-data", "no-such-user"), "no-such-user"),
+        (right.replace(&user(), "no-such-user"), "no-such-user"),
         (
             right.replace("[server]", "[server]\ngroup = \"no-such-group\""),
             "no-such-group",
         ),
-        (right.replace("www-data", "root"), "root"),
+        (right.replace(&user(), "root"), "root"),
         (right.replace("/site\"", "/nowhere\""), "/nowhere"),
         (
             right.replace("\"php-cgi\"", "\"/no/such/program\""),
@@ -389,48 +396,6 @@ fn a_start_that_cannot_work_says_why_and_leaves_nothing_running() {
         let (status, output) = run(&site, &wrong);
         assert_eq!(status.code(), Some(78), "{wrong}\n{output}");
         assert!(output.contains(said), "{said} is not in: {output}");
-    }
-}
-
-#[test]
-fn as_root_gateway_and_workers_are_ordinary_users() {
-    let weir = Weir::start(&Site::new());
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(!answer.contains("uid=0 "), "{answer}");
-    for pid in weir.children() {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("Uid:"))
-            .unwrap();
-        assert!(
-            !line.split_whitespace().skip(1).any(|uid| uid == "0"),
-            "{pid}: {line}"
-        );
-    }
-    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
-    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
-    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
-    let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
-    assert!(manager.contains("Threads:\t1\n"), "{manager}");
-    weir.stop();
-}
-
-#[test]
-fn a_gateway_in_a_chroot_serves_what_lies_inside_and_outside() {
-    for chroot in ["", "/jail"] {
-        let site = Site::new();
-        fs::create_dir(site.path("jail")).unwrap();
-        let key = format!(
-            "[server]\nchroot = \"{}{chroot}\"",
-            site.folder.path().display()
-        );
-        let weir = Weir::start_with(&site, &site.text().replace("[server]", &key));
-        assert!(weir.get("/a.txt").contains("hello"), "chroot {chroot:?}");
-        weir.get_until("/pid.php", |answer| answer.contains("pid="));
-        let root = fs::read_link(format!("/proc/{}/root", weir.gateway())).unwrap();
-        assert_ne!(root, Path::new("/"));
-        weir.stop();
     }
 }
 
@@ -464,51 +429,6 @@ fn the_gateway_has_no_descriptor_that_it_was_not_given() {
 }
 
 #[test]
-fn root_without_a_user_in_the_configuration_does_not_serve_as_root() {
-    let site = Site::new();
-    let weir = Weir::start_with(&site, &site.text().replace("user = \"www-data\"", ""));
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(!answer.contains("uid=0 "), "{answer}");
-    weir.stop();
-}
-
-#[test]
-fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
-    let site = Site::new();
-    let program = site.path("weir");
-    fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
-    fs::set_permissions(site.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    let as_nobody = |text: &str| {
-        let mut command = command_of(&program, &site, text);
-        command.uid(NOBODY).gid(NOBODY);
-        command
-    };
-    let text = site.text().replace("www-data", "nobody");
-    let weir = Weir::of(as_nobody(&text), &site);
-    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
-    assert!(answer.contains(&format!("uid={NOBODY} ")), "{answer}");
-    weir.stop();
-    for (text, said) in [
-        (site.text(), "who cannot become anybody else"),
-        (
-            text.replace("[server]", "[server]\nchroot = \"/srv\""),
-            "only root can lock itself in",
-        ),
-        (
-            text.replace("127.0.0.1:0", "127.0.0.1:80"),
-            "only root may listen",
-        ),
-    ] {
-        if said == "only root may listen" && low_ports_are_free() {
-            continue;
-        }
-        let (status, output) = ended(as_nobody(&text));
-        assert_eq!(status.code(), Some(78), "{output}");
-        assert!(output.contains(said), "{said} is not in: {output}");
-    }
-}
-
-#[test]
 fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
     let script = "trap '' TERM; php-cgi & wait; while true; do sleep 1; done";
     let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", script]));
@@ -519,16 +439,18 @@ fn a_worker_that_hangs_at_its_end_is_killed_in_the_end() {
 #[test]
 fn a_root_that_the_gateway_cannot_enter_is_told_at_the_start() {
     let site = Site::new();
-    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o000)).unwrap();
     let weir = Weir::start(&site);
     let line = weir.log_line("cannot look into");
     assert!(line.contains("/site"), "{line}");
     weir.stop();
+    // So that its owner can remove it.
+    fs::set_permissions(site.path("site"), PermissionsExt::from_mode(0o700)).unwrap();
 }
 
 #[test]
 fn the_gateways_role_without_a_manager_says_what_is_missing() {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+    let output = Command::new(program())
         .arg("--role=gateway")
         .stdin(Stdio::null())
         .output()

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     rc::Rc,
@@ -15,6 +15,9 @@ use std::{
 
 /// Every wait of these tests ends after so long.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// Names another weir to test than the one that was built beside these tests.
+pub const PROGRAM: &str = "WEIR_UNDER_TEST";
 
 /// A folder with a site and a configuration.
 #[derive(Clone)]
@@ -99,10 +102,10 @@ impl Site {
             true => format!("{folder}/access.log"),
             false => "off".into(),
         };
-        let (command, workers) = (&self.command, self.workers);
+        let (user, command, workers) = (user(), &self.command, self.workers);
         format!(
             r#"[server]
-user = "www-data"
+user = "{user}"
 pid_file = "{folder}/weir.pid"
 [listen.web]
 address = "127.0.0.1:0"
@@ -150,7 +153,25 @@ impl Weir {
         Self::of(command(site, text), site)
     }
 
-    pub fn of(mut command: Command, site: &Site) -> Self {
+    /// One whose error log is `error.log` in the site's folder.
+    pub fn start_quietly(site: &Site, text: &str) -> Self {
+        let mut weir = Self::launch(command(site, text), site);
+        let log = site.path("error.log");
+        wait_until("weir serves", || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("serves (process"))
+        });
+        weir.port = listening_port(weir.process.id());
+        weir
+    }
+
+    pub fn of(command: Command, site: &Site) -> Self {
+        let mut weir = Self::launch(command, site);
+        weir.log_line("serves (process");
+        weir.port = listening_port(weir.process.id());
+        weir
+    }
+
+    fn launch(mut command: Command, site: &Site) -> Self {
         let mut process = command.spawn().unwrap();
         let stderr = process.stderr.take().unwrap();
         let (sender, lines) = channel();
@@ -159,16 +180,13 @@ impl Weir {
                 let _ = sender.send(line);
             }
         });
-        let mut weir = Self {
+        Self {
             process,
             port: 0,
             lines,
             log: RefCell::default(),
             _site: site.clone(),
-        };
-        weir.log_line("serves (process");
-        weir.port = listening_port(weir.process.id());
-        weir
+        }
     }
 
     /// Waits for a line of the error log, which is then taken from it.
@@ -261,8 +279,27 @@ impl Drop for Weir {
     }
 }
 
+/// The weir that is tested.
+pub fn program() -> PathBuf {
+    std::env::var_os(PROGRAM).map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+}
+
+/// Whether these tests run as root.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Whom weir is told to become: somebody else where it can, else who it is.
+pub fn user() -> String {
+    if is_root() {
+        return "www-data".into();
+    }
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 pub fn command(site: &Site, text: &str) -> Command {
-    command_of(Path::new(env!("CARGO_BIN_EXE_weir")), site, text)
+    command_of(&program(), site, text)
 }
 
 pub fn command_of(program: &Path, site: &Site, text: &str) -> Command {
@@ -303,10 +340,18 @@ pub fn low_ports_are_free() -> bool {
 }
 
 pub fn get(port: u16, path: &str) -> String {
+    request(port, "GET", path, b"")
+}
+
+pub fn request(port: u16, method: &str, path: &str, body: &[u8]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer

@@ -194,6 +194,15 @@ impl Private {
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket)
     }
+
+    /// Ends the listening, for all who have the socket: whoever waits for a connection is told that none will come
+    /// (`EINVAL` of accept(2)), and connections that were not accepted are refused.
+    ///
+    /// # Errors
+    /// As shutdown(2).
+    pub fn end(&self) -> io::Result<()> {
+        Ok(net::shutdown(&self.listening, net::Shutdown::Both)?)
+    }
 }
 
 /// Makes reads and writes of this open file wait (or not), for all who share it.
@@ -339,6 +348,17 @@ mod tests {
         assert!(matches!(unix(&path, 8, OURS), Err(UnixError::InUse)));
         drop(socket);
         unix(&path, 8, OURS).unwrap();
+    }
+
+    #[test]
+    fn a_private_socket_that_was_ended_lets_nobody_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = Private::new(dir.path(), 1).unwrap();
+        private.end().unwrap();
+        private.end().unwrap();
+        assert_eq!(net::accept(&private.listening).unwrap_err(), Errno::INVAL);
+        let error = private.connect().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -1,0 +1,125 @@
+//! Who weir is: root that makes ordinary users of its processes, or an ordinary user, who has the same but for that.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::Command,
+};
+
+use crate::support::*;
+
+/// The user that is nobody, on Debian.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn all_that_root_is_promised_an_ordinary_user_is_promised_too() {
+    if !is_root() {
+        // This is the run that root's run of this test starts.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Where the build lies others may not look.
+    let copy = |from: &std::path::Path, name: &str| {
+        let path = folder.path().join(name);
+        fs::copy(from, &path).unwrap();
+        path
+    };
+    let tests = copy(&std::env::current_exe().unwrap(), "tests");
+    let weir = copy(&program(), "weir");
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let output = Command::new(tests)
+        .env(PROGRAM, weir)
+        .env("TMPDIR", folder.path())
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("RUNTIME_DIRECTORY")
+        .current_dir(folder.path())
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{errors}");
+    assert!(
+        said.contains("a_worker_killed_is_replaced ... ok"),
+        "{said}"
+    );
+}
+
+#[test]
+fn as_root_gateway_and_workers_are_ordinary_users() {
+    if !is_root() {
+        return;
+    }
+    let weir = Weir::start(&Site::new());
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    for pid in weir.children() {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("Uid:"))
+            .unwrap();
+        assert!(
+            !line.split_whitespace().skip(1).any(|uid| uid == "0"),
+            "{pid}: {line}"
+        );
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.gateway())).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    let manager = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
+    assert!(manager.contains("Threads:\t1\n"), "{manager}");
+    weir.stop();
+}
+
+#[test]
+fn root_without_a_user_in_the_configuration_does_not_serve_as_root() {
+    let site = Site::new();
+    let weir = Weir::start_with(
+        &site,
+        &site.text().replace(&format!("user = \"{}\"", user()), ""),
+    );
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(!answer.contains("uid=0 "), "{answer}");
+    weir.stop();
+}
+
+#[test]
+fn an_ordinary_user_serves_as_itself_and_cannot_become_another() {
+    let site = Site::new();
+    let copy = site.path("weir");
+    fs::copy(program(), &copy).unwrap();
+    fs::set_permissions(site.folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let as_nobody = |text: &str| {
+        let mut command = command_of(&copy, &site, text);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let text = site.text().replace(&user(), "nobody");
+    let weir = Weir::of(as_nobody(&text), &site);
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert!(answer.contains(&format!("uid={NOBODY} ")), "{answer}");
+    weir.stop();
+    for (text, said) in [
+        (
+            text.replace("\"nobody\"", "\"www-data\""),
+            "who cannot become anybody else",
+        ),
+        (
+            text.replace("[server]", "[server]\nchroot = \"/srv\""),
+            "only root can lock itself in",
+        ),
+        (
+            text.replace("127.0.0.1:0", "127.0.0.1:80"),
+            "only root may listen",
+        ),
+    ] {
+        if said == "only root may listen" && low_ports_are_free() {
+            continue;
+        }
+        let (status, output) = ended(as_nobody(&text));
+        assert_eq!(status.code(), Some(78), "{output}");
+        assert!(output.contains(said), "{said} is not in: {output}");
+    }
+}

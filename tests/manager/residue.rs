@@ -1,0 +1,99 @@
+//! What many reloads and deaths leave in the manager: nothing.
+
+use std::fs;
+
+use crate::support::*;
+
+#[test]
+fn fifty_reloads_leave_no_descriptor_process_or_memory_behind() {
+    let site = Site::new().workers(1).unix_listener().log_files();
+    let weir = Weir::start(&site);
+    let reload = || {
+        signal(weir.process.id(), "HUP");
+        weir.log_line("reloaded: the new configuration serves");
+        settled(&weir, 2);
+    };
+    // The first ones fill what is kept: the allocator's pages, the log's buffers.
+    (0..10).for_each(|_| reload());
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    let (files, memory) = (descriptors(&weir), resident(&weir));
+    (0..40).for_each(|_| reload());
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    wait_until("no descriptor is left", || descriptors(&weir) <= files);
+    let grown = resident(&weir).saturating_sub(memory);
+    assert!(grown < 1_024, "{grown} KiB more in 40 reloads");
+    assert!(weir.get("/a.txt").contains("hello"));
+    weir.stop();
+}
+
+#[test]
+fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
+    let workers = 25;
+    let weir = Weir::start(&Site::new().workers(workers));
+    settled(&weir, workers + 1);
+    // A worker takes three, and one more until it has accepted its connection.
+    wait_until("most are ready", || descriptors(&weir) < 4 * workers);
+    let files = descriptors(&weir);
+    for _ in 0..2 {
+        let gateway = weir.gateway();
+        let before = weir.children();
+        // All at once: of their signals only the first is sure to come.
+        before
+            .iter()
+            .filter(|pid| **pid != gateway)
+            .for_each(|pid| signal(*pid, "KILL"));
+        for _ in 0..workers {
+            weir.log_line("worker died: SIGKILL");
+        }
+        wait_until("all are replaced", || {
+            let now = weir.children();
+            now.len() == workers + 1 && now.iter().filter(|pid| before.contains(pid)).count() == 1
+        });
+    }
+    settled(&weir, workers + 1);
+    wait_until("the connections are handed over", || {
+        descriptors(&weir) <= files
+    });
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    weir.stop();
+}
+
+#[test]
+fn what_a_worker_has_started_does_not_outlive_it_for_nothing() {
+    // A shell that waits for a PHP, which has its socket too.
+    let site = Site::new()
+        .workers(1)
+        .command(&["/bin/sh", "-c", "php-cgi; true"]);
+    let weir = Weir::start(&site);
+    let php = pid_in(&weir.get_until("/pid.php", |answer| answer.contains("pid=")));
+    let gateway = weir.gateway();
+    let children = weir.children();
+    let shell = children.iter().find(|pid| **pid != gateway).unwrap();
+    assert_ne!(*shell, php);
+    signal(*shell, "KILL");
+    wait_until("its PHP has ended", || !is_alive(php));
+    let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    assert_ne!(pid_in(&answer), php);
+    weir.stop();
+}
+
+/// Waits until the manager has so many children, none of them ended.
+fn settled(weir: &Weir, processes: usize) {
+    wait_until("only what serves is left", || {
+        let children = weir.children();
+        children.len() == processes && children.iter().all(|pid| is_alive(*pid))
+    });
+}
+
+fn descriptors(weir: &Weir) -> usize {
+    let folder = format!("/proc/{}/fd", weir.process.id());
+    fs::read_dir(folder).unwrap().count()
+}
+
+/// KiB.
+fn resident(weir: &Weir) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", weir.process.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.unwrap().parse().unwrap()
+}
