@@ -668,12 +668,12 @@ fn php_requests(runtime: &Runtime) -> Option<u64> {
         return None;
     };
     let program = command.argv.first()?.rsplit('/').next()?;
-    let said = command
+    let (_, most) = command
         .env
         .iter()
-        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS");
-    let most = said.map_or(Some(PHPS_REQUESTS), |(_, most)| most.parse().ok());
-    most.filter(|most| *most > 0 && program.starts_with("php"))
+        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
+    let most = most.parse().ok();
+    most.filter(|most: &u64| *most > 0 && program.starts_with("php"))
 }
 
 /// A request's place in the queue, given up when its client leaves.
@@ -716,9 +716,6 @@ fn address_text(address: &Address) -> String {
         Address::Unix(path) => format!("unix:{}", path.display()),
     }
 }
-
-/// PHP_FCGI_MAX_REQUESTS where it is not set (php-cgi(1)).
-const PHPS_REQUESTS: u64 = 500;
 
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);

@@ -289,11 +289,13 @@ fn program(
         true => Vec::new(),
         false => std::env::vars_os().collect(),
     };
-    environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
-    if is_php(name) && environment.iter().all(|(name, _)| name != PHP_REQUESTS) {
-        // php-cgi would leave after 500 requests, and take what is on its way to it along.
+    if is_php(name) && command.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
+        // php-cgi would leave after 500 requests, and take what is on its way to it along. Whatever weir's own
+        // environment says: the gateway counts along only where the configuration does.
+        environment.retain(|(name, _)| name != PHP_REQUESTS);
         environment.push((PHP_REQUESTS.into(), "0".into()));
     }
+    environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
     let open_files = match command.rlimit_files {
         // Only root may have more than the hard limit.
         Some(limit) if us.root => OpenFiles {

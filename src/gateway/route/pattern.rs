@@ -98,26 +98,33 @@ impl ScriptPattern {
 /// Which paths are as if they were not there.
 #[derive(Debug)]
 pub(super) struct Hidden {
-    patterns: Vec<Regex>,
-    /// The default, which hides only what has a dot behind a slash: most paths have none, which a search for two bytes
-    /// tells sooner than any expression.
-    dot_files_only: bool,
+    /// The default's, which hide only what has a dot behind a slash: most paths have none, which a search for two
+    /// bytes tells sooner than any expression.
+    dot_files: Vec<Regex>,
+    others: Vec<Regex>,
 }
 
 impl Hidden {
     pub(super) fn new(patterns: &[String]) -> Result<Self, String> {
-        let compiled = patterns.iter().map(|pattern| compile(pattern, true));
+        let default = weir_config::default_hide_files();
+        let (dot_files, others): (Vec<_>, Vec<_>) = patterns
+            .iter()
+            .partition(|pattern| default.contains(pattern));
+        let compile = |patterns: Vec<&String>| -> Result<Vec<Regex>, String> {
+            patterns
+                .into_iter()
+                .map(|pattern| compile(pattern, true))
+                .collect()
+        };
         Ok(Self {
-            patterns: compiled.collect::<Result<_, _>>()?,
-            dot_files_only: patterns == weir_config::default_hide_files(),
+            dot_files: compile(dot_files)?,
+            others: compile(others)?,
         })
     }
 
     pub(super) fn matches(&self, path: &[u8]) -> bool {
-        if self.dot_files_only && memchr::memmem::find(path, b"/.").is_none() {
-            return false;
-        }
-        self.patterns.iter().any(|regex| regex.is_match(path))
+        let any = |patterns: &[Regex]| patterns.iter().any(|regex| regex.is_match(path));
+        memchr::memmem::find(path, b"/.").is_some() && any(&self.dot_files) || any(&self.others)
     }
 }
 
