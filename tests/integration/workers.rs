@@ -614,11 +614,12 @@ fn a_request_that_kills_workers_kills_two_at_most() {
         .expect(502)
         .expect_reason("worker_died");
     let left = || before.iter().filter(|pid| pids().contains(pid)).count();
-    wait_until("two of them were replaced", || {
-        pids().len() == 4 && left() == 2
+    // The second one may be the first one's successor.
+    wait_until("those that died were replaced", || {
+        pids().len() == 4 && left() < 4
     });
     weir.get("/fine.php").expect(200);
-    assert_eq!(left(), 2);
+    assert!(left() >= 2, "{before:?} {:?}", pids());
 }
 
 #[test]
