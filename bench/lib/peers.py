@@ -21,6 +21,8 @@ class Peer:
     name = ""
     program = ""
     serves_files = True
+    # What its configuration says where it is left to its own default; nginx's packages say auto, which is the cores.
+    own_threads = os.cpu_count()
     stop_signal = signal.SIGTERM
     # Of a line of its access log: the status.
     status = re.compile(rb'" (\d{3}) ')
@@ -37,7 +39,7 @@ class Peer:
             "maxconn": backend.maxconn,
             "root": settings.root,
             "address": f"127.0.0.1:{self.port}",
-            "threads": settings.threads,
+            "threads": settings.threads or self.own_threads,
             "descriptors": settings.descriptors,
             "if_root": "" if settings.is_root else "#",
             "modules": "/usr/lib/apache2/modules",
@@ -96,6 +98,7 @@ class Peer:
 
 class Weir(Peer):
     name = "weir"
+    own_threads = 0
 
     def command(self, values):
         config = render(f"weir/{values['kind']}.toml", self.folder, values)

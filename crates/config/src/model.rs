@@ -38,7 +38,7 @@ pub struct Server {
     pub group: Option<String>,
     /// Folder that the gateway locks itself into.
     pub chroot: Option<PathBuf>,
-    /// Reactors; 0: chosen from the cores.
+    /// Reactors; 0: one for every two cores.
     pub threads: usize,
     /// Where the manager's process id is written.
     pub pid_file: Option<PathBuf>,

@@ -268,7 +268,7 @@ const SERVER: &[Row] = &[
     key(&[Server], "chroot", Kind::Path, Absent("none"),
         "Folder that the gateway locks itself into. Paths in this file stay those seen from outside."),
     key(&[Server], "threads", Kind::Count { min: 0, max: 1024 }, Value("0"),
-        "Reactors of the gateway; 0: chosen from the cores.").called(&["worker_processes", "nbthread", "nbproc"]),
+        "Reactors of the gateway; 0: one for every two cores.").called(&["worker_processes", "nbthread", "nbproc"]),
     key(&[Server], "pid_file", Kind::Path, Absent("none"),
         "File that the manager's process id is written to.").called(&["pid", "pidfile", "PidFile"]),
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
