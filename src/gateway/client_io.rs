@@ -115,6 +115,8 @@ pub(crate) struct ClientIo {
     prefix: Bytes,
     /// Reading the next piece of a file from the disk, away from the reactor.
     populating: Option<JoinHandle<()>>,
+    /// Bytes of the piece at hand that have been looked for in the page cache, or read into it.
+    in_memory: usize,
 }
 
 impl Conn {
@@ -297,6 +299,7 @@ impl ClientIo {
             conn,
             prefix,
             populating: None,
+            in_memory: 0,
         }
     }
 
@@ -337,7 +340,9 @@ impl ClientIo {
             if let Some(populating) = &mut self.populating {
                 let _ = ready!(Pin::new(populating).poll(cx));
                 self.populating = None;
-            } else if !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64)
+                self.in_memory = piece.len;
+            } else if self.in_memory == 0
+                && !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64)
             {
                 // sendfile(2) would wait for the disk, and with it every connection of this reactor.
                 let piece = piece.clone();
@@ -351,6 +356,7 @@ impl ClientIo {
                 }));
                 continue;
             }
+            self.in_memory = piece.len;
             ready!(self.socket.poll_write_ready(cx))?;
             let mut offset = piece.offset;
             let sent = self.socket.try_write_io(|socket| {
@@ -366,6 +372,7 @@ impl ClientIo {
                     if let Some(front) = outbox.files.front_mut() {
                         front.offset += sent as u64;
                         front.len -= sent;
+                        self.in_memory = front.len;
                         if front.len == 0 {
                             outbox.files.pop_front();
                         }
