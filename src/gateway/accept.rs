@@ -134,6 +134,7 @@ pub(crate) async fn listen(
 pub(crate) async fn sweep(gateway: Arc<Gateway>) {
     let mut draining = false;
     let mut sweep_files_at = 0;
+    let mut parked = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
@@ -146,16 +147,24 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>) {
             route::sweep(clock::instant());
             sweep_files_at = now + SWEEP_FILES;
         }
+        let mut parking = 0;
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
                 let parks = conn
                     .idle_since()
                     .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
+                parking += usize::from(parks);
                 if draining || parks || conn.overdue(now) {
                     conn.wake();
                 }
             }
         });
+        parked += parking;
+        if parked >= GIVE_BACK && parking < GIVE_BACK {
+            // The wave is over, and its buffers are free: perhaps nothing else happens here for hours.
+            weir_sys::memory::give_back();
+            parked = 0;
+        }
     }
 }
 
@@ -324,6 +333,9 @@ const SWEEP: Duration = Duration::from_millis(200);
 
 /// How often kept files are looked through, µs.
 const SWEEP_FILES: u64 = 1_000_000;
+
+/// So many parked connections are worth a look for memory that can be given back.
+const GIVE_BACK: usize = 256;
 
 /// How long to wait where accept(2) has no descriptor to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -50,6 +50,13 @@ pub fn use_huge_pages(wanted: bool) {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
 }
 
+/// Gives back to the kernel what the calling thread has freed. The allocator does so by itself while it is used, but not
+/// on a thread that has fallen idle.
+pub fn give_back() {
+    // SAFETY: may be called at any time; it touches only what is free, of the calling thread and of none.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
