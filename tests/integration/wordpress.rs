@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use rustix::process::Signal;
 
@@ -318,6 +319,9 @@ impl Database {
                 .expect("chown");
             assert!(chown.success());
         }
+        // Two at once get into each other's way on a busy machine: one of them then fails without a word.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let turn = ONE_AT_A_TIME.lock();
         let install = Command::new("mariadb-install-db")
             .args([
                 "--no-defaults",
@@ -325,15 +329,19 @@ impl Database {
                 // Its users are local: that the machine's own name resolves does not matter.
                 "--force",
                 "--auth-root-authentication-method=normal",
+                // The kernel's asynchronous requests are few, and shared by all programs of the machine.
+                "--innodb-use-native-aio=0",
             ])
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--user={user}"))
             .output()
             .expect("mariadb-install-db");
+        drop(turn);
         assert!(
             install.status.success(),
-            "{}",
-            String::from_utf8_lossy(&install.stdout)
+            "{}{}",
+            String::from_utf8_lossy(&install.stdout),
+            String::from_utf8_lossy(&install.stderr)
         );
         let statements = folder.join("database.sql");
         fs::write(
@@ -350,6 +358,7 @@ impl Database {
             .args([
                 "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-buffer-pool-size=64M",
+                "--innodb-use-native-aio=0",
             ])
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--socket={}", socket(folder).display()))
