@@ -167,6 +167,10 @@ impl Generation {
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
+                ToManager::StartWorkers { .. }
+                | ToManager::Retire { .. }
+                | ToManager::TraceWorker { .. }
+                | ToManager::Act { .. } => {}
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
                         self.stop(now, GRACE);
