@@ -15,6 +15,7 @@ mod document;
 mod entries;
 mod environment;
 mod folder;
+pub mod fpm;
 mod machine;
 mod model;
 mod print;

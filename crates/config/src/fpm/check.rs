@@ -144,7 +144,9 @@ impl Checker<'_> {
         if !is_priority(global.process_priority) {
             return Err(self.error("process.priority must be included into [-19,20]".into()));
         }
-        let log = global.error_log.get_or_insert_with(|| "log/php-fpm.log".into());
+        let log = global
+            .error_log
+            .get_or_insert_with(|| "log/php-fpm.log".into());
         if global.systemd_interval < 0 {
             global.systemd_interval = SYSTEMD_INTERVAL;
         }
@@ -161,14 +163,14 @@ impl Checker<'_> {
             }
         }
         let mechanism = global.events_mechanism.take();
-        let known = |name: &&str| match &mechanism {
-            None => true,
-            Some(wanted) => name.eq_ignore_ascii_case(wanted),
-        };
         global.events_mechanism = ["epoll", "poll", "select"]
-            .iter()
-            .find(known)
-            .map(|name| (*name).to_owned());
+            .into_iter()
+            .find(|name| {
+                mechanism
+                    .as_deref()
+                    .is_none_or(|wanted| wanted.eq_ignore_ascii_case(name))
+            })
+            .map(str::to_owned);
         if global.events_mechanism.is_none() {
             let wanted = mechanism.unwrap_or_default();
             let text = format!("event mechanism '{wanted}' is not available on this system");
@@ -179,7 +181,8 @@ impl Checker<'_> {
 
     fn pools(&mut self, pools: &mut Vec<Pool>, global: &Global) -> Result<(), Failed> {
         if pools.is_empty() {
-            let text = "No pool defined. at least one pool section must be specified in config file";
+            let text =
+                "No pool defined. at least one pool section must be specified in config file";
             return Err(self.error(text.into()));
         }
         // Those for pm.status_listen are added while this goes on, and then have their turn.
@@ -284,9 +287,7 @@ impl Checker<'_> {
                  pm.max_children({children})"
             )
         } else if max < min {
-            format!(
-                "pm.max_spare_servers({max}) must not be less than pm.min_spare_servers({min})"
-            )
+            format!("pm.max_spare_servers({max}) must not be less than pm.min_spare_servers({min})")
         } else if start <= 0 {
             pool.pm_start_servers = min + (max - min) / 2;
             let text = format!(
@@ -371,7 +372,11 @@ impl Checker<'_> {
         } else {
             return Ok(());
         };
-        Err(self.of(pool, Level::Error, format!("the {what} path '{path}' {wrong}")))
+        Err(self.of(
+            pool,
+            Level::Error,
+            format!("the {what} path '{path}' {wrong}"),
+        ))
     }
 
     fn logs(&mut self, pool: &mut Pool) -> Result<(), Failed> {
@@ -452,7 +457,11 @@ impl Checker<'_> {
         } else {
             return Ok(());
         };
-        Err(self.of(pool, Level::Error, format!("the chdir path '{chdir}' {wrong}")))
+        Err(self.of(
+            pool,
+            Level::Error,
+            format!("the chdir path '{chdir}' {wrong}"),
+        ))
     }
 
     /// `$prefix` may stand at the beginning of a chroot.
@@ -492,7 +501,8 @@ impl Checker<'_> {
             *value = self.path(value, pool);
         }
         for (key, value) in admin.iter_mut().filter(|(key, _)| is_path(key)) {
-            let syslog = key.eq_ignore_ascii_case("error_log") && value.eq_ignore_ascii_case("syslog");
+            let syslog =
+                key.eq_ignore_ascii_case("error_log") && value.eq_ignore_ascii_case("syslog");
             if !syslog {
                 *value = self.path(value, pool);
             }
@@ -502,7 +512,11 @@ impl Checker<'_> {
     }
 
     fn access_logs(&mut self, pools: &[Pool]) -> Result<(), Failed> {
-        let logs = || pools.iter().filter_map(|pool| Some((pool, written(&pool.access_log)?)));
+        let logs = || {
+            pools
+                .iter()
+                .filter_map(|pool| Some((pool, written(&pool.access_log)?)))
+        };
         for (_, log) in logs() {
             if let Err(error) = self.outside.try_log(log) {
                 let text = format!("failed to open access log ({log})");

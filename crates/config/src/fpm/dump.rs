@@ -54,11 +54,19 @@ fn global(global: &Global, out: &mut Lines) {
     out.text("syslog.ident", &global.syslog_ident);
     out.value("syslog.facility", global.syslog_facility);
     out.flag("log_buffering", global.log_buffering);
-    let level = global.log_level.map_or("unknown value", |level| level.name());
+    let level = global
+        .log_level
+        .map_or("unknown value", |level| level.name());
     out.value("log_level", level);
     out.value("log_limit", global.log_limit);
-    out.seconds("emergency_restart_interval", global.emergency_restart_interval);
-    out.value("emergency_restart_threshold", global.emergency_restart_threshold);
+    out.seconds(
+        "emergency_restart_interval",
+        global.emergency_restart_interval,
+    );
+    out.value(
+        "emergency_restart_threshold",
+        global.emergency_restart_threshold,
+    );
     out.seconds("process_control_timeout", global.process_control_timeout);
     out.value("process.max", global.process_max);
     out.priority(global.process_priority);
@@ -102,7 +110,10 @@ fn pool(pool: &Pool, out: &mut Lines) {
     }
     out.text("slowlog", &pool.slowlog);
     out.seconds("request_slowlog_timeout", pool.request_slowlog_timeout);
-    out.value("request_slowlog_trace_depth", pool.request_slowlog_trace_depth);
+    out.value(
+        "request_slowlog_trace_depth",
+        pool.request_slowlog_trace_depth,
+    );
     out.seconds("request_terminate_timeout", pool.request_terminate_timeout);
     out.flag(
         "request_terminate_timeout_track_finished",

@@ -290,7 +290,9 @@ pub(super) fn integer(text: &[u8]) -> i32 {
     };
     let mut value: i64 = 0;
     for digit in digits.iter().take_while(|byte| byte.is_ascii_digit()) {
-        value = value.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
+        value = value
+            .saturating_mul(10)
+            .saturating_add(i64::from(digit - b'0'));
     }
     // C keeps the lower half of what fits no int.
     (if negative { -value } else { value }) as i32

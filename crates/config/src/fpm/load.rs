@@ -1,12 +1,12 @@
 //! Files of php-fpm.conf → `[global]` and pools, or PHP-FPM's messages about what cannot be read.
 
+use super::Level;
 use super::{
     Message, Options, Outside,
     directives::{GLOBAL, Global, POOL, Pool, boolean, text},
     line::{self, Meaning, Statement},
     paths::full_path,
 };
-use super::Level;
 
 /// What the files say, unchecked.
 #[derive(Debug, Default)]
@@ -73,7 +73,10 @@ impl Loader<'_> {
             }
         };
         if self.depth > DEEPEST {
-            let message = format!("failed to include more than {} files recursively", DEEPEST + 1);
+            let message = format!(
+                "failed to include more than {} files recursively",
+                DEEPEST + 1
+            );
             return Err(self.error(message));
         }
         self.depth += 1;
@@ -139,8 +142,9 @@ impl Loader<'_> {
             }
         };
         if files.is_empty() {
-            let message =
-                format!("Nothing matches the include pattern '{pattern}' from {file} at line {line}.");
+            let message = format!(
+                "Nothing matches the include pattern '{pattern}' from {file} at line {line}."
+            );
             self.said.push(Message::new(Level::Warning, message));
         }
         for included in files.iter().filter(|path| !path.ends_with('/')) {
@@ -229,7 +233,8 @@ impl Loader<'_> {
             }
             if !value.starts_with(b"/") {
                 wrong.push(
-                    "Values provided to field 'access.suppress_path' must begin with '/'".to_owned(),
+                    "Values provided to field 'access.suppress_path' must begin with '/'"
+                        .to_owned(),
                 );
             }
         } else if key.is_empty() {
@@ -265,10 +270,9 @@ impl Loader<'_> {
                         pool.access_suppress_path.insert(0, path);
                         Ok(())
                     }
-                    Err(why) => Err(self.at(
-                        place,
-                        format!("error while parsing '{shown}[]' : {why}"),
-                    )),
+                    Err(why) => {
+                        Err(self.at(place, format!("error while parsing '{shown}[]' : {why}")))
+                    }
                 };
             }
             _ => return Err(self.at(place, format!("unknown directive '{shown}'"))),

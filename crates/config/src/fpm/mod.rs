@@ -25,7 +25,7 @@ use std::io;
 
 pub use directives::{DEFAULT_BACKLOG, Global, Level, Pm, Pool, UNSET_PRIORITY};
 pub use dump::dump;
-pub use translate::{Translated, translate};
+pub use translate::{Start, Translated, translate};
 
 /// What PHP-FPM was told on its command line, as far as its configuration depends on it.
 #[derive(Debug, Clone)]
@@ -170,7 +170,10 @@ pub fn read(
         said.push(Message::new(Level::Error, message));
         Refused
     };
-    if let Some(prefix) = options.prefix.as_deref().filter(|prefix| !prefix.is_empty())
+    if let Some(prefix) = options
+        .prefix
+        .as_deref()
+        .filter(|prefix| !prefix.is_empty())
         && !outside.is_folder(prefix)
     {
         let message = format!("the global prefix '{prefix}' does not exist or is not a directory");
