@@ -104,6 +104,10 @@ impl Setup {
         self.site.push_str("pool = \"app\"\n");
         self.pools
             .push_str(&format!("[pool.app]\n{}", ended(lines)));
+        if !says(lines, "queue.timeout") {
+            // Who waits in a test waits for something else than this.
+            self.pools.push_str("queue.timeout = \"60s\"\n");
+        }
         self
     }
 
