@@ -23,11 +23,12 @@ use super::{
     heritage,
     listen::Sockets,
     plan::{self, Plan, Problem},
+    stand_in::{Asked, asked},
 };
 use crate::{error_log, events, log_sink::Target};
 
 /// Serves until a signal says to stop.
-pub(super) fn run(start: Start) -> Result<(), Failure> {
+pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     // Before anything is opened: what is inherited by workers is what we were started with.
     let inherited = limits::open_files();
     let signals = Signals::take(&[
@@ -75,8 +76,8 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     manager.work()
 }
 
-struct Manager {
-    start: Start,
+struct Manager<'a> {
+    start: Start<'a>,
     inherited: OpenFiles,
     signals: Signals,
     pid_file: PidFile,
@@ -98,7 +99,7 @@ enum Stopping {
     AtOnce,
 }
 
-impl Manager {
+impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
         while !self.is_done() {
             if let Err(error) = self.wait() {
@@ -194,14 +195,14 @@ impl Manager {
                     return;
                 }
             };
-            match signal {
-                Signal::Child => self.reap(),
-                Signal::Term | Signal::Quit if self.stopping == Stopping::No => {
-                    self.stop_gracefully()
-                }
-                Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
-                Signal::Hup | Signal::Usr2 => self.reload(),
-                Signal::Usr1 => self.reopen_logs(),
+            let finishing = self.stopping != Stopping::No;
+            match asked(signal, self.start.stand_in.is_some(), finishing) {
+                Asked::Reap => self.reap(),
+                Asked::StopGracefully => self.stop_gracefully(),
+                Asked::StopAtOnce => self.stop_at_once(),
+                Asked::Reload => self.reload(),
+                Asked::ReopenLogs => self.reopen_logs(),
+                Asked::Nothing => {}
             }
         }
     }
@@ -246,6 +247,9 @@ impl Manager {
         match event {
             Event::Ready => {
                 events::serving(std::process::id());
+                if let Some(stand_in) = &self.start.stand_in {
+                    (stand_in.ready)();
+                }
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
                     eprint!(
@@ -314,10 +318,11 @@ impl Manager {
     }
 
     fn prepare_next(&self, now: Instant) -> Result<Generation, Failure> {
-        let text = match &self.start.file {
-            Some(path) => fs::read_to_string(path)
+        let text = match (&self.start.file, &self.start.stand_in) {
+            (_, Some(stand_in)) => (stand_in.reread)().map_err(Failure::configuration)?,
+            (Some(path), None) => fs::read_to_string(path)
                 .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
-            None => self.start.text.clone(),
+            (None, None) => self.start.text.clone(),
         };
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;

@@ -1,10 +1,9 @@
 //! Who a process is: users and groups, and giving up being root.
 
 use std::{
-    ffi::{CStr, CString, OsStr},
+    ffi::{CStr, CString},
     io,
     mem::MaybeUninit,
-    os::unix::ffi::OsStrExt,
     path::Path,
     ptr,
 };
@@ -18,6 +17,8 @@ pub struct User {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
+    /// Home folder.
+    pub home: String,
 }
 
 /// What a process becomes: user, group, and the other groups it is in.
@@ -230,14 +231,19 @@ fn lookup_user(
             0 => {
                 // SAFETY: a result that is not null points to the entry, which is then filled in.
                 let entry = unsafe { entry.assume_init() };
-                // SAFETY: the name is a C string in `buffer`, which is still there.
-                let name = unsafe { CStr::from_ptr(entry.pw_name) };
+                let text = |pointer: *const libc::c_char| {
+                    if pointer.is_null() {
+                        return String::new();
+                    }
+                    // SAFETY: what is no null pointer is a C string in `buffer`, which is still there.
+                    let text = unsafe { CStr::from_ptr(pointer) };
+                    text.to_string_lossy().into_owned()
+                };
                 return Ok(Some(User {
-                    name: OsStr::from_bytes(name.to_bytes())
-                        .to_string_lossy()
-                        .into_owned(),
+                    name: text(entry.pw_name),
                     uid: entry.pw_uid,
                     gid: entry.pw_gid,
+                    home: text(entry.pw_dir),
                 }));
             }
             error => return Err(io::Error::from_raw_os_error(error)),

@@ -1,7 +1,7 @@
 //! What PHP-FPM checks before it starts (fpm_conf.c, fpm_unix.c), in its order and its words, and what it fills in.
 
 use super::{
-    Fpm, Level, Message, Options, Outside, access_format,
+    Fpm, Level, Message, OpenedLog, Options, Outside, Said, access_format,
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
     load::Loaded,
     paths::full_path,
@@ -15,7 +15,7 @@ pub(super) fn check(
     loaded: &mut Loaded,
     options: &Options,
     outside: &dyn Outside,
-    said: &mut Vec<Message>,
+    said: &mut Said,
 ) -> Result<(), Failed> {
     let mut checker = Checker {
         options,
@@ -28,11 +28,7 @@ pub(super) fn check(
 }
 
 /// `-t`'s look at users, groups and the lengths of paths.
-pub(super) fn test(
-    fpm: &Fpm,
-    outside: &dyn Outside,
-    said: &mut Vec<Message>,
-) -> Result<(), Failed> {
+pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
         let users = [(&pool.user, ""), (&pool.listen_owner, NO_ERROR)];
@@ -67,7 +63,7 @@ pub(super) fn start(
     fpm: &Fpm,
     options: &Options,
     outside: &dyn Outside,
-    said: &mut Vec<Message>,
+    said: &mut Said,
 ) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
@@ -123,7 +119,7 @@ pub(super) fn start(
 struct Checker<'a> {
     options: &'a Options,
     outside: &'a dyn Outside,
-    said: &'a mut Vec<Message>,
+    said: &'a mut Said,
 }
 
 impl Checker<'_> {
@@ -154,7 +150,8 @@ impl Checker<'_> {
         if global.syslog_facility < 0 {
             global.syslog_facility = DAEMON;
         }
-        if !log.eq_ignore_ascii_case("syslog") {
+        let syslog = log.eq_ignore_ascii_case("syslog");
+        if !syslog {
             *log = full_path(log, None, self.options, STATE);
             if let Err(error) = self.outside.try_log(log) {
                 let text = format!("failed to open error_log ({log})");
@@ -162,6 +159,12 @@ impl Checker<'_> {
                 return Err(Failed);
             }
         }
+        self.said.log = Some(OpenedLog {
+            before: self.said.messages.len(),
+            path: (!syslog).then(|| log.clone()),
+            level: global.log_level,
+            daemonize: global.daemonize,
+        });
         let mechanism = global.events_mechanism.take();
         global.events_mechanism = ["epoll", "poll", "select"]
             .into_iter()
@@ -571,7 +574,7 @@ fn status_pool(of: &Pool, at: usize, listen: String) -> Pool {
     }
 }
 
-fn socket_path(pool: &Pool, said: &mut Vec<Message>) -> Result<(), Failed> {
+fn socket_path(pool: &Pool, said: &mut Said) -> Result<(), Failed> {
     let Some(listen) = pool.listen.as_deref().filter(|listen| is_unix(listen)) else {
         return Ok(());
     };

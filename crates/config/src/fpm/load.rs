@@ -2,7 +2,7 @@
 
 use super::Level;
 use super::{
-    Message, Options, Outside,
+    Message, Options, Outside, Said,
     directives::{GLOBAL, Global, POOL, Pool, boolean, text},
     line::{self, Meaning, Statement},
     paths::full_path,
@@ -23,7 +23,7 @@ pub(super) fn load(
     file: &str,
     options: &Options,
     outside: &dyn Outside,
-    said: &mut Vec<Message>,
+    said: &mut Said,
 ) -> Result<Loaded, Failed> {
     let mut loader = Loader {
         options,
@@ -41,7 +41,7 @@ pub(super) fn load(
 struct Loader<'a> {
     options: &'a Options,
     outside: &'a dyn Outside,
-    said: &'a mut Vec<Message>,
+    said: &'a mut Said,
     loaded: Loaded,
     /// The pool whose section this is; none: `[global]`.
     pool: Option<usize>,

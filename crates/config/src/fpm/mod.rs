@@ -90,6 +90,8 @@ pub trait Outside {
     /// # Errors
     /// Why it has none, in words.
     fn resolve(&self, host: &str) -> Result<Vec<std::net::IpAddr>, String>;
+    /// The machine speaks IPv6.
+    fn has_ipv6(&self) -> bool;
 }
 
 /// A user of the machine.
@@ -135,6 +137,34 @@ impl Message {
     }
 }
 
+/// What PHP-FPM says while it reads its configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Said {
+    /// In its order.
+    pub messages: Vec<Message>,
+    /// The log, once it could be opened.
+    pub log: Option<OpenedLog>,
+}
+
+/// The error log as the configuration has it, known before anything is known of pools.
+#[derive(Debug, Clone)]
+pub struct OpenedLog {
+    /// Messages that came before.
+    pub before: usize,
+    /// The file; none: syslog.
+    pub path: Option<String>,
+    /// The least severe level that is written.
+    pub level: Option<Level>,
+    /// It is to run in the background.
+    pub daemonize: bool,
+}
+
+impl Said {
+    fn push(&mut self, message: Message) {
+        self.messages.push(message);
+    }
+}
+
 /// `Permission denied (13)`
 pub fn in_c_words(error: &io::Error) -> String {
     let Some(number) = error.raw_os_error() else {
@@ -161,12 +191,8 @@ pub struct Fpm {
 ///
 /// # Errors
 /// PHP-FPM would not start with it: exit code 78.
-pub fn read(
-    options: &Options,
-    outside: &dyn Outside,
-    said: &mut Vec<Message>,
-) -> Result<Fpm, Refused> {
-    let refuse = |said: &mut Vec<Message>, message: String| {
+pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result<Fpm, Refused> {
+    let refuse = |said: &mut Said, message: String| {
         said.push(Message::new(Level::Error, message));
         Refused
     };
@@ -206,7 +232,7 @@ pub fn read(
 ///
 /// # Errors
 /// One is not; it was said which.
-pub fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Vec<Message>) -> Result<(), Refused> {
+pub fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Refused> {
     check::test(fpm, outside, said).map_err(|check::Failed| Refused)
 }
 
@@ -218,7 +244,7 @@ pub fn start(
     fpm: &Fpm,
     options: &Options,
     outside: &dyn Outside,
-    said: &mut Vec<Message>,
+    said: &mut Said,
 ) -> Result<(), Refused> {
     check::start(fpm, options, outside, said).map_err(|check::Failed| Refused)
 }

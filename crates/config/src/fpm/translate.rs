@@ -158,31 +158,33 @@ impl Writer<'_> {
 
     fn listener(&mut self, pool: &Pool, at: usize, of: usize) -> Result<(), Message> {
         let name = listener_name(&self.names[at], at);
-        self.table(&format!("listen.{}", quote(&name)));
-        self.text("protocol", Some("fastcgi"));
-        let pool_name = self.names[of].clone();
-        self.text("pool", Some(&pool_name));
-        if pool.status_of.is_some() {
-            self.line("status_only", "true");
-        }
         let listen = pool.listen.as_deref().unwrap_or_default();
-        let address = self.address(pool, listen)?;
-        self.text("address", Some(&address));
-        if pool.listen_backlog > 0 {
+        for (index, address) in self.addresses(pool, listen)?.iter().enumerate() {
+            match index {
+                0 => self.table(&format!("listen.{name}")),
+                _ => self.table(&format!("listen.{name}-v4")),
+            }
+            self.text("protocol", Some("fastcgi"));
+            let pool_name = self.names[of].clone();
+            self.text("pool", Some(&pool_name));
+            if pool.status_of.is_some() {
+                self.line("status_only", "true");
+            }
+            self.text("address", Some(address));
             self.count("backlog", pool.listen_backlog);
-        }
-        if is_unix(listen) {
-            self.socket_rights(pool)?;
-        } else {
-            self.allowed_clients(pool);
+            if is_unix(listen) {
+                self.socket_rights(pool)?;
+            } else {
+                self.allowed_clients(pool, index == 0);
+            }
         }
         Ok(())
     }
 
     /// `9000`, `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or a path.
-    fn address(&mut self, pool: &Pool, listen: &str) -> Result<String, Message> {
+    fn addresses(&self, pool: &Pool, listen: &str) -> Result<Vec<String>, Message> {
         if is_unix(listen) {
-            return Ok(format!("unix:{listen}"));
+            return Ok(vec![format!("unix:{listen}")]);
         }
         let failed = |text: String| Message::new(Level::Error, text);
         let (host, port) = match listen.rsplit_once(':') {
@@ -193,9 +195,7 @@ impl Writer<'_> {
             Ok(number) if number > 0 => number,
             _ => return Err(failed(format!("invalid port value '{port}'"))),
         };
-        let Some(host) = host else {
-            return Ok(format!("[::]:{number}"));
-        };
+        let host = host.unwrap_or("::");
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
         let bare = bare.unwrap_or(host);
         let address = match bare.parse::<IpAddr>() {
@@ -205,15 +205,19 @@ impl Writer<'_> {
                 let found = found.and_then(|all| all.first().copied().ok_or_else(String::new));
                 found.map_err(|why| {
                     let name = &pool.name;
-                    failed(format!(
-                        "[pool {name}] cannot resolve hostname '{bare}': {why}"
-                    ))
+                    let text = format!("[pool {name}] cannot resolve hostname '{bare}': {why}");
+                    failed(text)
                 })?
             }
         };
         Ok(match address {
-            IpAddr::V4(address) => format!("{address}:{number}"),
-            IpAddr::V6(address) => format!("[{address}]:{number}"),
+            IpAddr::V4(address) => vec![format!("{address}:{number}")],
+            // PHP-FPM's socket for all addresses takes both kinds, weir's one of them.
+            IpAddr::V6(address) if address.is_unspecified() => match self.outside.has_ipv6() {
+                true => vec![format!("[::]:{number}"), format!("0.0.0.0:{number}")],
+                false => vec![format!("0.0.0.0:{number}")],
+            },
+            IpAddr::V6(address) => vec![format!("[{address}]:{number}")],
         })
     }
 
@@ -255,7 +259,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn allowed_clients(&mut self, pool: &Pool) {
+    fn allowed_clients(&mut self, pool: &Pool, tell: bool) {
         let clients = list(&pool.listen_allowed_clients, ',');
         if clients.is_empty() {
             return;
@@ -264,15 +268,18 @@ impl Writer<'_> {
         for client in clients {
             match client.parse::<IpAddr>() {
                 Ok(address) => good.push(address.to_string()),
-                Err(_) => {
+                Err(_) if tell => {
                     let text = format!("Wrong IP address '{client}' in listen.allowed_clients");
                     self.said.push(Message::new(Level::Error, text));
                 }
+                Err(_) => {}
             }
         }
         if good.is_empty() {
-            let text = "There are no allowed addresses";
-            self.said.push(Message::new(Level::Error, text));
+            if tell {
+                let text = "There are no allowed addresses";
+                self.said.push(Message::new(Level::Error, text));
+            }
             // Nobody comes from there.
             good.push("0.0.0.0".to_owned());
         }
