@@ -7,9 +7,10 @@
 
 #![allow(dead_code, reason = "told by pools of PHP workers")]
 
-use std::{fmt, net::IpAddr, panic::Location, time::Duration};
+use std::{fmt, io, net::IpAddr, panic::Location, path::Path, time::Duration};
 
 use log::Level;
+use weir_config::{Address, fpm::in_c_words};
 use weir_sys::{process::Exit, signal};
 
 use crate::{
@@ -391,6 +392,33 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
             format_args!("Connection disallowed: IP address '{client}' has been dropped."),
         ),
     );
+}
+
+/// PHP-FPM's words for an address that cannot be listened on.
+pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
+    let shown = match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => path.display().to_string(),
+    };
+    format!(
+        "unable to bind listening socket for address '{shown}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket that another program listens on.
+pub fn listened_on_by_others(path: &Path) -> String {
+    let path = path.display();
+    format!("Another FPM instance seems to already listen on {path}")
+}
+
+/// PHP-FPM's words for a socket whose owner cannot be set.
+pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to chown() the socket '{path}': {}",
+        in_c_words(error)
+    )
 }
 
 /// How many workers of a pool are busy and idle, and how many start at most; for debugging what it does.

@@ -139,9 +139,13 @@ fn serve(
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let mut voice = voice_left.unwrap_or_else(Voice::new);
-            let lines = failure.message.lines().map(str::trim);
-            for line in lines.filter(|line| !line.is_empty()) {
-                voice.error(line);
+            // What would mend it is indented, and speaks of keys that nobody has written.
+            let causes = failure
+                .message
+                .lines()
+                .filter(|line| !line.starts_with(' '));
+            for cause in causes.filter(|line| !line.is_empty()) {
+                voice.error(cause);
             }
             match failure.code {
                 // A port that is taken is a configuration that cannot be had, as PHP-FPM sees it.

@@ -15,7 +15,11 @@ use weir_config::{Address, Config, Listener};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
-use crate::control::ToGateway;
+use crate::{
+    control::ToGateway,
+    error_log::{self, Format},
+    events,
+};
 
 /// The sockets of one configuration, in the order of its listeners.
 #[derive(Debug, Default)]
@@ -174,6 +178,10 @@ fn other_problem(listener: &Listener, error: &io::Error) -> Problem {
 }
 
 fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = events::cannot_listen(&listener.address, error);
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error.kind() {
         io::ErrorKind::AddrInUse => {
             let port = address.port();
@@ -202,6 +210,20 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
 }
 
 fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = match &error {
+            UnixError::InUse => events::listened_on_by_others(path),
+            UnixError::Owner(error) => events::cannot_give_away(path, error),
+            UnixError::Io(error) => events::cannot_listen(&listener.address, error),
+            UnixError::NotASocket => {
+                events::cannot_listen(&listener.address, &io::ErrorKind::AddrInUse.into())
+            }
+            UnixError::TooLong => {
+                events::cannot_listen(&listener.address, &io::ErrorKind::InvalidInput.into())
+            }
+        };
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error {
         UnixError::InUse => {
             let cause = match unix_owner(path) {

@@ -19,6 +19,7 @@ mod generation;
 mod heritage;
 pub mod jail;
 mod listen;
+mod notify;
 mod output;
 mod plan;
 mod stand_in;

@@ -22,10 +22,15 @@ use super::{
     generation::{Event, Generation},
     heritage,
     listen::Sockets,
+    notify::Notifier,
     plan::{self, Plan, Problem},
     stand_in::{Asked, asked},
 };
-use crate::{error_log, events, log_sink::Target};
+use crate::{
+    error_log::{self, Format},
+    events,
+    log_sink::Target,
+};
 
 /// Serves until a signal says to stop.
 pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
@@ -62,6 +67,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     }
     let manager = Manager {
         start,
+        notifier: Notifier::new(now),
         inherited,
         signals,
         pid_file,
@@ -78,6 +84,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
 
 struct Manager<'a> {
     start: Start<'a>,
+    notifier: Notifier,
     inherited: OpenFiles,
     signals: Signals,
     pid_file: PidFile,
@@ -107,6 +114,7 @@ impl Manager<'_> {
             }
             self.take_signals();
             let now = Instant::now();
+            self.notifier.tick(now);
             self.each(|generation| generation.hear(now));
             self.each(|generation| generation.tick(now));
             self.old.retain(|generation| !generation.is_gone());
@@ -132,7 +140,8 @@ impl Manager<'_> {
     /// Waits until there is something to do, and reads what workers have written.
     fn wait(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let deadline = self.generations().filter_map(|g| g.deadline(now)).min();
+        let deadlines = self.generations().filter_map(|g| g.deadline(now));
+        let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
@@ -247,6 +256,7 @@ impl Manager<'_> {
         match event {
             Event::Ready => {
                 events::serving(std::process::id());
+                self.notifier.ready();
                 if let Some(stand_in) = &self.start.stand_in {
                     (stand_in.ready)();
                 }
@@ -283,6 +293,7 @@ impl Manager<'_> {
                     log::error!("reload: {failure}");
                 }
                 events::reloaded(std::process::id());
+                self.notifier.ready();
                 say_listeners(&self.current);
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
@@ -291,6 +302,7 @@ impl Manager<'_> {
             }
             Event::Failed(cause) => {
                 say_lines("reload: nothing is changed", &cause);
+                self.notifier.ready();
                 next.sockets.remove_names(&self.names);
                 next.stop_now(now);
                 self.old.push(next);
@@ -310,10 +322,14 @@ impl Manager<'_> {
             return;
         }
         events::reloading();
+        self.notifier.reloading();
         let now = Instant::now();
         match self.prepare_next(now) {
             Ok(next) => self.next = Some(next),
-            Err(failure) => say_lines("reload: nothing is changed", &failure.message),
+            Err(failure) => {
+                say_lines("reload: nothing is changed", &failure.message);
+                self.notifier.ready();
+            }
         }
     }
 
@@ -351,6 +367,7 @@ impl Manager<'_> {
     fn stop_gracefully(&mut self) {
         let limit = self.current.shutdown_timeout();
         events::finishing(limit);
+        self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
@@ -364,6 +381,7 @@ impl Manager<'_> {
             return;
         }
         events::terminating();
+        self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
         self.abandon_next(now);
@@ -403,24 +421,28 @@ fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Writes our own errors where the configuration says.
+/// Writes our own errors where the configuration says, as it says.
 fn use_error_log(generation: &Generation) {
-    error_log::set_level(generation.loaded.config.log.level);
-    let target = match generation.error_log().map(|log| log.try_clone()) {
-        None => Target::Off,
-        Some(Ok(log)) => Target::Fd(log),
-        Some(Err(error)) => {
-            log::error!("the error log cannot be used: {error}");
-            return;
-        }
+    let config = &generation.loaded.config.log;
+    error_log::set_level(config.level);
+    error_log::set_format(config.error_format.into());
+    let log = generation.error_log().map(|log| log.try_clone());
+    let used = match (log, &config.error) {
+        (None, _) => error_log::write_directly(Target::Off),
+        (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config.into()),
+        (Some(Ok(log)), _) => error_log::write_directly(Target::Fd(log)),
+        (Some(Err(error)), _) => Err(error),
     };
-    if let Err(error) = error_log::write_directly(target) {
+    if let Err(error) = used {
         log::error!("the error log cannot be used: {error}");
     }
 }
 
 /// Where weir can be reached, and for which sites.
 fn say_listeners(generation: &Generation) {
+    if error_log::format() == Format::Fpm {
+        return;
+    }
     let config = &generation.loaded.config;
     for (index, address) in generation.sockets.addresses().iter().enumerate() {
         let sites = config.sites.iter().filter(|s| s.listen.contains(&index));

@@ -3,6 +3,7 @@
 //! Values are kept as PHP-FPM keeps them, defaults included; what they mean to weir is told in [`super::translate`].
 
 use super::line::integer;
+use crate::rows::FACILITIES;
 
 /// How bad a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -326,8 +327,11 @@ fn log_level(value: &[u8]) -> Result<Level, Refusal> {
 }
 
 fn facility(value: &[u8]) -> Result<i32, Refusal> {
-    let known = |(name, _): &&(&str, i32)| value.eq_ignore_ascii_case(name.as_bytes());
-    let facility = FACILITIES.iter().find(known).map(|(_, number)| number * 8);
+    let known = |(name, _): &&(&str, u8)| value.eq_ignore_ascii_case(name.as_bytes());
+    let facility = FACILITIES
+        .iter()
+        .find(known)
+        .map(|(_, number)| i32::from(*number) * 8);
     facility.ok_or("invalid value")
 }
 
@@ -336,30 +340,6 @@ pub const UNSET_PRIORITY: i32 = 64;
 
 /// `listen.backlog` where it is not written: as long as the kernel lets it be.
 pub const DEFAULT_BACKLOG: i32 = -1;
-
-/// syslog(3)'s facilities, in the kernel's order.
-pub(super) const FACILITIES: &[(&str, i32)] = &[
-    ("kern", 0),
-    ("user", 1),
-    ("mail", 2),
-    ("daemon", 3),
-    ("auth", 4),
-    ("syslog", 5),
-    ("lpr", 6),
-    ("news", 7),
-    ("uucp", 8),
-    ("cron", 9),
-    ("authpriv", 10),
-    ("ftp", 11),
-    ("local0", 16),
-    ("local1", 17),
-    ("local2", 18),
-    ("local3", 19),
-    ("local4", 20),
-    ("local5", 21),
-    ("local6", 22),
-    ("local7", 23),
-];
 
 /// What `[global]` takes.
 pub(super) const GLOBAL: &[(&str, Slot<Global>)] = &[

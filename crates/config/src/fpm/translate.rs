@@ -9,9 +9,9 @@ use std::{collections::BTreeSet, fmt::Display, net::IpAddr};
 use super::{
     Fpm, Level, Message, Options, Outside, User,
     check::{is_number, is_unix, written},
-    directives::{FACILITIES, Global, Pm, Pool, UNSET_PRIORITY},
+    directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
-use crate::texts::quote;
+use crate::{rows::FACILITIES, texts::quote};
 
 /// What the translation depends on beside the configuration.
 #[derive(Debug, Clone, Default)]
@@ -109,7 +109,9 @@ impl Writer<'_> {
             self.text("error", Some("syslog"));
             self.text("syslog_ident", written(&global.syslog_ident));
             let number = global.syslog_facility / 8;
-            let facility = FACILITIES.iter().find(|(_, known)| *known == number);
+            let facility = FACILITIES
+                .iter()
+                .find(|(_, known)| i32::from(*known) == number);
             self.text("syslog_facility", facility.map(|(name, _)| *name));
         } else {
             self.text("error", Some(log));
@@ -393,9 +395,11 @@ impl Writer<'_> {
         self.text("status_path", written(&pool.pm_status_path));
         self.text("ping_path", written(&pool.ping_path));
         self.text("ping_response", pool.ping_response.as_deref());
-        if let Some(log) = written(&pool.access_log) {
+        // With an empty format PHP-FPM writes nothing.
+        if let (Some(log), Some(format)) = (written(&pool.access_log), written(&pool.access_format))
+        {
             self.text("access_log", Some(log));
-            self.text("access_format", pool.access_format.as_deref());
+            self.text("access_format", Some(format));
             let paths: Vec<&str> = pool
                 .access_suppress_path
                 .iter()
@@ -533,10 +537,12 @@ impl Writer<'_> {
         self.line(key, format_args!("{{ {} }}", pairs.join(", ")));
     }
 
-    /// Zero is everybody's default.
+    /// Zero is everybody's default; more than weir takes is as good as no limit.
     fn count(&mut self, key: &str, value: i32) {
+        let most = MOST.iter().find(|(known, _)| *known == key);
+        let most = most.map_or(i32::MAX, |(_, most)| *most);
         if value > 0 {
-            self.line(key, value);
+            self.line(key, value.min(most));
         }
     }
 
@@ -608,6 +614,21 @@ const LONGEST_NAME: usize = 64;
 
 /// The kernel's queue where `listen.backlog` says nothing.
 const LONGEST_QUEUE: usize = 4096;
+
+/// What weir takes at most, where that is less than PHP-FPM does.
+const MOST: &[(&str, i32)] = &[
+    ("process_max", 1_000_000),
+    ("emergency_restart_threshold", 100_000),
+    ("max_children", 100_000),
+    ("start_servers", 100_000),
+    ("min_spare_servers", 100_000),
+    ("max_spare_servers", 100_000),
+    ("max_spawn_rate", 100_000),
+    ("request_slowlog_trace_depth", 1000),
+    ("max_queue", 10_000_000),
+    ("backlog", 1 << 30),
+    ("rlimit_files", 1 << 30),
+];
 
 /// 366 days.
 const LONGEST_SECONDS: i32 = 366 * 24 * 60 * 60;
