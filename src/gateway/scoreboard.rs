@@ -189,7 +189,9 @@ impl Card {
             facts.authorization,
         ];
         for (text, end) in texts.into_iter().zip(&mut entry.ends) {
-            entry.texts.extend_from_slice(&text[..text.len().min(LONGEST)]);
+            entry
+                .texts
+                .extend_from_slice(&text[..text.len().min(LONGEST)]);
             *end = entry.texts.len();
         }
     }
@@ -208,11 +210,6 @@ impl Card {
         entry.stage = Stage::Idle;
         entry.duration = clock::now().saturating_sub(entry.begun);
         entry.cost = cost;
-    }
-
-    /// How long its request runs by now, or ran.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.entry().elapsed()
     }
 
     /// What it does and did.
@@ -308,7 +305,13 @@ impl PoolStatus {
 
 impl WorkerStatus {
     fn to_php(&self, now: SystemTime, out: Vec<u8>) -> Vec<u8> {
-        let or_dash = |text: &'_ [u8]| if text.is_empty() { b"-".to_vec() } else { text.to_vec() };
+        let or_dash = |text: &'_ [u8]| {
+            if text.is_empty() {
+                b"-".to_vec()
+            } else {
+                text.to_vec()
+            }
+        };
         let request = &self.request;
         let mut out = Object::new(out);
         out.number("pid", self.pid.into());
@@ -325,7 +328,8 @@ impl WorkerStatus {
         out.text("script", &or_dash(&request.script));
         out.key("last-request-cpu");
         // With a point, or PHP would take it for an integer.
-        out.0.extend_from_slice(format!("{:.2}", request.cpu).as_bytes());
+        out.0
+            .extend_from_slice(format!("{:.2}", request.cpu).as_bytes());
         out.number("last-request-memory", request.memory);
         out.end()
     }
@@ -405,7 +409,10 @@ mod tests {
     fn a_card_tells_of_the_running_request_and_then_of_the_last() {
         let card = Card::new(7);
         let fresh = card.status();
-        assert_eq!((fresh.pid, fresh.requests, fresh.stage), (7, 0, Stage::Idle));
+        assert_eq!(
+            (fresh.pid, fresh.requests, fresh.stage),
+            (7, 0, Stage::Idle)
+        );
         assert_eq!(fresh.request, Request::default());
 
         card.begin(&facts());

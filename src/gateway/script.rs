@@ -28,6 +28,7 @@ use super::{
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
+    scoreboard::Facts,
     spool::{self, BodyError, Spooled},
     stream::WorkerStream,
     trace,
@@ -145,7 +146,7 @@ pub(crate) async fn run(
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
                 // Servers were tried for as long as `connect_timeout` allows.
-                if pool.is_command() && again(record, pool, idempotent, Sent::Nothing, &message) {
+                if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
                     continue;
                 }
                 return Err(no_worker(pool, message));
@@ -164,6 +165,7 @@ pub(crate) async fn run(
         params::put(record, settings, id, body.map(Spooled::len), &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
+        lease.describe(&facts(record, body.map_or(0, Spooled::len)));
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
         let mut output = Vec::new();
         let head = read_head(&mut run, &mut output, record, conn, pool).await;
@@ -172,7 +174,9 @@ pub(crate) async fn run(
             Ok((head, rest)) => return finish(record, settings, run, head, rest).await,
             Err(NoHead::Failed(failure)) => {
                 let sent = match &failure {
-                    Failure::Closed { sent: false, .. } => Sent::Nothing,
+                    Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
+                        Sent::Nothing
+                    }
                     _ => Sent::Maybe,
                 };
                 let answered = record.first_byte.is_some();
@@ -194,6 +198,23 @@ pub(crate) async fn run(
                 ));
             }
         }
+    }
+}
+
+/// What the status page tells of a request.
+fn facts(record: &Record, content_length: u64) -> Facts<'_> {
+    let parts = &record.parts;
+    Facts {
+        method: parts.method.as_str().as_bytes(),
+        uri: super::record::uri(&parts.uri),
+        script: record
+            .script
+            .as_ref()
+            .map_or(b"", |script| &script.filename),
+        authorization: (parts.headers.get(header::AUTHORIZATION))
+            .map_or(b"", |value| value.as_bytes()),
+        user: b"",
+        content_length,
     }
 }
 
