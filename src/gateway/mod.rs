@@ -307,8 +307,9 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             ToGateway::WorkerExited {
                 pool, worker, exit, ..
             } => {
-                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_exited(worker, exit);
+                if let Some(handle) = gateway.pools.get(usize::from(pool)) {
+                    handle.worker_exited(worker, exit);
+                    ask_for_workers(control, pool, 1);
                 }
             }
             ToGateway::PoolDown { pool, message } => {
@@ -323,10 +324,20 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::PoolReady { .. }
-            | ToGateway::StartFailed { .. }
-            | ToGateway::Memory { .. }
-            | ToGateway::ActionDone { .. } => {}
+            ToGateway::PoolReady { pool, .. } => {
+                let settings = gateway.pools.get(usize::from(pool)).map(|p| &p.settings);
+                if let Some(workers) = settings.and_then(|settings| settings.workers()) {
+                    ask_for_workers(control, pool, workers.max_children as u32);
+                }
+            }
+            ToGateway::StartFailed { pool, count } => {
+                let control = control.clone();
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(100));
+                    ask_for_workers(&control, pool, count);
+                });
+            }
+            ToGateway::Memory { .. } | ToGateway::ActionDone { .. } => {}
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -338,6 +349,12 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Start => {}
         }
     }
+}
+
+/// Asks for as many workers as there may be: the pool's scaler takes this place.
+fn ask_for_workers(control: &crate::control::Channel, pool: u16, count: u32) {
+    // A manager that is gone is noticed elsewhere.
+    let _ = control.tell_manager(&ToManager::StartWorkers { pool, count });
 }
 
 /// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
