@@ -183,7 +183,9 @@ impl Pool {
                     // The master's end took them along.
                     self.exited(index, KILLED, now, news);
                 }
-                self.master_gone(id, *exit, now, news);
+                if !stopping {
+                    self.master_gone(id, *exit, now, news);
+                }
             }
         }
     }
