@@ -289,7 +289,6 @@ impl PoolHandle {
     /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
     pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
         self.change(|state, now, after| {
-            state.pool.worker_expected(true);
             let index = state.slot_of(&worker, self.ends_by_itself);
             let id = WorkerId(index as u32);
             let slot = &mut state.slots[index];
@@ -306,9 +305,7 @@ impl PoolHandle {
             if slot.card.is_none() {
                 slot.since = now.0;
                 slot.card = Some(Arc::new(Card::new(worker.pid)));
-                if let Some(scaling) = &mut state.scaling
-                    && !worker.used
-                {
+                if let Some(scaling) = &mut state.scaling {
                     scaling.came(now);
                 }
             }

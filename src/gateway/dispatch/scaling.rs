@@ -33,8 +33,8 @@ pub(super) struct Scaling {
     by_load: bool,
     /// Workers of earlier generations are to be replaced.
     generation: u32,
-    /// Workers can be asked for.
-    ready: bool,
+    /// The manager has said that no worker can be started, and none has come since.
+    down: bool,
     /// When the pool's task looks next ([`clock::now`]).
     wakes_at: u64,
 }
@@ -79,7 +79,7 @@ impl Scaling {
             }),
             by_load: mode != Mode::Static,
             generation: 0,
-            ready: false,
+            down: false,
             wakes_at: NEVER,
         }
     }
@@ -95,6 +95,7 @@ impl Scaling {
 
     /// A worker that was asked for is there.
     pub(super) fn came(&mut self, now: Micros) {
+        self.down = false;
         self.scaler.came(now);
     }
 
@@ -119,7 +120,7 @@ impl PoolHandle {
             let Some(scaling) = &mut state.scaling else {
                 return;
             };
-            scaling.ready = true;
+            scaling.down = false;
             scaling.scaler.ready(now, true);
             if generation <= scaling.generation {
                 return;
@@ -134,13 +135,15 @@ impl PoolHandle {
         });
     }
 
-    /// No worker can be started: nobody shall wait for one.
+    /// No worker can be started: nobody shall wait for one. A program is tried again after the scaling's pauses; PHP
+    /// when its master is up, which [`ready`](Self::ready) tells.
     pub(crate) fn down(self: &Arc<Self>) {
         self.change(|state, now, _| {
-            state.pool.worker_expected(false);
             if let Some(scaling) = &mut state.scaling {
-                scaling.ready = false;
-                scaling.scaler.ready(now, false);
+                scaling.down = true;
+                if self.settings.php().is_some() {
+                    scaling.scaler.ready(now, false);
+                }
             }
         });
     }
@@ -222,10 +225,8 @@ impl State {
             scaling.wakes_at = next;
             after.wake = true;
         }
-        let expected = scaling.scaler.expects_worker();
-        if scaling.ready {
-            self.pool.worker_expected(expected);
-        }
+        let expected = !scaling.down && scaling.scaler.expects_worker();
+        self.pool.worker_expected(expected);
         if orders.start > 0 {
             after.messages.push(ToManager::StartWorkers {
                 pool: pool.id,
