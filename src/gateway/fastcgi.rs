@@ -11,7 +11,7 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -53,6 +53,11 @@ pub(crate) enum OnDrop {
 #[derive(Debug, Default)]
 pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
 
+/// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
+/// has taken, more is left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StderrCopy(Arc<Mutex<Vec<u8>>>);
+
 /// How far a read got.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -91,6 +96,7 @@ struct Live {
     /// Lines of standard error go to the log with it.
     id: u64,
     stderr: WorkerStderr,
+    copied_stderr: Option<StderrCopy>,
     /// Some byte of the request was accepted by the kernel.
     sent: bool,
     terminate_at: u64,
@@ -161,6 +167,7 @@ impl Run {
             watch: Watch::new(settings.read_timeout, client.clone()),
             id,
             stderr: WorkerStderr::new(),
+            copied_stderr: None,
             sent: false,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
             lease,
@@ -215,6 +222,15 @@ impl Run {
         poll_fn(|cx| self.poll(cx, output)).await
     }
 
+    /// From now on, what the worker writes to its standard error is kept, beside its lines in the log.
+    pub(crate) fn copy_stderr(&mut self) -> StderrCopy {
+        let copy = StderrCopy::default();
+        if let Some(live) = &mut self.live {
+            live.copied_stderr = Some(copy.clone());
+        }
+        copy
+    }
+
     /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
     pub(crate) fn terminate_at(&self) -> u64 {
         self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
@@ -239,6 +255,19 @@ impl Run {
                 .as_ref()
                 .map(|live| (live.lease.pool().clone(), live.id)),
         )
+    }
+}
+
+impl StderrCopy {
+    /// What has come since it was taken last.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_COPIED_STDERR - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 }
 
@@ -364,6 +393,9 @@ impl Live {
             match self.decoder.next(&mut input) {
                 Ok(Some(Event::Stdout(bytes))) => output.extend_from_slice(bytes),
                 Ok(Some(Event::Stderr(bytes))) => {
+                    if let Some(copy) = &self.copied_stderr {
+                        copy.put(bytes);
+                    }
                     let mut stderr = std::mem::take(&mut self.stderr);
                     stderr.push(bytes, &self.about());
                     self.stderr = stderr;
@@ -562,6 +594,9 @@ fn recycle(mut buffer: Vec<u8>) {
         });
     }
 }
+
+/// How much of a worker's standard error is kept for who passes it on, bytes.
+const MAX_COPIED_STDERR: usize = 64 * 1024;
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
