@@ -641,8 +641,8 @@ impl Drop for Lease {
             state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
         }
         if connected || matches!(pool.settings.runtime, Runtime::Servers(_)) {
-            let next = state.pool.release(now, self.worker);
-            return pool.give(state, next);
+            let released = state.pool.release(now, self.worker);
+            return pool.give(state, released.next);
         }
         state.pool.worker_down(now, self.worker);
         pool.settle(state);
