@@ -16,7 +16,7 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -64,6 +64,11 @@ pub(crate) enum OnDrop {
 #[derive(Debug, Default)]
 pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
 
+/// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
+/// has taken, more is left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StderrCopy(Arc<Mutex<Vec<u8>>>);
+
 /// How far a read got.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -106,6 +111,7 @@ struct Live {
     stderr: WorkerStderr,
     /// Pieces of the request that were accepted by the kernel.
     sent: u64,
+    copied_stderr: Option<StderrCopy>,
     terminate_at: u64,
     /// When the script is one for the slow log, and when it is given up because its client has left.
     slow_at: u64,
@@ -207,6 +213,7 @@ impl Run {
             id,
             stderr: WorkerStderr::new(),
             sent: 0,
+            copied_stderr: None,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
             slow_at,
             abandon_at: NEVER,
@@ -263,6 +270,15 @@ impl Run {
         poll_fn(|cx| self.poll(cx, output)).await
     }
 
+    /// From now on, what the worker writes to its standard error is kept, beside its lines in the log.
+    pub(crate) fn copy_stderr(&mut self) -> StderrCopy {
+        let copy = StderrCopy::default();
+        if let Some(live) = &mut self.live {
+            live.copied_stderr = Some(copy.clone());
+        }
+        copy
+    }
+
     /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
     pub(crate) fn terminate_at(&self) -> u64 {
         self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
@@ -287,6 +303,19 @@ impl Run {
                 .as_ref()
                 .map(|live| (live.lease.pool().clone(), live.id)),
         )
+    }
+}
+
+impl StderrCopy {
+    /// What has come since it was taken last.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_COPIED_STDERR - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 }
 
@@ -430,6 +459,9 @@ impl Live {
             match self.decoder.next(&mut input) {
                 Ok(Some(Event::Stdout(bytes))) => output.extend_from_slice(bytes),
                 Ok(Some(Event::Stderr(bytes))) => {
+                    if let Some(copy) = &self.copied_stderr {
+                        copy.put(bytes);
+                    }
                     let mut stderr = std::mem::take(&mut self.stderr);
                     stderr.push(bytes, &self.about());
                     self.stderr = stderr;
@@ -672,6 +704,9 @@ fn recycle(mut buffer: Vec<u8>) {
 /// A request of so many bytes or fewer that is sent with one write is read by weir's own PHP with one read: it is one
 /// piece in the kernel, and smaller than the worker's buffer.
 const ONE_PIECE: usize = 32 * 1024;
+
+/// How much of a worker's standard error is kept for who passes it on, bytes.
+const MAX_COPIED_STDERR: usize = 64 * 1024;
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;

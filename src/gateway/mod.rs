@@ -26,6 +26,7 @@ mod connection;
 mod dispatch;
 mod exchange;
 mod fastcgi;
+mod fastcgi_front;
 mod files;
 mod params;
 mod read_ahead;

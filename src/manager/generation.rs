@@ -160,7 +160,7 @@ impl Generation {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
                         self.event = Some(Event::Ready);
-                    } else {
+                    } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
                     }
                 }
@@ -232,7 +232,8 @@ impl Generation {
     pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
-            _ if !self.gateway.is_ready() => self.stop(now, GRACE),
+            _ if !self.gateway.is_running() => self.stop(now, GRACE),
+            // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.gateway.send(ToGateway::Drain);
