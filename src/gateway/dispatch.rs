@@ -19,6 +19,7 @@ mod servers;
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -115,6 +116,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     conn: Option<WorkerConn>,
+    /// A second hold on the stream of weir's own PHP, to end it where a child of a worker that is gone keeps it open.
+    grip: Option<OwnedFd>,
     leased: bool,
     /// The manager's number of the process; none while there is none.
     process: Option<u32>,
@@ -295,6 +298,9 @@ impl PoolHandle {
             if slot.withdrawn {
                 return after.close(Some(conn));
             }
+            if self.settings.php().is_some() {
+                slot.grip = conn.as_fd().try_clone_to_owned().ok();
+            }
             after.close(slot.conn.replace(conn));
             if slot.leased {
                 return;
@@ -335,6 +341,10 @@ impl PoolHandle {
                 slot.process = None;
                 slot.exit = Some(exit);
                 after.close(slot.conn.take());
+                if let Some(grip) = &slot.grip {
+                    // Not connected any more, as a rule.
+                    let _ = weir_sys::socket::end(grip.as_fd());
+                }
                 if !slot.leased {
                     state.ended(WorkerId(index as u32), now);
                 }

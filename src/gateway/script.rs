@@ -253,9 +253,10 @@ fn facts(record: &Record, content_length: u64) -> Facts<'_> {
             .script
             .as_ref()
             .map_or(b"", |script| &script.filename),
-        authorization: (parts.headers.get(header::AUTHORIZATION))
-            .map_or(b"", |value| value.as_bytes()),
-        user: b"",
+        authorization: record.header("authorization").unwrap_or_default(),
+        user: (record.params.as_ref())
+            .and_then(|params| params.get(b"REMOTE_USER"))
+            .unwrap_or_default(),
         content_length,
     }
 }
@@ -294,17 +295,24 @@ fn why_shed(record: &Record, pool: &PoolHandle) -> String {
 
 /// Whether a request whose worker failed is run again; said in the log.
 fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
+    // A worker of weir's own that ended before it had read a request was not ended by it.
+    let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
+    let (attempts, most) = match blameless {
+        true => (record.unread, MAX_UNREAD),
+        false => (record.retries - record.unread, pool.settings.retries),
+    };
     let verdict = may_retry(&weir_pool::Failure {
         idempotent,
         sent,
         answered: false,
-        attempts: record.retries + 1,
-        max_attempts: pool.settings.retries + 1,
+        attempts: attempts + 1,
+        max_attempts: most + 1,
     });
     if verdict == Retry::GiveUp {
         return false;
     }
     record.retries += 1;
+    record.unread += u32::from(blameless);
     trace::step!(record.id, record.traced_from, "retry", "{why}");
     tell!(notice, about(record), "given to another worker: {why}");
     true
@@ -606,6 +614,9 @@ impl std::fmt::Display for WorkerText<'_> {
         }
     }
 }
+
+/// To how many workers a request is given that end before they have read it.
+const MAX_UNREAD: u32 = 16;
 
 /// How much of a body that nobody wants is read to save the connection, bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;

@@ -249,6 +249,7 @@ impl State {
     pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, after: &mut After) {
         let slot = &mut self.slots[worker.0 as usize];
         slot.withdrawn = true;
+        slot.grip = None;
         after.closing.extend(slot.conn.take());
         if let Some(worker) = slot.process {
             let pool = pool.id;
