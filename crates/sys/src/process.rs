@@ -561,7 +561,9 @@ mod tests {
         let pid = spawn.start().unwrap();
         // Inheritable, permitted, effective, bounding (ours) and ambient; CAP_SYS_CHROOT is 18.
         let text = output(out);
-        let sets = text.lines().filter(|line| line.ends_with("\t0000000000040000"));
+        let sets = text
+            .lines()
+            .filter(|line| line.ends_with("\t0000000000040000"));
         assert_eq!(sets.count(), 4, "{text}");
         assert!(text.starts_with("Uid:\t4711\t4711\t4711\t4711"), "{text}");
         assert_eq!(wait_for(pid), Exit::Code(0));

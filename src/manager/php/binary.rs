@@ -10,11 +10,16 @@ use std::{
 ///
 /// # Errors
 /// What is wrong, and what mends it.
-pub(in crate::manager) fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
+pub(in crate::manager) fn find(
+    wanted: Option<&str>,
+) -> Result<(String, PathBuf), (String, String)> {
     find_in(&folders(), wanted)
 }
 
-fn find_in(folders: &[PathBuf], wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
+fn find_in(
+    folders: &[PathBuf],
+    wanted: Option<&str>,
+) -> Result<(String, PathBuf), (String, String)> {
     let mut found: Vec<(Version, PathBuf)> = Vec::new();
     for folder in folders {
         for (version, path) in programs(folder) {
@@ -25,10 +30,15 @@ fn find_in(folders: &[PathBuf], wanted: Option<&str>) -> Result<(String, PathBuf
         }
     }
     found.sort();
-    let names: Vec<String> = found.iter().map(|(version, _)| version.to_string()).collect();
+    let names: Vec<String> = found
+        .iter()
+        .map(|(version, _)| version.to_string())
+        .collect();
     let chosen = match wanted {
         None => found.pop(),
-        Some(wanted) => found.into_iter().find(|(version, _)| version.to_string() == wanted),
+        Some(wanted) => found
+            .into_iter()
+            .find(|(version, _)| version.to_string() == wanted),
     };
     if let Some((version, path)) = chosen {
         return Ok((version.to_string(), path));
@@ -45,7 +55,10 @@ fn find_in(folders: &[PathBuf], wanted: Option<&str>) -> Result<(String, PathBuf
             let name = format!("weir-php{}", wanted.unwrap_or("8.2"));
             let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
             (
-                format!("{asked} was asked for, and there is no program for it ({name}) in {}", places.join(", ")),
+                format!(
+                    "{asked} was asked for, and there is no program for it ({name}) in {}",
+                    places.join(", ")
+                ),
                 mend,
             )
         }
@@ -73,7 +86,10 @@ impl std::fmt::Display for Version {
 fn folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     let own = program.parent().map(Path::to_owned);
-    let built = own.as_deref().and_then(Path::parent).map(|target| target.join("php"));
+    let built = own
+        .as_deref()
+        .and_then(Path::parent)
+        .map(|target| target.join("php"));
     let installed = ["/usr/lib/weir", "/usr/local/lib/weir"].map(PathBuf::from);
     own.into_iter().chain(built).chain(installed).collect()
 }
@@ -102,7 +118,10 @@ mod tests {
         let paths = [folders[0].path().to_owned(), folders[1].path().to_owned()];
         let (cause, mend) = find_in(&paths, None).unwrap_err();
         assert!(cause.contains("no program for it"), "{cause}");
-        assert!(mend.contains("libphp-embed") && mend.contains("make"), "{mend}");
+        assert!(
+            mend.contains("libphp-embed") && mend.contains("make"),
+            "{mend}"
+        );
         let program = |folder: usize, name: &str, mode: u32| {
             let path = paths[folder].join(name);
             fs::write(&path, "").unwrap();

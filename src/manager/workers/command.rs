@@ -160,7 +160,11 @@ impl Pool {
         if link.proven && waited >= self.patience {
             let seconds = waited.as_secs_f64();
             let about = about(&self.name, pid);
-            tell!(error, about, "worker has taken no connection for {seconds:.1} s: killed");
+            tell!(
+                error,
+                about,
+                "worker has taken no connection for {seconds:.1} s: killed"
+            );
             link.kill(&self.name, pid);
             worker.why = Ending::Asked;
             worker.until = Some(now + RETIRE_LIMIT);
