@@ -5,8 +5,6 @@
 //! fpm_stdio.c); the levels are its own too, so a line that scripts know appears when and only when they expect it.
 //! Events that PHP-FPM has no words for are told by `tell!` and the `log` crate's macros, in either format.
 
-#![allow(dead_code, reason = "told by pools of PHP workers")]
-
 use std::{fmt, io, net::IpAddr, panic::Location, path::Path, time::Duration};
 
 use log::Level;
@@ -417,6 +415,15 @@ pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
         "failed to chown() the socket '{path}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket whose access control list cannot be set.
+pub fn cannot_list(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to write the ACL of the socket '{path}': {}",
         in_c_words(error)
     )
 }

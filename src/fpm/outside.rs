@@ -77,6 +77,6 @@ fn known(user: identity::User) -> User {
         name: user.name,
         uid: user.uid,
         gid: user.gid,
-        home: user.home,
+        home: user.home.to_string_lossy().into_owned(),
     }
 }

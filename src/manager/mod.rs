@@ -21,6 +21,7 @@ pub mod jail;
 mod listen;
 mod notify;
 mod output;
+mod php;
 mod plan;
 mod stand_in;
 mod supervise;

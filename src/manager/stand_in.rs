@@ -28,8 +28,10 @@ pub(super) enum Asked {
     StopGracefully,
     /// End.
     StopAtOnce,
-    /// Take the configuration again.
+    /// Take the configuration again, and keep the pools that are as they were.
     Reload,
+    /// Take the configuration again, and start all pools anew.
+    ReloadAnew,
     /// Open the logs again.
     ReopenLogs,
     /// Nothing.
@@ -41,7 +43,8 @@ pub(super) fn asked(signal: Signal, as_fpm: bool, finishing: bool) -> Asked {
     match signal {
         Signal::Child => Asked::Reap,
         Signal::Usr1 => Asked::ReopenLogs,
-        Signal::Hup | Signal::Usr2 => Asked::Reload,
+        Signal::Hup if !as_fpm => Asked::Reload,
+        Signal::Hup | Signal::Usr2 => Asked::ReloadAnew,
         Signal::Int => Asked::StopAtOnce,
         Signal::Term if as_fpm => Asked::StopAtOnce,
         Signal::Quit if as_fpm && finishing => Asked::Nothing,
@@ -80,10 +83,17 @@ mod tests {
             ),
             (
                 Signal::Usr2,
+                Asked::ReloadAnew,
+                Asked::ReloadAnew,
+                Asked::ReloadAnew,
+                Asked::ReloadAnew,
+            ),
+            (
+                Signal::Hup,
                 Asked::Reload,
                 Asked::Reload,
-                Asked::Reload,
-                Asked::Reload,
+                Asked::ReloadAnew,
+                Asked::ReloadAnew,
             ),
         ] {
             assert_eq!(asked(signal, false, false), weir, "{signal:?}");

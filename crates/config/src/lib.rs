@@ -16,6 +16,7 @@ mod entries;
 mod environment;
 mod folder;
 pub mod fpm;
+mod listeners;
 mod machine;
 mod model;
 mod print;

@@ -1,12 +1,15 @@
 //! Who a process is: users and groups, and giving up being root.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, OsStr},
     io,
     mem::MaybeUninit,
-    path::Path,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
     ptr,
 };
+
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 /// A user as the system knows it (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub struct User {
     /// Primary group.
     pub gid: u32,
     /// Home folder.
-    pub home: String,
+    pub home: PathBuf,
 }
 
 /// What a process becomes: user, group, and the other groups it is in.
@@ -185,6 +188,35 @@ pub fn not_dumpable() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
 }
 
+/// The coming change of user takes no capability away from this process (those in force come back with
+/// [`leave_only_chroot`]). Async-signal-safe.
+pub(crate) fn keep_capabilities() -> io::Result<()> {
+    // SAFETY: changes no memory.
+    checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) })
+}
+
+/// Gives up every capability but `CAP_SYS_CHROOT`, which the program that is executed next has too.
+/// Async-signal-safe.
+pub(crate) fn leave_only_chroot() -> io::Result<()> {
+    let only = CapabilitySet::SYS_CHROOT;
+    let sets = CapabilitySets {
+        effective: only,
+        permitted: only,
+        inheritable: only,
+    };
+    thread::set_capabilities(None, sets)?;
+    // SAFETY: changes no memory.
+    checked(unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_RAISE,
+            libc::c_ulong::from(only.bits().trailing_zeros()),
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    })
+}
+
 /// [`become_identity`] without its check. Async-signal-safe: allocates nothing.
 pub(crate) fn set_ids(identity: &Identity) -> io::Result<()> {
     // Only root may set groups. An ordinary user "becomes" nobody but itself and keeps its groups.
@@ -231,19 +263,17 @@ fn lookup_user(
             0 => {
                 // SAFETY: a result that is not null points to the entry, which is then filled in.
                 let entry = unsafe { entry.assume_init() };
-                let text = |pointer: *const libc::c_char| {
-                    if pointer.is_null() {
-                        return String::new();
-                    }
-                    // SAFETY: what is no null pointer is a C string in `buffer`, which is still there.
-                    let text = unsafe { CStr::from_ptr(pointer) };
-                    text.to_string_lossy().into_owned()
-                };
+                // SAFETY: the name is a C string in `buffer`, which is still there.
+                let name = unsafe { CStr::from_ptr(entry.pw_name) };
+                // SAFETY: as above.
+                let home = unsafe { CStr::from_ptr(entry.pw_dir) };
                 return Ok(Some(User {
-                    name: text(entry.pw_name),
+                    name: OsStr::from_bytes(name.to_bytes())
+                        .to_string_lossy()
+                        .into_owned(),
                     uid: entry.pw_uid,
                     gid: entry.pw_gid,
-                    home: text(entry.pw_dir),
+                    home: OsStr::from_bytes(home.to_bytes()).into(),
                 }));
             }
             error => return Err(io::Error::from_raw_os_error(error)),
