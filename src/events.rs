@@ -99,6 +99,19 @@ pub fn stopped() {
     );
 }
 
+/// A pool's PHP is there: workers can be asked for. PHP-FPM, which loads PHP once for all pools, says nothing.
+pub fn php_loaded(pool: &str, version: &str) {
+    tell(
+        "php_loaded",
+        &about_pool(pool),
+        (Level::Info, format_args!("PHP {version} is loaded")),
+        (
+            Level::Debug,
+            format_args!("[pool {pool}] PHP {version} is loaded"),
+        ),
+    );
+}
+
 /// A worker of a pool runs. `replaces`: it takes the place of one that ended; else the pool grows.
 pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
     tell(
@@ -426,26 +439,6 @@ pub fn cannot_list(path: &Path, error: &io::Error) -> String {
         "failed to write the ACL of the socket '{path}': {}",
         in_c_words(error)
     )
-}
-
-/// How many workers of a pool are busy and idle, and how many start at most; for debugging what it does.
-pub fn pool_state(pool: &str, active: usize, idle: usize, spawn_rate: usize) {
-    let all = active + idle;
-    tell(
-        "pool_state",
-        &about_pool(pool),
-        (
-            Level::Debug,
-            format_args!("{active} workers are busy, {idle} idle; {spawn_rate} may start at once"),
-        ),
-        (
-            Level::Debug,
-            format_args!(
-                "[pool {pool}] currently {active} active children, {idle} spare children, {all} \
-                 running children. Spawning rate {spawn_rate}"
-            ),
-        ),
-    );
 }
 
 impl Running<'_> {

@@ -36,7 +36,7 @@ use super::{
     output::{OutputLog, Outputs},
 };
 use crate::{
-    error_log::{About, tell},
+    error_log::{self, About, Format, tell},
     events::Stream,
     log_text::Worker,
 };
@@ -137,7 +137,11 @@ impl Masters {
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
-            name: Some(format!("weir-php: pool {}", spec.pool).into()),
+            name: Some(match error_log::format() {
+                Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
+                // What people who watch PHP-FPM's processes look for.
+                Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
+            }),
             arguments: Vec::new(),
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),

@@ -17,6 +17,7 @@
 //! end, and end; one that does not is killed when its script has had the time that scripts have.
 
 mod command;
+mod faults;
 mod master;
 mod php;
 mod pool;
@@ -31,7 +32,7 @@ use std::{
 use weir_config::Config;
 use weir_sys::process::{self, Exit};
 
-use self::{command::Socket, master::Php, php::Forked, quota::Quota};
+use self::{command::Socket, faults::Faults, master::Php, php::Forked, quota::Quota};
 use super::{
     output::{OutputLog, Outputs},
     php::{MasterId, Masters, News},
@@ -92,6 +93,7 @@ struct Pool {
     down: bool,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
+    faults: Faults,
     log: Rc<OutputLog>,
 }
 
@@ -187,6 +189,7 @@ impl Pools {
                 },
                 down: false,
                 lost: 0,
+                faults: Faults::new(&config.server),
                 log: Rc::new(OutputLog::new(&settings.name, workers.decorate_output)),
             })
         });
@@ -203,6 +206,10 @@ impl Pools {
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) {
         if self.stopping == Stopping::No {
             for pool in &mut self.list {
+                if pool.faults.were_too_many() {
+                    events::emergency_restart(pool.faults.threshold, pool.faults.interval);
+                    pool.renew(None, now, masters, &mut self.news);
+                }
                 pool.tick_master(now, masters, &mut self.news);
             }
             self.start_wanted(now, masters);
