@@ -4,6 +4,7 @@
 //! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
+mod admin;
 mod cli;
 mod control;
 mod error_log;
@@ -12,6 +13,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod window;
 
 use std::process::ExitCode;
 

@@ -14,7 +14,7 @@ use toml::{
 };
 
 use crate::{
-    model::{HostPattern, LogFormat, LogTarget},
+    model::{HostPattern, LogFormat, LogTarget, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section, State},
     scalar,
     sink::Sink,
@@ -244,6 +244,13 @@ impl Entries {
         match self.value(name) {
             Some(Value::Pairs(pairs)) => pairs,
             _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn window(&self, name: &str) -> Window {
+        match self.value(name) {
+            Some(Value::Window(window)) => window,
+            _ => Window::Usual,
         }
     }
 

@@ -15,7 +15,7 @@ use toml::{
 };
 
 use crate::{
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern},
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -35,6 +35,7 @@ pub(crate) enum Value {
     Paths(Vec<PathBuf>),
     Address(Address),
     Addresses(Vec<Address>),
+    Window(Window),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
     Template(Template),
@@ -122,6 +123,11 @@ impl Reader<'_> {
                 let folder = self.folder;
                 let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
                 Some(Value::Address(address))
+            }
+            Kind::Window => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::window(folder, t))
+                    .map(Value::Window)
             }
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self
