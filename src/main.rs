@@ -8,6 +8,7 @@ mod admin;
 mod cli;
 mod control;
 mod error_log;
+mod events;
 mod gateway;
 mod log_sink;
 mod log_text;
