@@ -163,6 +163,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         text: source.text,
         environment: source.environment,
         file: source.file,
+        window: args.admin.clone(),
         trace: args.trace,
         folder: source.folder,
     };

@@ -42,7 +42,8 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage).map_err(|message| manager::jail::complain(&manager, message))
+        gateway::run(heritage, admin::server::serve)
+            .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

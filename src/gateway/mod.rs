@@ -39,6 +39,7 @@ mod spool;
 mod stream;
 pub mod template;
 pub mod trace;
+mod window;
 mod worker_conn;
 
 use std::{
@@ -49,7 +50,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -62,12 +63,14 @@ use self::{
     dispatch::{Manager, NewWorker, PoolHandle},
     route::{Reach, Router},
     spool::SpoolSpace,
+    window::{Asked, View},
     worker_conn::WorkerConn,
 };
 use crate::{
     control::{Heritage, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
+    window::{Serve, Task},
 };
 
 /// What all reactors share.
@@ -79,7 +82,9 @@ pub(crate) struct Gateway {
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
-    /// Listening sockets that are still accepted from.
+    started: SystemTime,
+    asked: Asked,
+    /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
 }
@@ -96,7 +101,7 @@ pub(crate) struct Drain {
 /// # Errors
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
-pub fn run(heritage: Heritage) -> Result<(), String> {
+pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     let Heritage {
         config,
         cores,
@@ -108,6 +113,7 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         trace,
         chroot,
         opened,
+        window,
         control,
     } = heritage;
     let reach = Reach {
@@ -141,10 +147,14 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum();
+    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
+    let mut window = window.map(|socket| {
+        let view = Arc::new(View(gateway.clone()));
+        serve_window(socket, view)
+    });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        start_reactor(&gateway, home as u16, sockets, window.take())?;
     }
     control
         .tell_manager(&ToManager::Ready)
@@ -197,6 +207,8 @@ impl Gateway {
                 server.max_connections_per_address,
             )),
             drain: Drain::default(),
+            started: SystemTime::now(),
+            asked: Asked::new(manager.clone()),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             router,
@@ -257,6 +269,7 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    window: Option<Task<io::Result<()>>>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -274,6 +287,15 @@ fn start_reactor(
                         let listening = accept::listen(&gateway, listener, home, socket).await;
                         if let Err(error) = listening {
                             log::error!("cannot listen: {error}");
+                        }
+                        gateway.listening.fetch_sub(1, Relaxed);
+                    });
+                }
+                if let Some(window) = window {
+                    let gateway = gateway.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = window.await {
+                            log::error!("the operator's window cannot be opened: {error}");
                         }
                         gateway.listening.fetch_sub(1, Relaxed);
                     });
@@ -368,7 +390,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::ActionDone { .. } => {}
+            ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -377,6 +399,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::Window(_)
             | ToGateway::Start => {}
         }
     }

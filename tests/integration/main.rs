@@ -15,5 +15,6 @@ mod overload;
 mod php;
 mod routing;
 mod support;
+mod window;
 mod wordpress;
 mod workers;
