@@ -46,7 +46,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -84,6 +84,8 @@ pub(crate) struct Gateway {
     pub(crate) drain: Drain,
     started: SystemTime,
     asked: Asked,
+    /// The operator's window is closed, or there was none.
+    window_closed: Flag,
     /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
@@ -149,6 +151,9 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     }
     let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
+    if window.is_none() {
+        gateway.window_closed.set();
+    }
     let mut window = window.map(|socket| {
         let view = Arc::new(View(gateway.clone()));
         serve_window(socket, view)
@@ -160,6 +165,9 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
     obey(&gateway, &control);
+    // An operator who said so is still to hear that it is done.
+    gateway.drain.start();
+    gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
@@ -209,6 +217,7 @@ impl Gateway {
             drain: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
+            window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             router,
@@ -226,6 +235,27 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Gateway")
+    }
+}
+
+/// Something that happens once, and that a thread may wait for.
+#[derive(Debug, Default)]
+struct Flag {
+    set: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Flag {
+    fn set(&self) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    /// Waits for it, no longer than `limit`.
+    fn wait(&self, limit: Duration) {
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -298,6 +328,7 @@ fn start_reactor(
                             log::error!("the operator's window cannot be opened: {error}");
                         }
                         gateway.listening.fetch_sub(1, Relaxed);
+                        gateway.window_closed.set();
                     });
                 }
                 if home == 0 {
@@ -426,6 +457,9 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
     }
 }
+
+/// How long a gateway that ends waits for the operator's window to answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use serde_json::{Value, json};
@@ -96,9 +96,14 @@ impl Window for View {
     }
 
     fn act(&self, action: Action) -> Task<Result<String, String>> {
-        let answer = self.0.asked.ask(action);
+        let gateway = self.0.clone();
         Box::pin(async move {
-            let answer = answer.await;
+            let answer = gateway.asked.ask(action).await;
+            // Who is told that another configuration serves is not to meet this one once more. The window itself is
+            // the last to close.
+            while gateway.drain.has_started() && gateway.listening.load(Relaxed) > 1 {
+                tokio::time::sleep(LOOK).await;
+            }
             answer.unwrap_or_else(|_| Err("this gateway ended before it was done".into()))
         })
     }
@@ -213,6 +218,9 @@ fn process(worker: &WorkerStatus) -> Value {
         "memory": request.memory,
     })
 }
+
+/// How often a draining gateway looks whether its listeners are closed.
+const LOOK: Duration = Duration::from_millis(1);
 
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
