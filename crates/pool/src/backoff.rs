@@ -84,6 +84,8 @@ pub(crate) enum Allowance {
     All,
     /// One, if no other is starting.
     One,
+    /// None before the one that was tried has shown what it is good for.
+    Nothing,
     NothingUntil(Micros),
 }
 
@@ -138,24 +140,28 @@ impl Backoff {
             return None;
         }
         let (failures, first) = (self.failures, self.first_failure);
+        let was_trying = self.is_trying();
         *self = Self::new();
-        (failures > 1).then_some((failures, now.since(first)))
+        was_trying.then_some((failures, now.since(first)))
     }
 
     pub(crate) fn allowance(&self, now: Micros) -> Allowance {
         if now < self.resume_at {
             Allowance::NothingUntil(self.resume_at)
-        } else if self.failures > 1 {
+        } else if self.is_trying() && self.came_at.is_some() {
+            Allowance::Nothing
+        } else if self.is_trying() {
             Allowance::One
         } else {
             Allowance::All
         }
     }
 
-    /// When [`look`](Self::look) may find that it is over, if nothing happens until then.
-    pub(crate) fn next(&self) -> Option<Micros> {
-        let came = self.came_at.filter(|_| self.failures > 0)?;
-        Some(came.after(YOUNG))
+    /// When something changes if nothing happens until then.
+    pub(crate) fn next(&self, now: Micros) -> Option<Micros> {
+        let came = self.came_at.filter(|_| self.failures > 0);
+        let grown = came.map(|came| came.after(YOUNG));
+        grown.or(self.hopeless_until(now))
     }
 
     /// The end of the pause; none while there is none.
@@ -163,9 +169,15 @@ impl Backoff {
         (now < self.resume_at).then_some(self.resume_at)
     }
 
-    /// Workers die so persistently that nobody should wait for one.
-    pub(crate) fn is_hopeless(&self) -> bool {
-        self.resume_at.since(self.last_failure) >= HOPELESS
+    pub(crate) fn is_trying(&self) -> bool {
+        self.failures > 1
+    }
+
+    /// Workers die so persistently that nobody should wait for one, until then: the next request is what the next
+    /// worker is tried with.
+    pub(crate) fn hopeless_until(&self, now: Micros) -> Option<Micros> {
+        let pause = self.resume_at.since(self.last_failure);
+        self.paused_until(now).filter(|_| pause >= HOPELESS)
     }
 }
 
@@ -248,7 +260,7 @@ mod tests {
             backoff.failed(now, born);
             let until = match backoff.allowance(now) {
                 Allowance::NothingUntil(until) => until,
-                Allowance::All | Allowance::One => now,
+                _ => now,
             };
             pauses.push(until.since(now).0 / 1_000);
             now = until;
