@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::backoff::{Allowance, Backoff, Bucket, YOUNG};
+use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
 use crate::climb::Climb;
 use crate::memory::{Memory, Patience};
 use crate::pool::View;
@@ -77,6 +77,8 @@ pub enum Exit {
     Clean {
         /// Time since it was started.
         lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
         /// It had finished a request.
         had_served: bool,
     },
@@ -84,6 +86,8 @@ pub enum Exit {
     Crashed {
         /// Time since it was started.
         lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
         /// It had finished a request.
         had_served: bool,
     },
@@ -171,7 +175,8 @@ pub struct ScalerStats {
 /// - Nobody waits for a worker that may be started: what is missing and not forbidden is asked for at the same look.
 /// - A worker that works is never withdrawn under its request.
 /// - Workers that die young without having served are replaced once at once, and then by a single one, after a pause that
-///   doubles from 100 ms to 30 s; until one has served, or lived for 10 s.
+///   doubles from 100 ms to 30 s; to 200 ms where they die under their first request, which may be the request's fault; to
+///   1.6 s where they cannot be started. It is over when one has served, or lived for 10 s.
 /// - Outdated workers work until their successors are there, or until there is no room for both.
 #[derive(Debug)]
 pub struct Scaler {
@@ -271,29 +276,43 @@ impl Scaler {
         }
         self.starting -= count;
         self.totals.failed += count as u64;
-        self.failed(now, self.asked_at, false);
+        self.failed(now, self.asked_at, Failed::Start);
     }
 
     /// A worker that was up has ended. Call it together with [`Pool::worker_down`].
     pub fn exited(&mut self, now: Micros, how: Exit) {
         let now = self.advance(now);
-        let (lived, had_served) = match how {
+        let (lived, had_work, had_served) = match how {
             Exit::Withdrawn => {
                 self.totals.withdrawn += 1;
                 return;
             }
-            Exit::Clean { lived, had_served } => {
+            Exit::Clean {
+                lived,
+                had_work,
+                had_served,
+            } => {
                 self.totals.ended += 1;
-                (lived, had_served)
+                (lived, had_work, had_served)
             }
-            Exit::Crashed { lived, had_served } => {
+            Exit::Crashed {
+                lived,
+                had_work,
+                had_served,
+            } => {
                 self.totals.crashed += 1;
-                (lived, had_served)
+                (lived, had_work, had_served)
             }
         };
         // Without a master, none can live.
         if self.ready && !had_served && lived < YOUNG {
-            self.failed(now, Micros(now.0.saturating_sub(lived.0)), true);
+            let born = Micros(now.0.saturating_sub(lived.0));
+            let failure = if had_work {
+                Failed::AtWork
+            } else {
+                Failed::Idle
+            };
+            self.failed(now, born, failure);
         }
     }
 
@@ -631,8 +650,9 @@ impl Scaler {
         self.wake(now);
     }
 
-    fn failed(&mut self, now: Micros, born: Micros, died: bool) {
-        if let Some(pause) = self.backoff.failed(now, born) {
+    fn failed(&mut self, now: Micros, born: Micros, failure: Failed) {
+        if let Some(pause) = self.backoff.failed(now, born, failure) {
+            let died = failure != Failed::Start;
             self.tell(Decision::Pausing { pause, died });
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) broken: (u64, u64),
     /// A worker cannot be forked.
     pub(crate) fork_failure_chance: u64,
+    /// From then until then, none can.
+    pub(crate) no_forks: (u64, u64),
     /// A new generation of workers begins.
     pub(crate) renewals: Vec<u64>,
     /// The master is lost, and comes back 50 ms later.
@@ -153,6 +155,7 @@ impl Plan {
             death_chance: 0,
             broken: (0, 0),
             fork_failure_chance: 0,
+            no_forks: (0, 0),
             renewals: Vec::new(),
             master_lost: Vec::new(),
             changes: Vec::new(),
@@ -355,8 +358,9 @@ impl Machine {
             }
             Event::Memory => {
                 let memory = self.plan.memory.clone().expect("a memory");
-                let from = memory.room.iter().filter(|(from, _)| *from <= self.now);
-                let room = from.last().expect("its size at the start").1;
+                let mut sizes = memory.room.iter().rev();
+                let size = sizes.find(|(from, _)| *from <= self.now);
+                let room = size.expect("its size at the start").1;
                 let used = memory.worker * self.gateway.processes() as u64;
                 self.gateway.memory(
                     now,
@@ -494,7 +498,9 @@ impl Machine {
             self.outcome.starts.push((self.now, start));
         }
         for _ in 0..start {
-            match self.random.chance(self.plan.fork_failure_chance) {
+            let (from, until) = self.plan.no_forks;
+            let never = (from..until).contains(&self.now);
+            match never || self.random.chance(self.plan.fork_failure_chance) {
                 true => self.schedule(1_000, Event::ForkFailed(self.master)),
                 false => self.schedule(self.plan.fork, Event::Forked(self.master)),
             }

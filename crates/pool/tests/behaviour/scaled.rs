@@ -161,6 +161,7 @@ impl Scaled {
             now,
             Exit::Crashed {
                 lived: now.since(process.born),
+                had_work: lost.is_some() || process.served > 0,
                 had_served: process.served > 0,
             },
         );
