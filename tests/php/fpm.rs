@@ -16,7 +16,7 @@ pub struct Both {
     pub site: Site,
     fpm: Fpm,
     master: Master,
-    worker: Worker,
+    pub worker: Worker,
 }
 
 impl Both {
@@ -136,6 +136,7 @@ impl Fpm {
         }
         environment(&mut command);
         let process = command
+            .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -200,7 +201,7 @@ fn difference(theirs: &str, ours: &str) -> String {
         let mut before = "";
         for line in one.lines() {
             if !other.lines().any(|known| known == line) && text.len() < 4000 {
-                writeln!(text, "{who}: {before:.200?} then {line:.200?}").unwrap();
+                writeln!(text, "{who}: {before:.3000?} then {line:.3000?}").unwrap();
             }
             before = line;
         }
