@@ -14,8 +14,8 @@ use super::support::*;
 /// The same scripts and settings under both.
 pub struct Both {
     pub site: Site,
-    fpm: Fpm,
-    master: Master,
+    pub fpm: Fpm,
+    pub master: Master,
     pub worker: Worker,
 }
 
@@ -86,7 +86,7 @@ impl Both {
 }
 
 /// A PHP-FPM with one child. Dropped, it is ended.
-struct Fpm {
+pub struct Fpm {
     process: Child,
     socket: PathBuf,
     log: PathBuf,
@@ -153,7 +153,7 @@ impl Fpm {
         fpm
     }
 
-    fn ask(&self, request: &Request) -> Answer {
+    pub fn ask(&self, request: &Request) -> Answer {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut records = request.records();
