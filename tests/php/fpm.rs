@@ -7,6 +7,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use super::support::*;
@@ -17,6 +18,7 @@ pub struct Both {
     pub fpm: Fpm,
     pub master: Master,
     pub worker: Worker,
+    pub config: Config,
 }
 
 impl Both {
@@ -39,6 +41,7 @@ impl Both {
             fpm,
             master,
             worker,
+            config: config.clone(),
         }
     }
 
@@ -93,8 +96,12 @@ pub struct Fpm {
 }
 
 impl Fpm {
-    fn start(site: &Site, config: &Config) -> Fpm {
-        let folder = site.beside();
+    pub fn start(site: &Site, config: &Config) -> Fpm {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let folder = site
+            .beside()
+            .join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+        fs::create_dir(&folder).unwrap();
         let (socket, log) = (folder.join("fpm.sock"), folder.join("fpm.log"));
         let mut text = format!(
             "[global]\nerror_log = {}\ndaemonize = no\n\

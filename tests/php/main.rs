@@ -2,6 +2,7 @@
 
 mod answers;
 mod fpm;
+mod ini;
 mod life;
 mod like_fpm;
 mod support;
