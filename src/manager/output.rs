@@ -25,6 +25,8 @@ pub(super) struct OutputLog {
 pub(super) struct Outputs {
     stdout: Option<Output>,
     stderr: Option<Output>,
+    /// The beginning of the last line.
+    last: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ impl Outputs {
         let outputs = Self {
             stdout: Some(stdout),
             stderr: Some(stderr),
+            last: Vec::new(),
         };
         Ok((outputs, [out, err]))
     }
@@ -103,23 +106,33 @@ impl Outputs {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
+        let last = &mut self.last;
+        let mut say = |piece: Piece<'_>| {
+            keep(last, piece);
+            log.say(pid, stream, piece);
+        };
         if let Some(open) = output
-            && !open.read(|piece| log.say(pid, stream, piece))
+            && !open.read(&mut say)
         {
             // Nobody writes to it any more.
             if let Some(open) = output.take() {
-                open.finish(|piece| log.say(pid, stream, piece));
+                open.finish(say);
             }
         }
     }
 
-    /// The process has ended: what is left, also without an end of line.
-    pub(super) fn finish(self, pid: u32, log: &OutputLog) {
+    /// The process has ended: what is left, also without an end of line. Returns the beginning of its last line.
+    pub(super) fn finish(self, pid: u32, log: &OutputLog) -> String {
+        let mut last = self.last;
         for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
             if let Some(output) = output {
-                output.finish(|piece| log.say(pid, stream, piece));
+                output.finish(|piece| {
+                    keep(&mut last, piece);
+                    log.say(pid, stream, piece);
+                });
             }
         }
+        String::from_utf8_lossy(&last).into_owned()
     }
 }
 
@@ -199,6 +212,17 @@ impl Output {
         self.line.clear();
     }
 }
+
+/// Keeps the beginning of what is said.
+fn keep(last: &mut Vec<u8>, piece: Piece<'_>) {
+    if !piece.continued {
+        last.clear();
+        last.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+    }
+}
+
+/// So much of the last line is kept, bytes.
+const LAST: usize = 400;
 
 /// Longest line that is written in one piece, bytes.
 const LONGEST: usize = 64 << 10;

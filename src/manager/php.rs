@@ -56,8 +56,8 @@ pub(super) struct Spec {
     pub(super) environment: Vec<(OsString, OsString)>,
     /// Who it is; none: who we are.
     pub(super) identity: Option<Identity>,
-    /// It locks itself into a folder when PHP is loaded.
-    pub(super) may_chroot: bool,
+    /// The folder that it locks itself into when PHP is loaded.
+    pub(super) chroot: Option<PathBuf>,
     /// Limit of open files.
     pub(super) open_files: OpenFiles,
     /// Largest core file, bytes.
@@ -66,6 +66,12 @@ pub(super) struct Spec {
     pub(super) priority: Option<i32>,
     /// What CONFIG says.
     pub(super) config: Vec<(&'static str, Vec<u8>)>,
+    /// The roots of the sites whose scripts it runs, by the site's name, as configured.
+    pub(super) sites: Vec<(String, PathBuf)>,
+    /// Where these really are, symbolic links followed.
+    pub(super) roots: Vec<(String, PathBuf)>,
+    /// The pool is started anew when that changes.
+    pub(super) watch: bool,
 }
 
 /// Which master; never used again.
@@ -87,7 +93,12 @@ pub(super) enum What {
     /// It told something.
     Told(Report),
     /// It has ended, and all its workers with it.
-    Gone(Exit),
+    Gone {
+        /// How.
+        exit: Exit,
+        /// What it printed last.
+        words: String,
+    },
 }
 
 /// All masters of this weir.
@@ -131,7 +142,7 @@ impl Masters {
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),
             chroot: None,
-            may_chroot: spec.may_chroot,
+            may_chroot: spec.chroot.is_some(),
             // Neither php.ini nor anything else is looked for where weir happened to be started.
             folder: Some("/".into()),
             open_files: Some(spec.open_files),
@@ -164,6 +175,11 @@ impl Masters {
     pub(super) fn spec(&self, id: MasterId) -> Option<&Rc<Spec>> {
         let master = self.list.iter().find(|master| master.id == id)?;
         master.channel.is_some().then_some(&master.spec)
+    }
+
+    /// It is there, and does what one of these would.
+    pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
+        self.spec(id).is_some_and(|this| **this == *spec)
     }
 
     /// Has it make a process. What becomes of that comes as [`News`].
@@ -203,10 +219,10 @@ impl Masters {
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
         master.read(LAST_MESSAGES, now, &mut news);
-        master.outputs.finish(pid, &master.log);
+        let words = master.outputs.finish(pid, &master.log);
         news.push(News {
             master: master.id,
-            what: What::Gone(exit),
+            what: What::Gone { exit, words },
         });
         Some(news)
     }
