@@ -10,6 +10,7 @@
 #include "SAPI.h"
 #include "php_main.h"
 
+#include "disabled.h"
 #include "engine.h"
 #include "fastcgi.h"
 #include "ini.h"
@@ -120,6 +121,7 @@ static bool serve_one(const struct pool_config *config)
 		SG(request_info).path_translated = NULL;
 	}
 	php_request_shutdown(NULL);
+	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
 		uint64_t cpu;
