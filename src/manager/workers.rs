@@ -437,10 +437,8 @@ impl Pools {
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stopping = self.stopping != Stopping::No;
-        self.list
-            .iter()
-            .filter_map(|pool| pool.deadline(stopping))
-            .min()
+        let pools = self.list.iter().filter_map(|pool| pool.deadline(stopping));
+        pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
     /// The outputs to wait for.
