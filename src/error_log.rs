@@ -631,7 +631,7 @@ mod tests {
         stderr.push(b" \xff", &about);
         stderr.finish(&about);
         stderr.finish(&about);
-        assert!(flush(Duration::from_secs(20)));
+        assert!(flush(Duration::from_secs(30)));
         let expected = [
             "test] by the facade pool=a request=1700".to_owned(),
             "test] worker stderr: PHP Warning:  a request=1700".to_owned(),

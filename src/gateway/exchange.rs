@@ -498,13 +498,8 @@ async fn send_instead(
     Ok(Some(reply))
 }
 
-/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
-async fn refuse(
-    gateway: &Gateway,
-    record: &mut Record,
-    refusal: Refusal,
-    rules: Option<&Arc<Rules>>,
-) -> Reply {
+/// What a refusal says to the record, the trace and the error log.
+pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     record.reason = Some(refusal.reason);
     let status = refusal.status;
     trace::step!(
@@ -534,6 +529,17 @@ async fn refuse(
             refusal.message
         );
     }
+}
+
+/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
+async fn refuse(
+    gateway: &Gateway,
+    record: &mut Record,
+    refusal: Refusal,
+    rules: Option<&Arc<Rules>>,
+) -> Reply {
+    note_refusal(record, &refusal);
+    let status = refusal.status;
     let mut reply = refusal.reply();
     if let Some(rules) = rules
         && let Some(page) = gateway

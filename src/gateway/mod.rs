@@ -26,12 +26,14 @@ mod connection;
 mod dispatch;
 mod exchange;
 mod fastcgi;
+mod fastcgi_front;
 mod files;
 mod params;
 mod read_ahead;
 mod record;
 mod refusal;
 mod route;
+mod scoreboard;
 mod script;
 mod spool;
 mod stream;
@@ -52,11 +54,12 @@ use std::{
 
 use tokio::sync::Notify;
 use weir_config::{Config, Log, LogTarget};
+use weir_pool::MemoryView;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
-    dispatch::{Manager, PoolHandle},
+    dispatch::{Manager, NewWorker, PoolHandle},
     route::{Reach, Router},
     spool::SpoolSpace,
     worker_conn::WorkerConn,
@@ -96,6 +99,7 @@ pub(crate) struct Drain {
 pub fn run(heritage: Heritage) -> Result<(), String> {
     let Heritage {
         config,
+        cores,
         reactors,
         listeners,
         access_log,
@@ -127,7 +131,7 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         }))
     };
     let gateway = Arc::new(Gateway::new(
-        config, reach, access_log, spool_dir, &manager,
+        config, reach, cores, access_log, spool_dir, &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
@@ -156,6 +160,7 @@ impl Gateway {
     fn new(
         config: Config,
         reach: Reach,
+        cores: usize,
         access_log: Option<OwnedFd>,
         spool_dir: Option<OwnedFd>,
         manager: &Manager,
@@ -168,6 +173,7 @@ impl Gateway {
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
+                cores,
                 manager,
             ))
         };
@@ -272,6 +278,11 @@ fn start_reactor(
                         gateway.listening.fetch_sub(1, Relaxed);
                     });
                 }
+                if home == 0 {
+                    for pool in &gateway.pools {
+                        tokio::spawn(pool.clone().drive());
+                    }
+                }
                 accept::sweep(gateway).await;
             });
         })
@@ -296,20 +307,53 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 pool,
                 worker,
                 pid,
-                generation: _,
+                generation,
                 used,
                 connection,
             } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_ready(worker, pid, used, WorkerConn::from_fd(connection));
+                    let conn = match pool.settings.php() {
+                        Some(_) => WorkerConn::of_worker(connection),
+                        None => WorkerConn::to_program(connection),
+                    };
+                    let worker = NewWorker {
+                        number: worker,
+                        pid,
+                        generation,
+                        used,
+                    };
+                    pool.worker_ready(worker, conn);
+                }
+            }
+            ToGateway::PoolReady { pool, generation } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.ready(generation);
+                }
+            }
+            ToGateway::StartFailed { pool, count } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.start_failed(count as usize);
+                }
+            }
+            ToGateway::Memory {
+                pool,
+                worker_cost,
+                available,
+                pressure,
+            } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.memory(MemoryView {
+                        worker_cost,
+                        available,
+                        pressure,
+                    });
                 }
             }
             ToGateway::WorkerExited {
                 pool, worker, exit, ..
             } => {
-                if let Some(handle) = gateway.pools.get(usize::from(pool)) {
-                    handle.worker_exited(worker, exit);
-                    ask_for_workers(control, pool, 1);
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.worker_exited(worker, exit);
                 }
             }
             ToGateway::PoolDown { pool, message } => {
@@ -324,20 +368,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::PoolReady { pool, .. } => {
-                let settings = gateway.pools.get(usize::from(pool)).map(|p| &p.settings);
-                if let Some(workers) = settings.and_then(|settings| settings.workers()) {
-                    ask_for_workers(control, pool, workers.max_children as u32);
-                }
-            }
-            ToGateway::StartFailed { pool, count } => {
-                let control = control.clone();
-                thread::spawn(move || {
-                    thread::sleep(Duration::from_millis(100));
-                    ask_for_workers(&control, pool, count);
-                });
-            }
-            ToGateway::Memory { .. } | ToGateway::ActionDone { .. } => {}
+            ToGateway::ActionDone { .. } => {}
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -349,12 +380,6 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Start => {}
         }
     }
-}
-
-/// Asks for as many workers as there may be: the pool's scaler takes this place.
-fn ask_for_workers(control: &crate::control::Channel, pool: u16, count: u32) {
-    // A manager that is gone is noticed elsewhere.
-    let _ = control.tell_manager(&ToManager::StartWorkers { pool, count });
 }
 
 /// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on

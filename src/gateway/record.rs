@@ -9,8 +9,9 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, Uri, header, request::Parts};
+use http::{Method, StatusCode, Uri, request::Parts};
 use weir_config::Variable;
+use weir_fcgi::nv::Pairs;
 
 use super::{
     Gateway,
@@ -46,6 +47,8 @@ pub(crate) struct Record {
     /// The path, decoded and normalised.
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Script>,
+    /// What a web server in front has sent in place of a head; none of a request over HTTP.
+    pub(crate) params: Option<Pairs>,
     /// `PATH_TRANSLATED`, where the worker is to be told.
     pub(crate) path_translated: Option<Vec<u8>>,
     /// What the client asked for, where a script's local redirect has put something else into `parts`.
@@ -57,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) dispatched: u64,
     pub(crate) first_byte: Option<u64>,
     pub(crate) retries: u32,
+    /// Of these: because a worker had ended before it read the request.
+    pub(crate) unread: u32,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// None until there is an answer.
@@ -90,6 +95,7 @@ impl Record {
             site: None,
             path: Vec::new(),
             script: None,
+            params: None,
             path_translated: None,
             asked: None,
             pool: None,
@@ -98,6 +104,7 @@ impl Record {
             dispatched: 0,
             first_byte: None,
             retries: 0,
+            unread: 0,
             bytes_in: 0,
             bytes_out: 0,
             status: None,
@@ -145,6 +152,28 @@ impl Record {
         self.log();
     }
 
+    /// A header of the request; from a web server in front, its `HTTP_` parameter.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        let Some(params) = &self.params else {
+            return self
+                .parts
+                .headers
+                .get(name)
+                .map(http::HeaderValue::as_bytes);
+        };
+        let same = |param: &[u8]| {
+            let upper = name.bytes().map(|byte| match byte {
+                b'-' => b'_',
+                byte => byte.to_ascii_uppercase(),
+            });
+            param
+                .strip_prefix(b"HTTP_")
+                .is_some_and(|rest| rest.iter().copied().eq(upper))
+        };
+        let found = params.iter().filter(|(param, _)| same(param)).last();
+        found.map(|(_, value)| value)
+    }
+
     fn put_of_script(&self, out: &mut Vec<u8>, part: impl FnOnce(&Script) -> &[u8]) {
         if let Some(script) = &self.script {
             out.extend_from_slice(part(script));
@@ -168,12 +197,6 @@ impl Record {
         if log.is_off() {
             return;
         }
-        let header = |name| {
-            self.parts
-                .headers
-                .get(name)
-                .map(http::HeaderValue::as_bytes)
-        };
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
@@ -186,8 +209,8 @@ impl Record {
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
-            referer: header(header::REFERER),
-            user_agent: header(header::USER_AGENT),
+            referer: self.header("referer"),
+            user_agent: self.header("user-agent"),
             site: self.site_name(),
             pool: self.pool.as_ref().map(|pool| pool.settings.name.as_str()),
             worker: self.worker.as_ref().map(|worker| match worker {
@@ -249,8 +272,8 @@ impl Variables for Record {
             Variable::ScriptName => self.put_of_script(out, |script| &script.script_name),
             Variable::PathInfo => self.put_of_script(out, |script| &script.path_info),
             Variable::Header(name) => {
-                if let Some(value) = self.parts.headers.get(name) {
-                    out.extend_from_slice(value.as_bytes());
+                if let Some(value) = self.header(name) {
+                    out.extend_from_slice(value);
                 }
             }
             Variable::RequestId => log_text::put_number(self.id, out),
@@ -304,10 +327,11 @@ pub(crate) fn uri(uri: &Uri) -> &[u8] {
 
 /// `HTTP/1.1`
 pub(crate) fn protocol(parts: &Parts) -> &'static str {
-    if parts.version == http::Version::HTTP_10 {
-        "HTTP/1.0"
-    } else {
-        "HTTP/1.1"
+    match parts.version {
+        http::Version::HTTP_10 => "HTTP/1.0",
+        http::Version::HTTP_2 => "HTTP/2.0",
+        http::Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 

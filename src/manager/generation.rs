@@ -203,7 +203,7 @@ impl Generation {
                         self.phase = Phase::Serving;
                         self.pools.trial_is_over(now, masters);
                         self.events.push(Event::Ready);
-                    } else {
+                    } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
                     }
                 }
@@ -279,7 +279,8 @@ impl Generation {
     pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
-            _ if !self.gateway.is_ready() => self.stop(now, GRACE),
+            _ if !self.gateway.is_running() => self.stop(now, GRACE),
+            // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.gateway.send(ToGateway::Drain);

@@ -248,6 +248,26 @@ fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32
 
 fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
     let key = format!("listen.{}.owner", listener.name);
+    let mut acl_users = Vec::new();
+    for name in &listener.acl_users {
+        let key = format!("listen.{}.acl_users", listener.name);
+        acl_users.extend(known_user(&key, name, problems).map(|user| user.uid));
+    }
+    let mut acl_groups = Vec::new();
+    for name in &listener.acl_groups {
+        let key = format!("listen.{}.acl_groups", listener.name);
+        acl_groups.extend(known_group(&key, name, problems));
+    }
+    if !listener.acl_users.is_empty() || !listener.acl_groups.is_empty() {
+        // As in PHP-FPM: the list says who may connect, owner and group stay ours.
+        return Rights {
+            uid: None,
+            gid: None,
+            mode: listener.mode,
+            acl_users,
+            acl_groups,
+        };
+    }
     let uid = listener
         .owner
         .as_ref()
@@ -269,6 +289,8 @@ fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> R
         uid: uid.filter(|_| us.root),
         gid,
         mode: listener.mode,
+        acl_users,
+        acl_groups,
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use weir_config::LogTarget;
+use weir_config::{LogTarget, Protocol};
 use weir_sys::{
     limits::{self, OpenFiles},
     poll, process,
@@ -568,18 +568,22 @@ fn use_error_log(generation: &Generation) {
     }
 }
 
-/// Where weir can be reached, and for which sites.
+/// Where weir can be reached, and for which sites or pool.
 fn say_listeners(generation: &Generation) {
     let config = &generation.loaded.config;
     for (index, address) in generation.sockets.addresses().iter().enumerate() {
         let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
         let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
         let listener = config.listeners[index].name.as_str();
-        let sites = match sites.is_empty() {
-            true => "no site".to_owned(),
-            false => sites.join(", "),
+        let whom = match &config.listeners[index].protocol {
+            Protocol::FastCgi(front) => match config.pools.get(front.pool.0) {
+                Some(pool) => format!("FastCGI for pool {}", pool.name),
+                None => "FastCGI".to_owned(),
+            },
+            Protocol::Http if sites.is_empty() => "no site".to_owned(),
+            Protocol::Http => sites.join(", "),
         };
-        log::info!(listen = listener; "listens on {address}: {sites}");
+        log::info!(listen = listener; "listens on {address}: {whom}");
     }
 }
 

@@ -15,6 +15,7 @@ mod document;
 mod entries;
 mod environment;
 mod folder;
+mod listeners;
 mod machine;
 mod model;
 mod print;
