@@ -18,10 +18,13 @@ mod gateway;
 mod generation;
 mod heritage;
 pub mod jail;
+mod line_log;
 mod listen;
+mod memory;
 mod output;
 mod php;
 mod plan;
+mod slow_log;
 mod supervise;
 mod workers;
 
