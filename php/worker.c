@@ -44,21 +44,24 @@ static void run_script(void)
 {
 	zend_file_handle script;
 	char *path = estrdup(SG(request_info).path_translated);
-	if (php_fopen_primary_script(&script) == FAILURE) {
-		zend_try {
+	volatile bool opened = false;
+	errno = 0;
+	zend_try {
+		opened = php_fopen_primary_script(&script) == SUCCESS;
+		if (!opened) {
 			sapi_log("Unable to open primary script: %s (%s)", path, strerror(errno));
-		} zend_end_try();
-		if (errno == EACCES) {
-			refuse(403, "Access denied.\n");
-		} else {
-			refuse(404, "No input file specified.\n");
 		}
-	} else {
+	} zend_end_try();
+	if (opened) {
 		EG(exit_status) = 0;
 		php_execute_script(&script);
+		zend_destroy_file_handle(&script);
+	} else if (errno == EACCES) {
+		refuse(403, "Access denied.\n");
+	} else {
+		refuse(404, "No input file specified.\n");
 	}
 	efree(path);
-	zend_destroy_file_handle(&script);
 }
 
 static void answer(const struct pool_config *config)

@@ -247,6 +247,8 @@ pub struct Channel {
 pub struct Heritage {
     /// What to serve.
     pub config: weir_config::Config,
+    /// Cores of the machine.
+    pub cores: usize,
     /// Reactors to run; each has its own sockets among `listeners`.
     pub reactors: u16,
     /// Index into `config.listeners`, reactor, listening socket. A reactor may have several of one listener.

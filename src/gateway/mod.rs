@@ -33,6 +33,7 @@ mod read_ahead;
 mod record;
 mod refusal;
 mod route;
+mod scoreboard;
 mod script;
 mod spool;
 mod stream;
@@ -53,11 +54,12 @@ use std::{
 
 use tokio::sync::Notify;
 use weir_config::{Config, Log, LogTarget};
+use weir_pool::MemoryView;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
-    dispatch::{Manager, PoolHandle},
+    dispatch::{Manager, NewWorker, PoolHandle},
     route::{Reach, Router},
     spool::SpoolSpace,
     worker_conn::WorkerConn,
@@ -97,6 +99,7 @@ pub(crate) struct Drain {
 pub fn run(heritage: Heritage) -> Result<(), String> {
     let Heritage {
         config,
+        cores,
         reactors,
         listeners,
         access_log,
@@ -128,7 +131,7 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         }))
     };
     let gateway = Arc::new(Gateway::new(
-        config, reach, access_log, spool_dir, &manager,
+        config, reach, cores, access_log, spool_dir, &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
@@ -157,6 +160,7 @@ impl Gateway {
     fn new(
         config: Config,
         reach: Reach,
+        cores: usize,
         access_log: Option<OwnedFd>,
         spool_dir: Option<OwnedFd>,
         manager: &Manager,
@@ -169,6 +173,7 @@ impl Gateway {
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
+                cores,
                 manager,
             ))
         };
@@ -273,6 +278,11 @@ fn start_reactor(
                         gateway.listening.fetch_sub(1, Relaxed);
                     });
                 }
+                if home == 0 {
+                    for pool in &gateway.pools {
+                        tokio::spawn(pool.clone().drive());
+                    }
+                }
                 accept::sweep(gateway).await;
             });
         })
@@ -297,12 +307,46 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 pool,
                 worker,
                 pid,
-                generation: _,
+                generation,
                 used,
                 connection,
             } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
-                    pool.worker_ready(worker, pid, used, WorkerConn::from_fd(connection));
+                    let conn = match pool.settings.php() {
+                        Some(_) => WorkerConn::of_worker(connection),
+                        None => WorkerConn::to_program(connection),
+                    };
+                    let worker = NewWorker {
+                        number: worker,
+                        pid,
+                        generation,
+                        used,
+                    };
+                    pool.worker_ready(worker, conn);
+                }
+            }
+            ToGateway::PoolReady { pool, generation } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.ready(generation);
+                }
+            }
+            ToGateway::StartFailed { pool, count } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.start_failed(count as usize);
+                }
+            }
+            ToGateway::Memory {
+                pool,
+                worker_cost,
+                available,
+                pressure,
+            } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.memory(MemoryView {
+                        worker_cost,
+                        available,
+                        pressure,
+                    });
                 }
             }
             ToGateway::WorkerExited {
@@ -324,10 +368,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::PoolReady { .. }
-            | ToGateway::StartFailed { .. }
-            | ToGateway::Memory { .. }
-            | ToGateway::ActionDone { .. } => {}
+            ToGateway::ActionDone { .. } => {}
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.

@@ -60,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) dispatched: u64,
     pub(crate) first_byte: Option<u64>,
     pub(crate) retries: u32,
+    /// Of these: because a worker had ended before it read the request.
+    pub(crate) unread: u32,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// None until there is an answer.
@@ -102,6 +104,7 @@ impl Record {
             dispatched: 0,
             first_byte: None,
             retries: 0,
+            unread: 0,
             bytes_in: 0,
             bytes_out: 0,
             status: None,

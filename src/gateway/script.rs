@@ -28,6 +28,7 @@ use super::{
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
+    scoreboard::Facts,
     spool::{self, BodyError, Spooled},
     stream::WorkerStream,
     trace,
@@ -178,7 +179,7 @@ pub(crate) async fn begin(
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
                 // Servers were tried for as long as `connect_timeout` allows.
-                if pool.is_command() && again(record, pool, idempotent, Sent::Nothing, &message) {
+                if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
                     continue;
                 }
                 return Err(no_worker(pool, message));
@@ -197,6 +198,7 @@ pub(crate) async fn begin(
         put_params(record, id, &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
+        lease.describe(&facts(record, body.map_or(0, Spooled::len)));
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
         let stderr = record.params.is_some().then(|| run.copy_stderr());
         let mut output = Vec::new();
@@ -214,7 +216,9 @@ pub(crate) async fn begin(
             }
             Err(NoHead::Failed(failure)) => {
                 let sent = match &failure {
-                    Failure::Closed { sent: false, .. } => Sent::Nothing,
+                    Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
+                        Sent::Nothing
+                    }
                     _ => Sent::Maybe,
                 };
                 let answered = record.first_byte.is_some();
@@ -236,6 +240,24 @@ pub(crate) async fn begin(
                 ));
             }
         }
+    }
+}
+
+/// What the status page tells of a request.
+fn facts(record: &Record, content_length: u64) -> Facts<'_> {
+    let parts = &record.parts;
+    Facts {
+        method: parts.method.as_str().as_bytes(),
+        uri: super::record::uri(&parts.uri),
+        script: record
+            .script
+            .as_ref()
+            .map_or(b"", |script| &script.filename),
+        authorization: record.header("authorization").unwrap_or_default(),
+        user: (record.params.as_ref())
+            .and_then(|params| params.get(b"REMOTE_USER"))
+            .unwrap_or_default(),
+        content_length,
     }
 }
 
@@ -273,17 +295,24 @@ fn why_shed(record: &Record, pool: &PoolHandle) -> String {
 
 /// Whether a request whose worker failed is run again; said in the log.
 fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
+    // A worker of weir's own that ended before it had read a request was not ended by it.
+    let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
+    let (attempts, most) = match blameless {
+        true => (record.unread, MAX_UNREAD),
+        false => (record.retries - record.unread, pool.settings.retries),
+    };
     let verdict = may_retry(&weir_pool::Failure {
         idempotent,
         sent,
         answered: false,
-        attempts: record.retries + 1,
-        max_attempts: pool.settings.retries + 1,
+        attempts: attempts + 1,
+        max_attempts: most + 1,
     });
     if verdict == Retry::GiveUp {
         return false;
     }
     record.retries += 1;
+    record.unread += u32::from(blameless);
     trace::step!(record.id, record.traced_from, "retry", "{why}");
     tell!(notice, about(record), "given to another worker: {why}");
     true
@@ -585,6 +614,9 @@ impl std::fmt::Display for WorkerText<'_> {
         }
     }
 }
+
+/// To how many workers a request is given that end before they have read it.
+const MAX_UNREAD: u32 = 16;
 
 /// How much of a body that nobody wants is read to save the connection, bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;

@@ -19,6 +19,7 @@ use super::{
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
+    php::{Masters, News},
     plan::Plan,
     workers::Pools,
 };
@@ -67,13 +68,14 @@ impl Generation {
     pub(super) fn prepare(
         loaded: Loaded,
         plan: Plan,
-        before: &Sockets,
+        before: (&Sockets, Option<&Pools>),
+        masters: &Masters,
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
-        let sockets = Sockets::bind(&loaded.config, &plan, before)
+        let sockets = Sockets::bind(&loaded.config, &plan, before.0)
             .map_err(|problems| loaded.failure(problems))?;
-        let pools = Pools::new(now, &loaded.config, &plan.programs);
+        let pools = Pools::new(now, &loaded.config, &plan.runs, before.1, masters);
         Ok(Self {
             sockets,
             gateway: Gateway::default(),
@@ -99,12 +101,12 @@ impl Generation {
         };
         let messages = messages().map_err(|error| error.to_string())?;
         self.gateway.start(now, messages)?;
-        self.pools.connect_all(now);
+        self.pools.serve_new_gateway(now);
         Ok(())
     }
 
     /// Does what is due: starts, looks, sends, ends.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
+    pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) -> Option<Event> {
         let mut event = None;
         self.gateway.tick(now);
         if self.phase == Phase::Serving
@@ -114,9 +116,8 @@ impl Generation {
             log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
         }
-        if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
-            self.pools.tick(now);
-        }
+        // Also while it finishes: requests may wait for workers that die meanwhile.
+        self.pools.tick(now, masters);
         match self.phase {
             Phase::Starting { until } if until <= now => {
                 event = Some(Event::Failed("the gateway does not become ready".into()));
@@ -125,11 +126,9 @@ impl Generation {
                 log::warn!("shutdown_timeout is over: requests that still run are cut off");
                 self.stop(now, SHORT_GRACE);
             }
-            // A worker that dies while its gateway finishes is replaced: requests may still wait.
-            Phase::Draining { .. } => self.pools.tick(now),
             Phase::Stopping { until } if until <= now => {
                 self.gateway.kill();
-                self.pools.kill_all();
+                self.pools.kill_all(masters);
                 self.phase = Phase::Stopping {
                     until: now + SHORT_GRACE,
                 };
@@ -141,12 +140,17 @@ impl Generation {
     }
 
     /// Takes the messages of the gateway, and says what came of them.
-    pub(super) fn hear(&mut self, now: Instant) -> Option<Event> {
-        self.take_messages(now);
+    pub(super) fn hear(&mut self, now: Instant, masters: &mut Masters) -> Option<Event> {
+        self.take_messages(now, masters);
         self.event.take()
     }
 
-    fn take_messages(&mut self, now: Instant) {
+    /// Takes what a master has told.
+    pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
+        self.pools.hear(now, news, masters);
+    }
+
+    fn take_messages(&mut self, now: Instant, masters: &mut Masters) {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(message) = self.gateway.next() else {
                 break;
@@ -166,11 +170,13 @@ impl Generation {
                 }
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
-                ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
-                ToManager::StartWorkers { .. }
-                | ToManager::Retire { .. }
-                | ToManager::TraceWorker { .. }
-                | ToManager::Act { .. } => {}
+                ToManager::Kill { pool, worker } => self.pools.kill(pool, worker, masters),
+                ToManager::StartWorkers { pool, count } => {
+                    self.pools.start_workers(now, pool, count);
+                }
+                ToManager::Retire { pool, worker } => self.pools.retire(now, pool, worker),
+                ToManager::TraceWorker { pool, worker } => self.pools.trace(pool, worker, masters),
+                ToManager::Act { .. } => {}
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
                         self.stop(now, GRACE);
@@ -182,10 +188,16 @@ impl Generation {
     }
 
     /// A process ended; `Ok(false)`: it is none of this generation's.
-    pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Result<bool, Event> {
+    pub(super) fn exited(
+        &mut self,
+        now: Instant,
+        pid: u32,
+        exit: Exit,
+        masters: &mut Masters,
+    ) -> Result<bool, Event> {
         if self.gateway.is_process(pid) {
             // What it said last tells more than how it ended.
-            self.take_messages(now);
+            self.take_messages(now, masters);
         }
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {

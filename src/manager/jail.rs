@@ -67,7 +67,8 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             } => {
                 let text =
                     memory::read(text.as_fd(), MAX_TEXT).map_err(|error| error.to_string())?;
-                given.config = Some((parse(&source, &text)?, trace, reactors));
+                let config = parse(&source, &text)?;
+                given.config = Some((config, source.cores as usize, trace, reactors));
             }
             ToGateway::Listener {
                 listener,
@@ -126,7 +127,7 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
 #[derive(Default)]
 struct Given {
     jail: Option<Jail>,
-    config: Option<(Config, bool, u16)>,
+    config: Option<(Config, usize, bool, u16)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
     access_log: Option<std::os::fd::OwnedFd>,
     error_log: Option<std::os::fd::OwnedFd>,
@@ -136,7 +137,7 @@ struct Given {
 
 impl Given {
     fn into_heritage(self, channel: Channel) -> Result<Heritage, String> {
-        let Some((config, trace, reactors)) = self.config else {
+        let Some((config, cores, trace, reactors)) = self.config else {
             return Err(complain(
                 &channel,
                 "the manager gave no configuration".into(),
@@ -144,6 +145,7 @@ impl Given {
         };
         let heritage = Heritage {
             config,
+            cores,
             reactors,
             listeners: self.listeners,
             access_log: self.access_log,

@@ -20,6 +20,7 @@ mod heritage;
 pub mod jail;
 mod listen;
 mod output;
+mod php;
 mod plan;
 mod supervise;
 mod workers;

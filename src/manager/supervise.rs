@@ -22,9 +22,14 @@ use super::{
     generation::{Event, Generation},
     heritage,
     listen::Sockets,
+    php::{MasterId, Masters, News},
     plan::{self, Plan, Problem},
 };
-use crate::{error_log, events, log_sink::Target};
+use crate::{
+    error_log,
+    events::{self, Stream},
+    log_sink::Target,
+};
 
 /// Serves until a signal says to stop.
 pub(super) fn run(start: Start) -> Result<(), Failure> {
@@ -47,7 +52,9 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let loaded = Loaded::parse(&start, start.text.clone())?;
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
-    let mut current = Generation::prepare(loaded, plan, &Sockets::default(), now)?;
+    let masters = Masters::default();
+    let before = (&Sockets::default(), None);
+    let mut current = Generation::prepare(loaded, plan, before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -65,6 +72,7 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
         signals,
         pid_file,
         names,
+        masters,
         current,
         next: None,
         old: Vec::new(),
@@ -82,6 +90,8 @@ struct Manager {
     pid_file: PidFile,
     /// The sockets of `current`, kept for their names when `current` has closed them.
     names: Sockets,
+    /// Those of all generations.
+    masters: Masters,
     current: Generation,
     next: Option<Generation>,
     old: Vec<Generation>,
@@ -89,6 +99,12 @@ struct Manager {
     /// A reload was asked for while one was under way.
     reload_again: bool,
     failure: Option<Failure>,
+}
+
+/// Whose standard output or error something was written to.
+enum Speaker {
+    Master((MasterId, Stream)),
+    Worker((u32, Stream)),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,9 +122,12 @@ impl Manager {
             }
             self.take_signals();
             let now = Instant::now();
-            self.each(|generation| generation.hear(now));
-            self.each(|generation| generation.tick(now));
+            let news = self.masters.read(now);
+            self.hear_masters(now, &news);
+            self.each(|generation, masters| generation.hear(now, masters));
+            self.each(|generation, masters| generation.tick(now, masters));
             self.old.retain(|generation| !generation.is_gone());
+            self.end_masters(now);
         }
         self.names.remove_names(&Sockets::default());
         drop(self.pid_file);
@@ -126,35 +145,55 @@ impl Manager {
             && self.current.is_gone()
             && self.next.is_none()
             && self.old.is_empty()
+            && self.masters.are_gone()
     }
 
     /// Waits until there is something to do, and reads what workers have written.
     fn wait(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let deadline = self.generations().filter_map(|g| g.deadline(now)).min();
+        let deadlines = self.generations().filter_map(|g| g.deadline(now));
+        let deadline = deadlines.chain(self.masters.deadline(now)).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
-        let first_output = descriptors.len();
-        descriptors.extend(self.generations().flat_map(|g| g.pools.outputs()));
+        descriptors.extend(self.masters.channels());
+        let mut outputs = Vec::new();
+        for (id, fd) in self.masters.outputs() {
+            outputs.push((descriptors.len(), Speaker::Master(id)));
+            descriptors.push(fd);
+        }
+        for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
+            outputs.push((descriptors.len(), Speaker::Worker(id)));
+            descriptors.push(fd);
+        }
         let readable = poll::readable(&descriptors, limit)?;
-        let mut readable = readable.into_iter().skip(first_output);
-        for generation in self.generations_mut() {
-            // From the last to the first: one that ends does not move those before it.
-            let outputs: Vec<bool> = readable
-                .by_ref()
-                .take(generation.pools.outputs().count())
-                .collect();
-            for (which, _) in outputs
-                .iter()
-                .enumerate()
-                .rev()
-                .filter(|(_, readable)| **readable)
-            {
-                generation.pools.read_output(which);
+        for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
+            match speaker {
+                Speaker::Master(id) => self.masters.read_output(id),
+                Speaker::Worker(id) => {
+                    let mut generations = self.generations_mut();
+                    let _ = generations.any(|generation| generation.pools.read_output(id));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Tells all generations what masters have told: one that a reload has kept serves two of them.
+    fn hear_masters(&mut self, now: Instant, news: &[News]) {
+        for news in news {
+            self.each(|generation, masters| {
+                generation.hear_master(now, news, masters);
+                None
+            });
+        }
+    }
+
+    /// Ends masters that no generation needs any more.
+    fn end_masters(&mut self, now: Instant) {
+        let needed: Vec<MasterId> = self.generations().flat_map(|g| g.pools.masters()).collect();
+        self.masters.keep_only(&needed, now);
+        self.masters.tick(now);
     }
 
     fn generations(&self) -> impl Iterator<Item = &Generation> {
@@ -170,15 +209,17 @@ impl Manager {
     }
 
     /// Lets every generation act, and acts on what comes of it.
-    fn each(&mut self, act: impl Fn(&mut Generation) -> Option<Event>) {
-        if let Some(event) = act(&mut self.current) {
+    fn each(&mut self, act: impl Fn(&mut Generation, &mut Masters) -> Option<Event>) {
+        if let Some(event) = act(&mut self.current, &mut self.masters) {
             self.on_current(event);
         }
-        if let Some(event) = self.next.as_mut().and_then(&act) {
+        if let Some(next) = &mut self.next
+            && let Some(event) = act(next, &mut self.masters)
+        {
             self.on_next(event);
         }
         for generation in &mut self.old {
-            act(generation);
+            act(generation, &mut self.masters);
         }
     }
 
@@ -217,7 +258,12 @@ impl Manager {
                     return;
                 }
             };
-            match self.current.exited(now, pid, exit) {
+            if let Some(news) = self.masters.exited(pid, exit, now) {
+                self.hear_masters(now, &news);
+                continue;
+            }
+            let masters = &mut self.masters;
+            match self.current.exited(now, pid, exit, masters) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(event) => {
@@ -225,7 +271,8 @@ impl Manager {
                     continue;
                 }
             }
-            match self.next.as_mut().map(|next| next.exited(now, pid, exit)) {
+            let next = self.next.as_mut();
+            match next.map(|next| next.exited(now, pid, exit, masters)) {
                 None | Some(Ok(false)) => {}
                 Some(Ok(true)) => continue,
                 Some(Err(event)) => {
@@ -237,7 +284,7 @@ impl Manager {
             let _ = self
                 .old
                 .iter_mut()
-                .any(|old| old.exited(now, pid, exit) != Ok(false));
+                .any(|old| old.exited(now, pid, exit, masters) != Ok(false));
         }
     }
 
@@ -322,7 +369,8 @@ impl Manager {
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
         let warnings = plan_warnings(&loaded, &plan);
-        let mut next = Generation::prepare(loaded, plan, &self.names, now)?;
+        let before = (&self.names, Some(&self.current.pools));
+        let mut next = Generation::prepare(loaded, plan, before, &self.masters, now)?;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
         if let Err(error) = next.start_gateway(now) {
             next.sockets.remove_names(&self.names);

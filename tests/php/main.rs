@@ -1,5 +1,7 @@
 //! weir-php by itself: the real program, spoken to as the manager and the gateway speak to it.
 
+mod fpm;
+mod like_fpm;
 mod support;
 
 use support::*;

@@ -571,7 +571,7 @@ const POOL: &[Row] = &[
         .called(&["max_execution_time"]),
     key(&[Pool], "request_terminate_timeout_track_finished", Kind::Bool, Value("false"),
         "That limit holds also for what a script does after `fastcgi_finish_request()` (php)."),
-    key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("1"),
+    key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("3"),
         "To how many other workers a request is given if its worker dies before it answers: only if that worker cannot \
          have seen it, or its method is idempotent. A request that kills workers kills one more with each.")
         .called(&["fastcgi_next_upstream_tries", "next_upstream_tries", "lb_retries", "option_redispatch"]),

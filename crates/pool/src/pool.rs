@@ -111,6 +111,7 @@ pub enum Action {
 /// | `worker_down` | ignored | → down | → down, the request is handed back and forgotten | → down |
 /// | `release` | ignored | ignored | → free, or busy with who is next; → leaving if retiring | ignored |
 /// | `retire` | ignored | → leaving | retiring | ignored |
+/// | `lose` | ignored | ignored | → leaving, the request is handed back and forgotten | ignored |
 /// | `outdate` | ignored | outdated | outdated, unless retiring | ignored |
 ///
 /// | event | request unknown | request waiting | request running |
@@ -240,6 +241,19 @@ impl Pool {
                 Some(request)
             }
         }
+    }
+
+    /// A busy worker has failed its request, and its process is still to end: it leaves, and its slot is not free before
+    /// [`worker_down`](Self::worker_down). Returns the request, and asks for the same calls as that.
+    pub fn lose(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
+        let now = self.advance(now);
+        let Some((request, since)) = self.workers.lose(worker) else {
+            self.totals.ignored += 1;
+            return None;
+        };
+        self.totals.lost += 1;
+        self.count_service(now.since(since));
+        Some(request)
     }
 
     /// Whether a worker can come up (true at first). False: all that is there is all there will be, so that requests

@@ -203,6 +203,17 @@ impl Workers {
         })
     }
 
+    /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
+    pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(RequestId, Micros)> {
+        let State::Busy { request, since } = self.state(worker) else {
+            return None;
+        };
+        self.leave_busy(worker.0);
+        self.slots[worker.0 as usize].state = State::Leaving;
+        self.leaving += 1;
+        Some((request, since))
+    }
+
     /// `Free` → `Leaving`; a busy one leaves when it is released.
     pub(crate) fn retire(&mut self, worker: WorkerId) -> Withdrawal {
         match self.state(worker) {
