@@ -470,6 +470,7 @@ impl State {
             kill: false,
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
+            ended: None,
         }
     }
 
