@@ -49,6 +49,13 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// Where requests are written. While running: the log was reopened.
     AccessLog(F),
+    /// Where a pool's requests are written in PHP-FPM's way. While running: the log was reopened.
+    PoolLog {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The file.
+        file: F,
+    },
     /// Where errors are written. While running: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
@@ -257,6 +264,8 @@ pub struct Heritage {
     pub listeners: Vec<(u16, u16, OwnedFd)>,
     /// Where requests are written; none: nowhere.
     pub access_log: Option<OwnedFd>,
+    /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
+    pub pool_logs: Vec<(u16, OwnedFd)>,
     /// Where errors are written; none: nowhere.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.
@@ -446,6 +455,11 @@ impl<F> ToGateway<F> {
                 out.u8(4);
                 Some(file)
             }
+            Self::PoolLog { pool, file } => {
+                out.u8(18);
+                out.u16(*pool);
+                Some(file)
+            }
             Self::ErrorLog(file) => {
                 out.u8(5);
                 Some(file)
@@ -512,7 +526,7 @@ impl<F> ToGateway<F> {
                 None
             }
             Self::Window(socket) => {
-                out.u8(18);
+                out.u8(20);
                 Some(socket)
             }
             Self::PoolReady { pool, generation } => {
@@ -589,6 +603,10 @@ impl<F> ToGateway<F> {
             },
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
+            18 => Self::PoolLog {
+                pool: from.u16()?,
+                file: take()?,
+            },
             6 => Self::SpoolDir(take()?),
             7 => Self::Opened {
                 path: from.path()?,
@@ -619,7 +637,7 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
-            18 => Self::Window(take()?),
+            20 => Self::Window(take()?),
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
@@ -833,6 +851,7 @@ mod tests {
             }),
             any::<u8>().prop_map(ToGateway::AccessLog),
             any::<u8>().prop_map(ToGateway::ErrorLog),
+            (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
             any::<u8>().prop_map(ToGateway::SpoolDir),
             any::<u8>().prop_map(ToGateway::Window),
             (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),

@@ -509,6 +509,7 @@ impl State {
             kill: false,
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
+            ended: None,
         }
     }
 

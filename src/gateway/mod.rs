@@ -29,6 +29,7 @@ mod fastcgi;
 mod fastcgi_front;
 mod files;
 mod params;
+mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
@@ -36,6 +37,7 @@ mod route;
 mod scoreboard;
 mod script;
 mod spool;
+mod status;
 mod stream;
 pub mod template;
 pub mod trace;
@@ -61,6 +63,7 @@ use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
+    pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
     window::{Asked, View},
@@ -79,6 +82,8 @@ pub(crate) struct Gateway {
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
     pub(crate) access_log: AccessLog,
+    /// PHP-FPM's log of each pool, in the order of `pools`.
+    pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
@@ -110,6 +115,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         reactors,
         listeners,
         access_log,
+        pool_logs,
         error_log,
         spool_dir,
         trace,
@@ -139,7 +145,15 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         }))
     };
     let gateway = Arc::new(Gateway::new(
-        config, reach, cores, access_log, spool_dir, &manager,
+        config,
+        reach,
+        cores,
+        Files {
+            access_log,
+            pool_logs,
+            spool_dir,
+        },
+        &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
@@ -169,9 +183,19 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     gateway.drain.start();
     gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
+    for log in gateway.pool_logs.iter().flatten() {
+        log.sink().shutdown(LAST_WORDS);
+    }
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
     Ok(())
+}
+
+/// What the manager has opened for the gateway to write.
+struct Files {
+    access_log: Option<OwnedFd>,
+    pool_logs: Vec<(u16, OwnedFd)>,
+    spool_dir: Option<OwnedFd>,
 }
 
 impl Gateway {
@@ -179,8 +203,7 @@ impl Gateway {
         config: Config,
         reach: Reach,
         cores: usize,
-        access_log: Option<OwnedFd>,
-        spool_dir: Option<OwnedFd>,
+        files: Files,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
@@ -196,7 +219,7 @@ impl Gateway {
             ))
         };
         let pools = config.pools.iter().enumerate().map(pool).collect();
-        let spool_dir = match spool_dir {
+        let spool_dir = match files.spool_dir {
             Some(dir) => dir,
             None => weir_sys::file::open_dir(&config.server.spool_dir).map_err(|error| {
                 format!(
@@ -207,8 +230,9 @@ impl Gateway {
         };
         let server = &config.server;
         Ok(Gateway {
-            access_log: open_access_log(&config.log, access_log)
+            access_log: open_access_log(&config.log, files.access_log)
                 .map_err(|error| format!("cannot write the access log: {error}"))?,
+            pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 server.max_connections,
@@ -292,6 +316,29 @@ fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
     };
     let sink = Sink::start(&name, target, Options::default())?;
     Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
+}
+
+/// The pools' own logs, for those whose file was given.
+fn open_pool_logs(
+    pools: &[weir_config::Pool],
+    given: Vec<(u16, OwnedFd)>,
+) -> Result<Vec<Option<PoolLog>>, String> {
+    let mut logs: Vec<Option<PoolLog>> = Vec::new();
+    logs.resize_with(pools.len(), || None);
+    for (index, file) in given {
+        let index = usize::from(index);
+        let Some(pool) = pools.get(index) else {
+            return Err(format!("a log for pool {index} of {}", pools.len()));
+        };
+        let name = match &pool.access_log {
+            Some(path) => format!("access log {}", path.display()),
+            None => format!("access log of pool {}", pool.name),
+        };
+        let sink = Sink::start(&name, Target::Fd(file), Options::default())
+            .map_err(|error| format!("cannot write the {name}: {error}"))?;
+        logs[index] = Some(PoolLog::new(pool, sink));
+    }
+    Ok(logs)
 }
 
 /// Starts a thread that runs one reactor with its listening sockets.
@@ -420,6 +467,11 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
+            ToGateway::PoolLog { pool, file } => {
+                if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
+                    log.sink().reopen(file);
+                }
+            }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
             ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
             ToGateway::Drain => drain(gateway, control),

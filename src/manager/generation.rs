@@ -85,11 +85,12 @@ impl Generation {
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
+            .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
         let window = WindowSocket::open(loaded.window(), window)
             .map_err(|problem| loaded.failure(vec![problem]))?;
-        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters);
         Ok(Self {
             id,
             sockets,
@@ -209,7 +210,7 @@ impl Generation {
                 ToManager::Ready => {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
-                        self.pools.trial_is_over(now);
+                        self.pools.trial_is_over(now, masters);
                         self.events.push(Event::Ready);
                     } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
@@ -316,8 +317,13 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs = Logs::open(&self.loaded.config)
-            .map_err(|problems| self.loaded.failure(problems).message)?;
+        let of_pools = self.pools.reopen_logs();
+        let opened = match (Logs::open(&self.loaded.config), of_pools.is_empty()) {
+            (Ok(logs), true) => Ok(logs),
+            (Ok(_), false) => Err(of_pools),
+            (Err(problems), _) => Err([problems, of_pools].concat()),
+        };
+        self.logs = opened.map_err(|problems| self.loaded.failure(problems).message)?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()

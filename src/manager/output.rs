@@ -7,17 +7,25 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::SystemTime,
 };
 
+use weir_config::Workers;
 use weir_sys::{file, identity::Identity};
 
-use crate::events::{self, Stream};
+use super::{line_log::LineLog, plan::Problem};
+use crate::{
+    events::{self, Stream},
+    log_text,
+};
 
 /// Where the lines of a pool's processes go.
 #[derive(Debug)]
 pub(super) struct OutputLog {
     pool: String,
     decorate: bool,
+    /// None: the error log.
+    log: Option<LineLog>,
 }
 
 /// The reading ends of a process's standard output and error.
@@ -46,30 +54,60 @@ struct Piece<'a> {
 }
 
 impl OutputLog {
-    /// `decorate`: lines are written with time, pool and process.
-    pub(super) fn new(pool: &str, decorate: bool) -> Self {
-        Self {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// With what mends it.
+    pub(super) fn open(pool: &str, workers: &Workers) -> Result<Self, Problem> {
+        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target);
+        Ok(Self {
             pool: pool.to_owned(),
-            decorate,
-        }
+            decorate: workers.decorate_output,
+            log: workers.output_log.as_ref().map(open).transpose()?,
+        })
+    }
+
+    /// Opens it again, as after the file was moved away.
+    pub(super) fn reopen(&self) -> Result<(), Problem> {
+        self.log.as_ref().map_or(Ok(()), LineLog::reopen)
     }
 
     fn say(&self, pid: u32, stream: Stream, piece: Piece<'_>) {
-        let mut marked = Vec::new();
-        let line = match (piece.continued, piece.goes_on) {
-            (false, false) => piece.bytes,
-            (continued, goes_on) => {
-                marked.extend(
-                    continued
-                        .then_some(&b"[continued] "[..])
-                        .unwrap_or_default(),
-                );
-                marked.extend(piece.bytes);
-                marked.extend(goes_on.then_some(&b" [goes on]"[..]).unwrap_or_default());
-                &marked
+        let mut line = Vec::new();
+        if piece.continued && (self.decorate || self.log.is_none()) {
+            line.extend(b"[continued] ");
+        }
+        line.extend(piece.bytes);
+        if piece.goes_on && (self.decorate || self.log.is_none()) {
+            line.extend(b" [goes on]");
+        }
+        let written = match &self.log {
+            None => false,
+            Some(log) if self.decorate => {
+                let mut decorated = Vec::with_capacity(line.len() + 64);
+                log_text::put_time_utc(SystemTime::now(), &mut decorated);
+                let who = format_args!(" [{} {pid}] ", self.pool);
+                log_text::put_formatted(who, &mut decorated);
+                decorated.extend(&line);
+                decorated.push(b'\n');
+                log.write(&decorated)
+            }
+            Some(log) => {
+                if !piece.goes_on {
+                    line.push(b'\n');
+                }
+                log.write(&line)
             }
         };
-        events::worker_said(&self.pool, pid, stream, line, self.decorate);
+        if !written {
+            events::worker_said(
+                &self.pool,
+                pid,
+                stream,
+                line.trim_ascii_end(),
+                self.decorate,
+            );
+        }
     }
 }
 

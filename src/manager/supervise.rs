@@ -127,8 +127,9 @@ struct Asker {
     id: u32,
 }
 
-/// Whose standard output or error something was written to.
+/// Whose words can be read.
 enum Speaker {
+    SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
 }
@@ -184,6 +185,10 @@ impl Manager {
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
         descriptors.extend(self.masters.channels());
         let mut outputs = Vec::new();
+        for (id, fd) in self.masters.slow_sockets() {
+            outputs.push((descriptors.len(), Speaker::SlowLog(id)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.outputs() {
             outputs.push((descriptors.len(), Speaker::Master(id)));
             descriptors.push(fd);
@@ -195,6 +200,7 @@ impl Manager {
         let readable = poll::readable(&descriptors, limit)?;
         for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
+                Speaker::SlowLog(id) => self.masters.read_slow(id),
                 Speaker::Master(id) => self.masters.read_output(id),
                 Speaker::Worker(id) => {
                     let mut generations = self.generations_mut();

@@ -12,6 +12,7 @@ mod files;
 mod http;
 mod log;
 mod overload;
+mod own_php;
 mod php;
 mod routing;
 mod support;

@@ -14,6 +14,7 @@ use toml::{
 };
 
 use crate::{
+    access_format::AccessFormat,
     model::{HostPattern, LogFormat, LogTarget, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section, State},
     scalar,
@@ -272,6 +273,13 @@ impl Entries {
         match self.value(name) {
             Some(Value::LogTarget(target)) => target,
             _ => LogTarget::Off,
+        }
+    }
+
+    pub(crate) fn access_format(&self, name: &str) -> AccessFormat {
+        match self.value(name) {
+            Some(Value::AccessFormat(format)) => format,
+            _ => AccessFormat::default(),
         }
     }
 

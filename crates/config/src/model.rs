@@ -15,7 +15,7 @@ use core::{
 };
 use std::path::PathBuf;
 
-use crate::template::Template;
+use crate::{access_format::AccessFormat, template::Template};
 
 /// A whole configuration, as the manager performs it and the gateway serves it.
 #[derive(Debug, Clone, PartialEq)]
@@ -322,7 +322,7 @@ pub struct Pool {
     /// PHP-FPM's log of the pool's requests.
     pub access_log: Option<PathBuf>,
     /// How its lines are written (`%` codes of PHP-FPM's `access.format`).
-    pub access_format: String,
+    pub access_format: AccessFormat,
     /// GET and HEAD requests for these paths are left out of it where all went well.
     pub access_suppress_path: Vec<String>,
     /// `[pool.NAME.queue]`

@@ -319,7 +319,7 @@ fn pool(pool: &Pool, key: &str) -> Printed {
         ("ping_path", _) => option(pool.ping_path.as_deref().map(quote)),
         ("ping_response", _) => Value(quote(&pool.ping_response)),
         ("access_log", _) => option(pool.access_log.as_deref().map(path)),
-        ("access_format", _) => Value(quote(&pool.access_format)),
+        ("access_format", _) => Value(quote(&pool.access_format.to_string())),
         ("access_suppress_path", _) if pool.access_suppress_path.is_empty() => Absent,
         ("access_suppress_path", _) => Value(texts(&pool.access_suppress_path)),
         ("retries", _) => plain(pool.retries),

@@ -131,6 +131,8 @@ pub(crate) enum Kind {
     Reply,
     LogTarget,
     LogFormat,
+    /// A line with PHP-FPM's `%` codes.
+    AccessFormat,
     /// Of keys that are not built yet.
     Any,
 }
@@ -196,6 +198,7 @@ impl Kind {
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
             ),
+            Kind::AccessFormat => ("a text with `%` codes", r#""%R %t \"%m %r\" %s""#),
             Kind::LogFormat => (
                 "\"combined\", \"json\" or a template",
                 "\"${remote_addr} ${status} ${uri}\"",
@@ -550,7 +553,7 @@ const POOL: &[Row] = &[
         "What the ping page says."),
     key(&[Pool], "access_log", Kind::Path, Absent("none"),
         "PHP-FPM's log of the pool's requests, beside weir's own."),
-    key(&[Pool], "access_format", Kind::Text, Value("\"%R - %u %t \\\"%m %r\\\" %s\""),
+    key(&[Pool], "access_format", Kind::AccessFormat, Value("\"%R - %u %t \\\"%m %r\\\" %s\""),
         "How its lines are written, with PHP-FPM's `%` codes."),
     key(&[Pool], "access_suppress_path", Kind::UrlPrefixes, Absent("none"),
         "GET and HEAD requests without a body for these paths are not written there if all went well."),

@@ -98,7 +98,7 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
 pub(crate) fn url_path(text: &str) -> Checked<String> {
     if text.contains("$uri") || text.contains(' ') {
         return wrong(
-            "`fallback` is one path",
+            "this is one path",
             "the file and the folder are tried in any case: \"/index.php\" is enough",
         );
     }

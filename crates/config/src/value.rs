@@ -15,6 +15,7 @@ use toml::{
 };
 
 use crate::{
+    access_format::AccessFormat,
     model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
@@ -47,6 +48,7 @@ pub(crate) enum Value {
     Reply(Action),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
+    AccessFormat(AccessFormat),
 }
 
 /// A value of the file, or of a row's default, on its way to a [`Value`].
@@ -149,6 +151,9 @@ impl Reader<'_> {
             Kind::LogFormat => self
                 .scalar(kind, node, texts::log_format)
                 .map(Value::LogFormat),
+            Kind::AccessFormat => self
+                .scalar(kind, node, AccessFormat::parse)
+                .map(Value::AccessFormat),
             Kind::References => self.list(kind, node, texts::line).map(Value::Texts),
             Kind::Hosts => self
                 .list(kind, node, scalar::host_pattern)

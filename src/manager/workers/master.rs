@@ -23,7 +23,7 @@ use crate::{
     error_log::tell,
     manager::{
         gateway::{back_off, describe_pause},
-        php::{MasterId, Masters, Report, Spec, Task},
+        php::{Logs, MasterId, Masters, Report, Spec, Task},
     },
 };
 
@@ -32,6 +32,7 @@ use crate::{
 pub(super) struct Php {
     /// What the next master is started with.
     pub(super) spec: Rc<Spec>,
+    pub(super) logs: Logs,
     /// The one that forks.
     current: Option<MasterId>,
     next: Option<Renewal>,
@@ -94,15 +95,15 @@ enum Stage {
 impl Php {
     /// A pool whose master is `same`, or is to be started now, and warmed by what `before` has.
     pub(super) fn new(
-        spec: Rc<Spec>,
-        same: Option<MasterId>,
-        before: Option<MasterId>,
+        (spec, logs): (Rc<Spec>, Logs),
+        (same, before): (Option<MasterId>, Option<MasterId>),
         grace: Duration,
         now: Instant,
     ) -> Self {
         Self {
             look: spec.watch.then_some(now + LOOK),
             spec,
+            logs,
             current: same,
             next: None,
             old: Vec::new(),
@@ -143,7 +144,10 @@ impl Php {
     }
 
     /// It serves.
-    pub(super) fn trial_is_over(&mut self, now: Instant) {
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        if let Some(master) = self.current {
+            masters.write_to(master, &self.logs);
+        }
         if let Trial::Failed(_) = std::mem::replace(&mut self.trial, Trial::Over) {
             self.due = Some(now);
         }
@@ -208,7 +212,7 @@ impl Pool {
         };
         php.due = None;
         let spec = Rc::new(php.spec.renewed());
-        match masters.start(&spec, &self.log) {
+        match masters.start(&spec, &php.logs) {
             Ok(master) => {
                 php.next = Some(Renewal {
                     master,
