@@ -307,7 +307,7 @@ impl WorkerStderr {
 pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
 /// Bytes as text; those that are no UTF-8 as `\xHH`.
-struct Lossless<'a>(&'a [u8]);
+pub struct Lossless<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -124,6 +124,7 @@ fn serve(
         text: translated.text,
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
+        window: None,
         trace: false,
         folder: None,
         stand_in: Some(StandIn {

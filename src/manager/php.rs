@@ -34,6 +34,7 @@ use weir_sys::{
 use super::{
     gateway::is_full,
     output::{OutputLog, Outputs},
+    slow_log::{SlowLog, SlowSocket},
 };
 use crate::{
     error_log::{self, About, Format, tell},
@@ -72,6 +73,13 @@ pub(super) struct Spec {
     pub(super) roots: Vec<(String, PathBuf)>,
     /// The pool is started anew when that changes.
     pub(super) watch: bool,
+}
+
+/// Where it is written what processes of a pool print, and where its slow scripts are.
+#[derive(Debug, Clone)]
+pub(super) struct Logs {
+    pub(super) output: Rc<OutputLog>,
+    pub(super) slow: Rc<SlowLog>,
 }
 
 /// Which master; never used again.
@@ -117,7 +125,8 @@ struct Master {
     channel: Option<OwnedFd>,
     queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     outputs: Outputs,
-    log: Rc<OutputLog>,
+    slow: Option<SlowSocket>,
+    logs: Logs,
     /// Killed at that time; none: it may live.
     until: Option<Instant>,
 }
@@ -127,14 +136,11 @@ impl Masters {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(super) fn start(
-        &mut self,
-        spec: &Rc<Spec>,
-        log: &Rc<OutputLog>,
-    ) -> Result<MasterId, String> {
+    pub(super) fn start(&mut self, spec: &Rc<Spec>, logs: &Logs) -> Result<MasterId, String> {
         let text = |error: io::Error| error.to_string();
         let (channel, theirs) = message::pair().map_err(text)?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
+        let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
             name: Some(match error_log::format() {
@@ -167,10 +173,11 @@ impl Masters {
             channel: Some(channel),
             queue: VecDeque::new(),
             outputs,
-            log: log.clone(),
+            slow: Some(slow),
+            logs: logs.clone(),
             until: None,
         };
-        master.send(&Order::Config(&spec.config), Vec::new());
+        master.send(&Order::Config(&spec.config), vec![slow_end]);
         self.list.push(master);
         Ok(id)
     }
@@ -202,8 +209,11 @@ impl Masters {
         self.send(id, &Order::Signal(number, SIGKILL), Vec::new());
     }
 
-    /// Has a worker tell what it runs.
+    /// Has a worker tell the slow log what it runs.
     pub(super) fn trace(&mut self, id: MasterId, number: u32) {
+        if let Some(slow) = self.get(id).and_then(|master| master.slow.as_mut()) {
+            slow.expect();
+        }
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
@@ -223,7 +233,10 @@ impl Masters {
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
         master.read(LAST_MESSAGES, now, &mut news);
-        let words = master.outputs.finish(pid, &master.log);
+        if let Some(slow) = &mut master.slow {
+            slow.read(&master.logs.slow);
+        }
+        let words = master.outputs.finish(pid, &master.logs.output);
         news.push(News {
             master: master.id,
             what: What::Gone { exit, words },
@@ -267,6 +280,29 @@ impl Masters {
         channels.map(AsFd::as_fd)
     }
 
+    /// From here on its processes' words are written there.
+    pub(super) fn write_to(&mut self, id: MasterId, logs: &Logs) {
+        if let Some(master) = self.get(id) {
+            master.logs = logs.clone();
+        }
+    }
+
+    /// Slow logs' sockets to wait for.
+    pub(super) fn slow_sockets(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let sockets = self.list.iter();
+        sockets.filter_map(|master| Some((master.id, master.slow.as_ref()?.as_fd())))
+    }
+
+    /// Writes the entries that have come to the slow log.
+    pub(super) fn read_slow(&mut self, id: MasterId) {
+        if let Some(master) = self.get(id)
+            && let Some(slow) = &mut master.slow
+            && !slow.read(&master.logs.slow)
+        {
+            master.slow = None;
+        }
+    }
+
     /// Outputs to wait for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = ((MasterId, Stream), BorrowedFd<'_>)> {
         self.list.iter().flat_map(|master| {
@@ -278,7 +314,7 @@ impl Masters {
     /// Reads what was written to an output.
     pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
         if let Some(master) = self.get(id) {
-            master.outputs.read(stream, master.pid, &master.log);
+            master.outputs.read(stream, master.pid, &master.logs.output);
         }
     }
 

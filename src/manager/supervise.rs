@@ -58,7 +58,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
     let (none, before) = (Sockets::default(), Before::default());
-    let mut current = Generation::prepare(1, (loaded, plan), &none, before, &masters, now)?;
+    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -131,8 +131,9 @@ struct Asker {
     id: u32,
 }
 
-/// Whose standard output or error something was written to.
+/// Whose words can be read.
 enum Speaker {
+    SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
 }
@@ -190,6 +191,10 @@ impl Manager<'_> {
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
         descriptors.extend(self.masters.channels());
         let mut outputs = Vec::new();
+        for (id, fd) in self.masters.slow_sockets() {
+            outputs.push((descriptors.len(), Speaker::SlowLog(id)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.outputs() {
             outputs.push((descriptors.len(), Speaker::Master(id)));
             descriptors.push(fd);
@@ -201,6 +206,7 @@ impl Manager<'_> {
         let readable = poll::readable(&descriptors, limit)?;
         for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
+                Speaker::SlowLog(id) => self.masters.read_slow(id),
                 Speaker::Master(id) => self.masters.read_output(id),
                 Speaker::Worker(id) => {
                     let mut generations = self.generations_mut();
@@ -480,7 +486,7 @@ impl Manager<'_> {
         let mut next = Generation::prepare(
             self.generations,
             (loaded, plan),
-            &self.names,
+            (&self.names, self.current.window.as_ref()),
             before,
             &self.masters,
             now,

@@ -29,14 +29,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::Config;
+use weir_config::{Config, Pm};
 use weir_sys::process::{self, Exit};
 
 use self::{command::Socket, faults::Faults, master::Php, php::Forked, quota::Quota};
 use super::{
+    memory,
     output::{OutputLog, Outputs},
-    php::{MasterId, Masters, News},
-    plan::{Program, Runs},
+    php::{Logs, MasterId, Masters, News},
+    plan::{Problem, Program, Runs},
+    slow_log::SlowLog,
 };
 use crate::{
     control::ToGateway,
@@ -55,6 +57,8 @@ pub(super) struct Pools {
     /// That limit was told to be reached.
     process_max_told: bool,
     stopping: Stopping,
+    /// When to look at memory; none: no pool depends on it.
+    look: Option<Instant>,
     /// What the gateway is to be told.
     news: Vec<ToGateway>,
 }
@@ -91,6 +95,8 @@ struct Pool {
     patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
+    /// How many workers it has depends on memory.
+    auto: bool,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
     faults: Faults,
@@ -156,11 +162,15 @@ impl Pools {
         plan: &[Option<Runs>],
         before: Before<'_>,
         masters: &Masters,
-    ) -> Self {
+    ) -> Result<Self, Vec<Problem>> {
         let pools = (0..).zip(config.pools.iter().zip(plan));
+        let mut problems = Vec::new();
         let list = pools.filter_map(|(id, (settings, runs))| {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
+            let mut note = |problem| problems.push(problem);
+            let log = OutputLog::open(&settings.name, workers).map_err(&mut note);
+            let log = Rc::new(log.ok()?);
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
                 Runs::Php(spec) => {
@@ -170,7 +180,12 @@ impl Pools {
                     let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
                     let same = last.filter(is_same);
                     let grace = config.server.shutdown_timeout;
-                    Kind::Php(Php::new(spec, same, last, grace, now))
+                    let slow = SlowLog::open(&settings.name, settings.php()?).map_err(note);
+                    let logs = Logs {
+                        output: log.clone(),
+                        slow: Rc::new(slow.ok()?),
+                    };
+                    Kind::Php(Php::new((spec, logs), (same, last), grace, now))
                 }
             };
             Some(Pool {
@@ -188,18 +203,24 @@ impl Pools {
                     limit => limit,
                 },
                 down: false,
+                auto: matches!(workers.pm, Pm::Auto { .. }),
                 lost: 0,
                 faults: Faults::new(&config.server),
-                log: Rc::new(OutputLog::new(&settings.name, workers.decorate_output)),
+                log,
             })
         });
-        Self {
-            list: list.collect(),
+        let list: Vec<Pool> = list.collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            look: list.iter().any(|pool| pool.auto).then_some(now),
+            list,
             process_max: config.server.process_max,
             process_max_told: false,
             stopping: Stopping::No,
             news: Vec::new(),
-        }
+        })
     }
 
     /// Starts what is due, looks who has accepted, kills who does not end.
@@ -215,6 +236,10 @@ impl Pools {
             self.start_wanted(now, masters);
             for pool in &mut self.list {
                 pool.look(now, &mut self.news);
+            }
+            if self.look.is_some_and(|look| look <= now) {
+                self.look = Some(now + MEMORY_LOOK);
+                self.measure();
             }
         }
         for pool in &mut self.list {
@@ -342,9 +367,21 @@ impl Pools {
     }
 
     /// These pools serve.
-    pub(super) fn trial_is_over(&mut self, now: Instant) {
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
         let php = self.list.iter_mut().filter_map(Pool::php);
-        php.for_each(|php| php.trial_is_over(now));
+        php.for_each(|php| php.trial_is_over(now, masters));
+    }
+
+    /// Opens the pools' logs again; what stands against that.
+    pub(super) fn reopen_logs(&self) -> Vec<Problem> {
+        let reopen = |pool: &Pool| {
+            let slow = match &pool.kind {
+                Kind::Php(php) => php.logs.slow.reopen(),
+                Kind::Command(_) => Ok(()),
+            };
+            [pool.log.reopen().err(), slow.err()]
+        };
+        self.list.iter().flat_map(reopen).flatten().collect()
     }
 
     /// Workers of every pool can be asked for.
@@ -407,10 +444,8 @@ impl Pools {
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stopping = self.stopping != Stopping::No;
-        self.list
-            .iter()
-            .filter_map(|pool| pool.deadline(stopping))
-            .min()
+        let pools = self.list.iter().filter_map(|pool| pool.deadline(stopping));
+        pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
     /// The outputs to wait for.
@@ -451,6 +486,21 @@ impl Pools {
         let workers = &self.list[place].workers;
         let index = workers.iter().position(|w| w.number == worker)?;
         Some((place, index))
+    }
+
+    /// Tells the gateway what workers cost, and what is left for more.
+    fn measure(&mut self) {
+        let left = memory::left();
+        for pool in self.list.iter().filter(|pool| pool.auto) {
+            // The last ones first: those that were started before have been measured before.
+            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            self.news.push(ToGateway::Memory {
+                pool: pool.id,
+                worker_cost: memory::cost(pids).unwrap_or(0),
+                available: left.available,
+                pressure: left.pressure,
+            });
+        }
     }
 
     fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
@@ -584,6 +634,9 @@ fn about_pool(pool: &str) -> About<'_> {
         ..About::default()
     }
 }
+
+/// How often memory is looked at.
+const MEMORY_LOOK: Duration = Duration::from_secs(3);
 
 /// A worker that was asked to end, or killed, and is still there after so long is killed (again).
 const RETIRE_LIMIT: Duration = Duration::from_secs(10);

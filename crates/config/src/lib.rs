@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod access_format;
 mod build;
 mod diagnostic;
 mod document;
@@ -33,6 +34,7 @@ mod value;
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
 pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, folder_toml, parse_address};

@@ -24,7 +24,7 @@ use crate::{
     events,
     manager::{
         gateway::{back_off, describe_pause},
-        php::{MasterId, Masters, Report, Spec, Task},
+        php::{Logs, MasterId, Masters, Report, Spec, Task},
     },
 };
 
@@ -33,6 +33,7 @@ use crate::{
 pub(super) struct Php {
     /// What the next master is started with.
     pub(super) spec: Rc<Spec>,
+    pub(super) logs: Logs,
     /// The one that forks.
     current: Option<MasterId>,
     next: Option<Renewal>,
@@ -72,6 +73,8 @@ struct Renewal {
     spec: Rc<Spec>,
     version: String,
     stage: Stage,
+    /// It has told that PHP cannot be loaded, and why.
+    failed: Option<String>,
     /// The stage is given up at that time.
     until: Instant,
     /// Who asked for it.
@@ -95,15 +98,15 @@ enum Stage {
 impl Php {
     /// A pool whose master is `same`, or is to be started now, and warmed by what `before` has.
     pub(super) fn new(
-        spec: Rc<Spec>,
-        same: Option<MasterId>,
-        before: Option<MasterId>,
+        (spec, logs): (Rc<Spec>, Logs),
+        (same, before): (Option<MasterId>, Option<MasterId>),
         grace: Duration,
         now: Instant,
     ) -> Self {
         Self {
             look: spec.watch.then_some(now + LOOK),
             spec,
+            logs,
             current: same,
             next: None,
             old: Vec::new(),
@@ -144,7 +147,10 @@ impl Php {
     }
 
     /// It serves.
-    pub(super) fn trial_is_over(&mut self, now: Instant) {
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        if let Some(master) = self.current {
+            masters.write_to(master, &self.logs);
+        }
         if let Trial::Failed(_) = std::mem::replace(&mut self.trial, Trial::Over) {
             self.due = Some(now);
         }
@@ -209,13 +215,14 @@ impl Pool {
         };
         php.due = None;
         let spec = Rc::new(php.spec.renewed());
-        match masters.start(&spec, &self.log) {
+        match masters.start(&spec, &php.logs) {
             Ok(master) => {
                 php.next = Some(Renewal {
                     master,
                     spec,
                     version: String::new(),
                     stage: Stage::Boot,
+                    failed: None,
                     until: now + BOOT_LIMIT,
                     asked,
                 });
@@ -304,7 +311,13 @@ impl Pool {
                     self.stage_is_over(false, now, masters, news);
                 }
             }
-            Report::Failed(cause) if is_next => self.give_up(cause.clone(), now, news),
+            Report::Failed(cause) => {
+                if let Some(next) = php.next.as_mut().filter(|_| is_next) {
+                    // It is about to end: what it has printed says more.
+                    next.failed = Some(cause.clone());
+                    next.until = now + LAST_WORDS;
+                }
+            }
             Report::Warning(text) if is_next || php.current == Some(id) => {
                 tell!(warning, about_pool(&self.name), "{text}");
             }
@@ -335,7 +348,8 @@ impl Pool {
         let stage = std::mem::replace(&mut next.stage, Stage::Boot);
         let (stage, limit) = match stage {
             Stage::Boot if failed => {
-                let cause = format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let late = || format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let cause = next.failed.take().unwrap_or_else(late);
                 return self.give_up(cause, now, news);
             }
             Stage::Boot => {
@@ -408,9 +422,10 @@ impl Pool {
             true => String::new(),
             false => format!("; it said: {words}"),
         };
-        if php.next.as_ref().is_some_and(|next| next.master == id) {
-            let cause = format!("it ended before PHP was loaded: {exit}{said}");
-            return self.give_up(cause, now, news);
+        if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let died = || format!("it ended before PHP was loaded: {exit}");
+            let cause = next.failed.take().unwrap_or_else(died);
+            return self.give_up(cause + &said, now, news);
         }
         php.old.retain(|(old, _)| *old != id);
         if php.current != Some(id) {
@@ -557,6 +572,9 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
 
 /// A master that has not loaded PHP after so long never will.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a master that could not load PHP gets to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What writing down the scripts may take.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
