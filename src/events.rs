@@ -150,8 +150,7 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
         Ending::Unasked => bad,
-        Ending::Asked if exit == Exit::Code(0) => bad,
-        // Nothing of interest was lost.
+        // Nothing was lost.
         Ending::Asked | Ending::Idle => Level::Debug,
     };
     let after = format!("after {} seconds from start", Seconds(lived));
