@@ -18,6 +18,8 @@ pub(super) struct Voice {
     level: Level,
     stderr: Option<File>,
     log: Option<File>,
+    /// Lines look as those that go to syslog.
+    syslog: bool,
 }
 
 impl Voice {
@@ -28,6 +30,7 @@ impl Voice {
             level: Level::Notice,
             stderr: stderr.map(File::from),
             log: None,
+            syslog: false,
         }
     }
 
@@ -46,9 +49,11 @@ impl Voice {
             return;
         };
         self.level = log.level.unwrap_or(self.level);
-        if let Some(path) = &log.path
-            && uses_log(log.daemonize, force_stderr)
-        {
+        if !uses_log(log.daemonize, force_stderr) {
+            return;
+        }
+        self.syslog = log.path.is_none();
+        if let Some(path) = &log.path {
             let mut options = OpenOptions::new();
             options.append(true).create(true).mode(0o600);
             // That it cannot be opened was said when it was tried.
@@ -76,10 +81,12 @@ impl Voice {
         }
         let debug = self.level == Level::Debug;
         line.push(b'[');
-        text::put_time_php(SystemTime::now(), debug, &mut line);
-        line.extend_from_slice(b"] ");
+        if !self.syslog {
+            text::put_time_php(SystemTime::now(), debug, &mut line);
+            line.extend_from_slice(b"] ");
+        }
         line.extend_from_slice(level.name().as_bytes());
-        line.extend_from_slice(b": ");
+        line.extend_from_slice(if self.syslog { b"] " } else { b": " });
         if debug {
             let pid = std::process::id();
             let place = format_args!("pid {pid}, {}(), line {}: ", module_path!(), line!());

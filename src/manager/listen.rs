@@ -217,11 +217,12 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
             UnixError::Acl(error) => events::cannot_list(path, error),
             UnixError::Io(error) => events::cannot_listen(&listener.address, error),
             UnixError::NotASocket => {
-                events::cannot_listen(&listener.address, &io::ErrorKind::AddrInUse.into())
+                events::cannot_listen(&listener.address, &io::Error::from_raw_os_error(EADDRINUSE))
             }
-            UnixError::TooLong => {
-                events::cannot_listen(&listener.address, &io::ErrorKind::InvalidInput.into())
-            }
+            UnixError::TooLong => events::cannot_listen(
+                &listener.address,
+                &io::Error::from_raw_os_error(ENAMETOOLONG),
+            ),
         };
         return Problem::new(key(listener), text, "");
     }
@@ -269,6 +270,12 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         mend,
     )
 }
+
+/// Linux's.
+const EADDRINUSE: i32 = 98;
+
+/// Linux's.
+const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
 fn tcp_owner(port: u16) -> Option<String> {

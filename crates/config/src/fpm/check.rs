@@ -27,16 +27,13 @@ pub(super) fn check(
     checker.access_logs(&loaded.pools)
 }
 
-/// `-t`'s look at users, groups and the lengths of paths.
+/// `-t`'s look at users and groups.
 pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
         let users = [(&pool.user, ""), (&pool.listen_owner, NO_ERROR)];
         let groups = [(&pool.group, ""), (&pool.listen_group, NO_ERROR)];
         for ((user, user_tail), (group, group_tail)) in users.into_iter().zip(groups) {
-            if !user_tail.is_empty() {
-                socket_path(pool, said)?;
-            }
             if let Some(user) = user
                 && !is_number(user)
                 && outside.user(user).is_none()
@@ -336,6 +333,7 @@ impl Checker<'_> {
                 super::DEFAULT_BACKLOG
             );
             self.of(pool, Level::Warning, text);
+            pool.listen_backlog = super::DEFAULT_BACKLOG;
         }
         pool.pm_start_servers = 0;
         pool.pm_min_spare_servers = 0;
@@ -574,23 +572,6 @@ fn status_pool(of: &Pool, at: usize, listen: String) -> Pool {
     }
 }
 
-fn socket_path(pool: &Pool, said: &mut Said) -> Result<(), Failed> {
-    let Some(listen) = pool.listen.as_deref().filter(|listen| is_unix(listen)) else {
-        return Ok(());
-    };
-    if listen.len() < LONGEST_SOCKET_PATH {
-        return Ok(());
-    }
-    let text = format!(
-        "[pool {}] cannot bind to UNIX socket '{listen}' as path is too long (found length: {}, \
-         maximal length: {LONGEST_SOCKET_PATH}){NO_ERROR}",
-        pool.name,
-        listen.len()
-    );
-    said.push(Message::new(Level::Error, text));
-    Err(Failed)
-}
-
 /// A value that was written and is not empty.
 pub(super) fn written(value: &Option<String>) -> Option<&str> {
     value.as_deref().filter(|value| !value.is_empty())
@@ -628,9 +609,6 @@ const TRACE_DEPTH: i32 = 20;
 
 /// syslog(3)'s LOG_DAEMON.
 const DAEMON: i32 = 24;
-
-/// unix(7): sun_path.
-const LONGEST_SOCKET_PATH: usize = 108;
 
 /// Settings of PHP whose relative paths PHP-FPM makes whole.
 const PATH_SETTINGS: &[&str] = &[
