@@ -134,7 +134,7 @@ impl Pool {
             _ => worker.why,
         };
         events::worker_exited(&self.name, pid, exit, lived, why);
-        if why == Ending::Unasked {
+        if matches!(why, Ending::Unasked | Ending::Killed) {
             self.lost = (self.lost + 1).min(self.quota.most);
             self.faults.note(exit, now);
         }
