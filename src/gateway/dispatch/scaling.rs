@@ -101,13 +101,22 @@ impl Scaling {
 
     /// The worker of this slot has ended.
     pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit) {
-        let (lived, had_served) = (now.since(Micros(slot.since)), slot.served);
+        let lived = now.since(Micros(slot.since));
+        let (had_work, had_served) = (slot.requests > 0, slot.served);
         self.scaler.exited(
             now,
             match exit {
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
-                Exit::Code(0) => weir_pool::Exit::Clean { lived, had_served },
-                _ => weir_pool::Exit::Crashed { lived, had_served },
+                Exit::Code(0) => weir_pool::Exit::Clean {
+                    lived,
+                    had_work,
+                    had_served,
+                },
+                _ => weir_pool::Exit::Crashed {
+                    lived,
+                    had_work,
+                    had_served,
+                },
             },
         );
     }
