@@ -441,6 +441,7 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         return;
     }
     gateway.drain.start();
+    gateway.pools.iter().for_each(PoolHandle::wind_down);
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         while gateway.listening.load(Relaxed) > 0
