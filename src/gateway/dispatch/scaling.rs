@@ -395,6 +395,14 @@ fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
     }
 }
 
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
 /// A decision, and what it was made from.
 fn words(decision: &Decision) -> String {
     let ms = |span: Micros| span.0 / 1_000;
@@ -404,18 +412,21 @@ fn words(decision: &Decision) -> String {
             workers,
             waiting: 0,
             ..
-        } => format!("{by} workers are started, which makes {workers}"),
+        } => format!("{} started, which makes {workers}", counted(by, "worker")),
         Decision::Grew {
             by,
             workers,
             waiting,
             waited,
         } => format!(
-            "{by} workers are started, which makes {workers}; {waiting} requests wait, the first for {} ms",
+            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            counted(by, "worker"),
+            counted(waiting, "request"),
             ms(waited)
         ),
         Decision::Shrank { by, workers, idle } => format!(
-            "{by} workers leave, {workers} are left; nothing to do for {} ms",
+            "{} withdrawn, {workers} left: idle for {} ms",
+            counted(by, "worker"),
             ms(idle)
         ),
         Decision::ReachedMaxChildren {

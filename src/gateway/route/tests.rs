@@ -242,7 +242,10 @@ fn the_worker_s_names_follow_script_root_or_the_real_root() {
         settings.root = Some(link);
     });
     let name = jailed.root.file_name().unwrap().to_str().unwrap();
-    assert_eq!(filename(&jailed), (format!("/{name}/index.php"), format!("/{name}")));
+    assert_eq!(
+        filename(&jailed),
+        (format!("/{name}/index.php"), format!("/{name}"))
+    );
 }
 
 #[test]
