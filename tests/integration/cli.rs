@@ -145,7 +145,7 @@ fn keys_of_the_contract_that_do_not_work_yet_say_so() {
     let (code, _, stderr) = check(&toml, &[]);
     assert_eq!(code, Some(78));
     assert!(stderr.contains("not built yet"), "{stderr}");
-    assert!(stderr.contains("weir.toml:6:"), "{stderr}");
+    assert!(stderr.contains("weir.toml:5:"), "{stderr}");
 }
 
 #[test]
