@@ -80,7 +80,7 @@ class PhpWork:
     def check(self, stack):
         """The stack gives the right answer: before it is measured, and after."""
         status, body = stack.get(self.path)
-        right = self.expected in body if isinstance(self.expected, str) else body == self.expected
+        right = self.expected.encode() in body if isinstance(self.expected, str) else body == self.expected
         if status != 200 or not right:
             raise processes.Failed(f"{stack.name} answers {self.path} with {status} and {len(body)} bytes: {body[:200]!r}")
 

@@ -3,8 +3,8 @@
 nginx, HAProxy and Apache's event MPM have PHP-FPM behind them; weir and Apache's prefork MPM run PHP themselves.
 """
 
+import http.client
 import os
-import time
 
 from . import backends, peers, processes
 
@@ -39,13 +39,16 @@ class Stack:
         self.gateway = Part(lambda: self._pids("manager", "gateway"))
         self.workers = Part(lambda: self._pids("master", "worker"))
         self.all = Part(lambda: self._pids())
-        self.begun = time.monotonic()
 
     def url(self, path):
         return self.server.url(path)
 
     def get(self, path):
-        return self.server.get(path)
+        """(status, body); status 0 where no answer came, with the reason as body."""
+        try:
+            return self.server.get(path)
+        except (OSError, http.client.HTTPException) as error:
+            return 0, repr(error).encode()
 
     def processes(self):
         """{pid: role}; manager and gateway, master and worker."""
