@@ -7,12 +7,16 @@
 CARGO ?= cargo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: all run test bench build setup-run setup-test clean
+.PHONY: all run test bench build php setup-run setup-test clean
 
 all: build
 
-build:
+build: php
 	$(CARGO) build --locked --release
+
+# weir-php, for every PHP that can be embedded here.
+php:
+	@$(MAKE) --no-print-directory -C php CARGO_TARGET_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target))
 
 run: setup-run build
 	@setup/run.sh target/release/weir examples/site $(LISTEN)

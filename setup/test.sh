@@ -26,6 +26,7 @@ step "unit tests" "$cargo" test --locked --workspace --lib --bins --quiet
 step "examples in the documentation" "$cargo" test --locked --workspace --doc --quiet
 # The crates' own integration tests: properties, case files, the pool's simulator.
 step "crates and simulator" "$cargo" test --locked --workspace --exclude weir --test '*' --quiet
+step "weir-php" make --no-print-directory php
 # The real binary against real programs.
 step "integration tests" "$cargo" test --locked --package weir --test '*'
 echo

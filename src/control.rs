@@ -70,6 +70,8 @@ pub enum ToGateway<F = OwnedFd> {
         worker: u32,
         /// Its process id.
         pid: u32,
+        /// The generation of its pool that it belongs to ([`PoolReady`](Self::PoolReady)).
+        generation: u32,
         /// It has had a connection before: who has not heard of it does not know how many requests it has done.
         used: bool,
         /// A connected stream, non-blocking, that the worker has accepted.
@@ -93,6 +95,41 @@ pub enum ToGateway<F = OwnedFd> {
         /// Why, for the log.
         message: String,
     },
+    /// Workers of the pool can be asked for, and begin in this generation. Those of earlier ones are to be replaced: as
+    /// each new one comes, an old one that is free is withdrawn, or one that is busy after its request.
+    PoolReady {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Counts up from 1.
+        generation: u32,
+    },
+    /// Of the workers that were asked for, so many could not be started.
+    StartFailed {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// What `pm = "auto"` needs to know of the machine; comes again and again.
+    Memory {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// What one worker of it costs (proportional set size), bytes; 0: not known yet.
+        worker_cost: u64,
+        /// What all workers may still take, bytes.
+        available: u64,
+        /// The kernel is short of memory.
+        pressure: bool,
+    },
+    /// What became of an [`Action`] that was asked for.
+    ActionDone {
+        /// As in [`ToManager::Act`].
+        id: u32,
+        /// It was done.
+        done: bool,
+        /// What there is to say of it; of one that was not done, why.
+        text: String,
+    },
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain,
     /// End now.
@@ -115,15 +152,59 @@ pub enum ToManager {
         /// Its number.
         worker: u32,
     },
-    /// This worker is stuck or answers nonsense: kill and replace it.
+    /// This worker is stuck or answers nonsense: kill it.
     Kill {
         /// Index into `Config::pools`.
         pool: u16,
         /// Its number.
         worker: u32,
     },
+    /// More workers of a pool are wanted. Never more than `max_children` of a generation are there.
+    StartWorkers {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// This worker is free and not wanted any more: it is to end by itself.
+    Retire {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// The PHP stack of what this worker runs is to be written to the slow log.
+    TraceWorker {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// An operator asks for something.
+    Act {
+        /// Comes back in [`ToGateway::ActionDone`].
+        id: u32,
+        /// What.
+        action: Action,
+    },
     /// Nothing runs any more.
     Drained,
+}
+
+/// What an operator may ask of the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read the configuration again, as at SIGHUP.
+    Reload,
+    /// Start one pool anew beside its old workers.
+    RestartPool {
+        /// Its name.
+        pool: String,
+    },
+    /// Stop gracefully, as at SIGTERM.
+    Stop,
+    /// Stop at once, as at SIGINT.
+    StopNow,
 }
 
 /// What the gateway becomes.
@@ -380,6 +461,7 @@ impl<F> ToGateway<F> {
                 pool,
                 worker,
                 pid,
+                generation,
                 used,
                 connection,
             } => {
@@ -387,6 +469,7 @@ impl<F> ToGateway<F> {
                 out.u16(*pool);
                 out.u32(*worker);
                 out.u32(*pid);
+                out.u32(*generation);
                 out.u8((*used).into());
                 Some(connection)
             }
@@ -420,6 +503,38 @@ impl<F> ToGateway<F> {
             }
             Self::Stop => {
                 out.u8(13);
+                None
+            }
+            Self::PoolReady { pool, generation } => {
+                out.u8(14);
+                out.u16(*pool);
+                out.u32(*generation);
+                None
+            }
+            Self::StartFailed { pool, count } => {
+                out.u8(15);
+                out.u16(*pool);
+                out.u32(*count);
+                None
+            }
+            Self::Memory {
+                pool,
+                worker_cost,
+                available,
+                pressure,
+            } => {
+                out.u8(16);
+                out.u16(*pool);
+                out.u64(*worker_cost);
+                out.u64(*available);
+                out.u8((*pressure).into());
+                None
+            }
+            Self::ActionDone { id, done, text } => {
+                out.u8(17);
+                out.u32(*id);
+                out.u8((*done).into());
+                out.text(text);
                 None
             }
         };
@@ -474,6 +589,7 @@ impl<F> ToGateway<F> {
                 pool: from.u16()?,
                 worker: from.u32()?,
                 pid: from.u32()?,
+                generation: from.u32()?,
                 used: from.flag()?,
                 connection: take()?,
             },
@@ -493,6 +609,25 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
+            14 => Self::PoolReady {
+                pool: from.u16()?,
+                generation: from.u32()?,
+            },
+            15 => Self::StartFailed {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            16 => Self::Memory {
+                pool: from.u16()?,
+                worker_cost: from.u64()?,
+                available: from.u64()?,
+                pressure: from.flag()?,
+            },
+            17 => Self::ActionDone {
+                id: from.u32()?,
+                done: from.flag()?,
+                text: from.text()?,
+            },
             _ => return Err(BadMessage),
         };
         // A descriptor that the message does not speak of, or more bytes than it has.
@@ -528,6 +663,34 @@ impl ToManager {
                 out.u32(*worker);
             }
             Self::Drained => out.u8(6),
+            Self::StartWorkers { pool, count } => {
+                out.u8(7);
+                out.u16(*pool);
+                out.u32(*count);
+            }
+            Self::Retire { pool, worker } => {
+                out.u8(8);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::TraceWorker { pool, worker } => {
+                out.u8(9);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::Act { id, action } => {
+                out.u8(10);
+                out.u32(*id);
+                match action {
+                    Action::Reload => out.u8(1),
+                    Action::RestartPool { pool } => {
+                        out.u8(2);
+                        out.text(pool);
+                    }
+                    Action::Stop => out.u8(3),
+                    Action::StopNow => out.u8(4),
+                }
+            }
         }
         out.bytes
     }
@@ -551,6 +714,28 @@ impl ToManager {
                 worker: from.u32()?,
             },
             6 => Self::Drained,
+            7 => Self::StartWorkers {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            8 => Self::Retire {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            9 => Self::TraceWorker {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            10 => Self::Act {
+                id: from.u32()?,
+                action: match from.u8()? {
+                    1 => Action::Reload,
+                    2 => Action::RestartPool { pool: from.text()? },
+                    3 => Action::Stop,
+                    4 => Action::StopNow,
+                    _ => return Err(BadMessage),
+                },
+            },
             _ => return Err(BadMessage),
         };
         if !from.bytes.is_empty() {
@@ -640,11 +825,12 @@ mod tests {
             any::<u8>().prop_map(ToGateway::SpoolDir),
             (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
             Just(ToGateway::Start),
-            (numbers(), any::<bool>(), any::<u8>()).prop_map(
-                |((pool, worker, pid), used, connection)| ToGateway::Worker {
+            (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
+                |((pool, worker, pid), generation, used, connection)| ToGateway::Worker {
                     pool,
                     worker,
                     pid,
+                    generation,
                     used,
                     connection,
                 }
@@ -658,8 +844,31 @@ mod tests {
                 }
             }),
             (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, generation)| ToGateway::PoolReady { pool, generation }),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, count)| ToGateway::StartFailed { pool, count }),
+            (any::<u16>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+                |(pool, worker_cost, available, pressure)| ToGateway::Memory {
+                    pool,
+                    worker_cost,
+                    available,
+                    pressure
+                }
+            ),
+            (any::<u32>(), any::<bool>(), ".*")
+                .prop_map(|(id, done, text)| ToGateway::ActionDone { id, done, text }),
             Just(ToGateway::Drain),
             Just(ToGateway::Stop),
+        ]
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            Just(Action::Reload),
+            ".*".prop_map(|pool| Action::RestartPool { pool }),
+            Just(Action::Stop),
+            Just(Action::StopNow),
         ]
     }
 
@@ -673,6 +882,13 @@ mod tests {
             (any::<u16>(), any::<u32>())
                 .prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
             Just(ToManager::Drained),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, worker)| ToManager::Retire { pool, worker }),
+            (any::<u16>(), any::<u32>())
+                .prop_map(|(pool, worker)| ToManager::TraceWorker { pool, worker }),
+            (any::<u32>(), action()).prop_map(|(id, action)| ToManager::Act { id, action }),
         ]
     }
 

@@ -7,13 +7,19 @@
 //! One event is one line, whatever is in it. Nothing is suppressed because it was said before. Levels are the
 //! configuration's: error, warning, notice (the facade's `info`), debug (`debug` and `trace`).
 //!
+//! With `[log] error_format = "fpm"` the lines are PHP-FPM's ([`fpm`]), for whoever has scripts that read those; what
+//! pools and workers do is then told in its words, too ([`crate::events`]).
+//!
 //! The gateway writes through a [`Sink`] and so never waits for a disk. The manager has one thread and few words: it
 //! writes them at once.
+
+mod fpm;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -46,6 +52,29 @@ pub fn set_level(level: weir_config::Level) {
         weir_config::Level::Notice => LevelFilter::Info,
         weir_config::Level::Debug => LevelFilter::Trace,
     });
+}
+
+/// What lines look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `2026-11-20T12:14:00.123Z error [manager] message key=value`
+    Weir,
+    /// `[20-Nov-2026 12:14:00] ERROR: message`
+    Fpm,
+}
+
+/// Says what lines look like from here on; weir's own until then.
+#[allow(dead_code, reason = "the key is read by whoever adds it")]
+pub fn set_format(format: Format) {
+    FPM.store(format == Format::Fpm, Ordering::Relaxed);
+}
+
+/// What lines look like now.
+pub fn format() -> Format {
+    match FPM.load(Ordering::Relaxed) {
+        true => Format::Fpm,
+        false => Format::Weir,
+    }
 }
 
 /// From here on writes to `target`, each event at once: the manager's way.
@@ -155,6 +184,41 @@ pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
             .key_values(about)
             .build(),
     );
+}
+
+/// What [`crate::events`] calls: an event with its name and its line there, which PHP-FPM's format shows when it
+/// debugs.
+pub fn write_event(
+    event: &'static str,
+    line: u32,
+    level: Level,
+    about: &About<'_>,
+    message: fmt::Arguments<'_>,
+) {
+    if level > log::max_level() {
+        return;
+    }
+    log::logger().log(
+        &Record::builder()
+            .level(level)
+            .target("weir")
+            .module_path_static(Some(event))
+            .line(Some(line))
+            .args(message)
+            .key_values(about)
+            .build(),
+    );
+}
+
+/// A line as somebody else wrote it, without time, level or anything: what a worker said, where that is to stand in
+/// the log undecorated. Control characters are escaped all the same.
+pub fn write_plain(line: &[u8]) {
+    if let Some(log) = LOG.get() {
+        let mut out = Vec::with_capacity(line.len() + 1);
+        text::put_message(line, &mut out);
+        out.push(b'\n');
+        log.write_line(out);
+    }
 }
 
 /// What a worker writes to its standard error while it has a request: each line becomes an event of level error
@@ -310,7 +374,14 @@ impl ErrorLog {
 
     fn write(&self, record: &Record<'_>) {
         let mut line = Vec::with_capacity(256);
-        self.put_line(record, SystemTime::now(), &mut line);
+        match format() {
+            Format::Weir => self.put_line(record, SystemTime::now(), &mut line),
+            Format::Fpm => fpm::put_line(record, SystemTime::now(), &mut line),
+        }
+        self.write_line(line);
+    }
+
+    fn write_line(&self, mut line: Vec<u8>) {
         self.with_way(|way| match way {
             Way::Behind(sink) => sink.push(&line),
             Way::Direct { file: None, .. } => {}
@@ -344,10 +415,7 @@ impl ErrorLog {
         }
         text::put_formatted(*record.args(), out);
         // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
-        let _ = record.key_values().visit(&mut Pairs {
-            out,
-            value: String::new(),
-        });
+        let _ = record.key_values().visit(&mut Pairs(out));
         out.push(b'\n');
     }
 }
@@ -369,21 +437,20 @@ impl Log for ErrorLog {
 }
 
 /// Appends `key=value` pairs.
-struct Pairs<'a> {
-    out: &'a mut Vec<u8>,
-    value: String,
-}
+struct Pairs<'a>(&'a mut Vec<u8>);
 
 impl<'kvs> VisitSource<'kvs> for Pairs<'_> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
-        self.out.push(b' ');
-        text::put_message(key.as_str().as_bytes(), self.out);
-        self.out.push(b'=');
-        self.value.clear();
-        fmt::Write::write_fmt(&mut self.value, format_args!("{value}"))?;
-        text::put_value(self.value.as_bytes(), self.out);
+        put_pair(&key, &value, self.0);
         Ok(())
     }
+}
+
+fn put_pair(key: &Key<'_>, value: &Value<'_>, out: &mut Vec<u8>) {
+    out.push(b' ');
+    text::put_message(key.as_str().as_bytes(), out);
+    out.push(b'=');
+    text::put_value(value.to_string().as_bytes(), out);
 }
 
 /// Writes a line, in one piece where the file takes it so. Whether it is written; a pipe that is full gets a little
@@ -430,6 +497,9 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
 }
 
 static LOG: OnceLock<ErrorLog> = OnceLock::new();
+
+/// The format is PHP-FPM's.
+static FPM: AtomicBool = AtomicBool::new(false);
 
 /// How long a panic waits for its line to be written.
 const PANIC_FLUSH: Duration = Duration::from_millis(200);

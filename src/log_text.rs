@@ -70,6 +70,16 @@ pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     });
 }
 
+/// `20-Nov-2026 12:14:00`, and `.123456` with `micros`: local, as PHP writes it in its logs.
+pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, fraction| {
+        out.extend_from_slice(stamp.php.as_bytes());
+        if micros {
+            put_fraction(fraction, 6, out);
+        }
+    });
+}
+
 /// A decimal number.
 pub fn put_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -234,6 +244,7 @@ struct Stamp {
     offset: String,
     utc: String,
     clock: String,
+    php: String,
 }
 
 impl Stamp {
@@ -262,6 +273,7 @@ impl Stamp {
                 local.day(),
                 local.year()
             ),
+            php: format!("{:02}-{month}-{:04} {clock}", local.day(), local.year()),
             iso: format!(
                 "{:04}-{:02}-{:02}T{clock}",
                 local.year(),

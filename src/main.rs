@@ -7,6 +7,7 @@
 mod cli;
 mod control;
 mod error_log;
+mod events;
 mod gateway;
 mod log_sink;
 mod log_text;

@@ -129,7 +129,7 @@ impl PoolHandle {
             timeout: Micros(settings.queue.timeout.as_micros() as u64),
         });
         let (slots, servers) = match &settings.runtime {
-            Runtime::Command(_) => (0, 0),
+            Runtime::Php(_) | Runtime::Command(_) => (0, 0),
             Runtime::Servers(servers) => {
                 for worker in 0..maxconn as u32 {
                     pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
@@ -148,7 +148,7 @@ impl PoolHandle {
             expired: Vec::new(),
         };
         let server_names = match &settings.runtime {
-            Runtime::Command(_) => Vec::new(),
+            Runtime::Php(_) | Runtime::Command(_) => Vec::new(),
             Runtime::Servers(servers) => servers
                 .iter()
                 .map(|server| address_text(server).into())
@@ -527,7 +527,7 @@ impl Lease {
         let pool = self.pool.clone();
         match &pool.settings.runtime {
             Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
-            Runtime::Command(_) => Err(ConnectError {
+            Runtime::Php(_) | Runtime::Command(_) => Err(ConnectError {
                 address: format!("worker {}", self.pid),
                 error: io::ErrorKind::NotConnected.into(),
             }),
@@ -641,8 +641,8 @@ impl Drop for Lease {
             state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
         }
         if connected || matches!(pool.settings.runtime, Runtime::Servers(_)) {
-            let next = state.pool.release(now, self.worker);
-            return pool.give(state, next);
+            let released = state.pool.release(now, self.worker);
+            return pool.give(state, released.next);
         }
         state.pool.worker_down(now, self.worker);
         pool.settle(state);
@@ -669,6 +669,7 @@ fn php_requests(runtime: &Runtime) -> Option<u64> {
     };
     let program = command.argv.first()?.rsplit('/').next()?;
     let (_, most) = command
+        .workers
         .env
         .iter()
         .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;

@@ -296,6 +296,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 pool,
                 worker,
                 pid,
+                generation: _,
                 used,
                 connection,
             } => {
@@ -322,6 +323,10 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
+            ToGateway::PoolReady { .. }
+            | ToGateway::StartFailed { .. }
+            | ToGateway::Memory { .. }
+            | ToGateway::ActionDone { .. } => {}
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.

@@ -16,15 +16,19 @@ pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> Str
     }
     let mut commands = config.pools.iter().filter_map(|pool| match &pool.runtime {
         Runtime::Command(command) => Some(command),
-        Runtime::Servers(_) => None,
+        Runtime::Php(_) | Runtime::Servers(_) => None,
     });
     let _ = match commands.next() {
         Some(command) => writeln!(
             out,
             "  PHP        {}, {} worker{}",
             command.argv.first().map_or("", String::as_str),
-            command.max_children,
-            if command.max_children == 1 { "" } else { "s" },
+            command.workers.max_children,
+            if command.workers.max_children == 1 {
+                ""
+            } else {
+                "s"
+            },
         ),
         None => writeln!(out, "  PHP        none: files only"),
     };

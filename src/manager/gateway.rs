@@ -32,7 +32,6 @@ struct Running {
     channel: Channel,
     queue: VecDeque<ToGateway>,
     since: Instant,
-    ready: bool,
     /// When it closed its end of the channel: it is about to end, or has gone astray.
     closed: Option<Instant>,
 }
@@ -67,7 +66,6 @@ impl Gateway {
             channel,
             queue: messages.into(),
             since: now,
-            ready: false,
             closed: None,
         });
         self.flush();
@@ -108,10 +106,7 @@ impl Gateway {
     pub(super) fn next(&mut self) -> Option<ToManager> {
         let running = self.running.as_mut()?;
         match running.channel.next_for_manager() {
-            Ok(Some(message)) => {
-                running.ready |= message == ToManager::Ready;
-                Some(message)
-            }
+            Ok(Some(message)) => Some(message),
             Ok(None) => {
                 running.closed.get_or_insert_with(Instant::now);
                 None
@@ -192,10 +187,6 @@ impl Gateway {
 
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.ready)
     }
 
     /// Whether it is to be started now.

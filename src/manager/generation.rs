@@ -156,7 +156,7 @@ impl Generation {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
                         self.event = Some(Event::Ready);
-                    } else {
+                    } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
                     }
                 }
@@ -167,6 +167,10 @@ impl Generation {
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
+                ToManager::StartWorkers { .. }
+                | ToManager::Retire { .. }
+                | ToManager::TraceWorker { .. }
+                | ToManager::Act { .. } => {}
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
                         self.stop(now, GRACE);
@@ -216,7 +220,8 @@ impl Generation {
     pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
-            _ if !self.gateway.is_ready() => self.stop(now, GRACE),
+            _ if !self.gateway.is_running() => self.stop(now, GRACE),
+            // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.gateway.send(ToGateway::Drain);

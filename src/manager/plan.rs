@@ -80,7 +80,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
                 let default = (gateway.as_ref(), inherited);
                 program(&pool.name, command, &us, default, &mut problems)
             }
-            Runtime::Servers(_) => None,
+            Runtime::Php(_) | Runtime::Servers(_) => None,
         })
         .collect();
     check_folders(config, &mut problems);
@@ -267,13 +267,14 @@ fn program(
     problems: &mut Vec<Problem>,
 ) -> Option<Program> {
     let key = |name: &str| format!("pool.{pool}.{name}");
-    let user = command.user.as_deref();
-    let identity = match us.identity(&key("user"), user, command.group.as_deref(), problems) {
+    let workers = &command.workers;
+    let user = workers.user.as_deref();
+    let identity = match us.identity(&key("user"), user, workers.group.as_deref(), problems) {
         // Workers of nobody in particular are the gateway's user: never root.
         None if user.is_none() => gateway.cloned(),
         identity => identity,
     };
-    if let Some(folder) = &command.chdir {
+    if let Some(folder) = &workers.chdir {
         check_folder(&key("chdir"), folder, problems);
     }
     let (name, arguments) = command.argv.split_first()?;
@@ -285,18 +286,18 @@ fn program(
             return None;
         }
     };
-    let mut environment: Vec<(OsString, OsString)> = match command.clear_env {
+    let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
         true => Vec::new(),
         false => std::env::vars_os().collect(),
     };
-    if is_php(name) && command.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
+    if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
         // php-cgi would leave after 500 requests, and take what is on its way to it along. Whatever weir's own
         // environment says: the gateway counts along only where the configuration does.
         environment.retain(|(name, _)| name != PHP_REQUESTS);
         environment.push((PHP_REQUESTS.into(), "0".into()));
     }
-    environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
-    let open_files = match command.rlimit_files {
+    environment.extend(workers.env.iter().map(|(k, v)| (k.into(), v.into())));
+    let open_files = match workers.rlimit_files {
         // Only root may have more than the hard limit.
         Some(limit) if us.root => OpenFiles {
             soft: limit,
@@ -314,9 +315,9 @@ fn program(
         arguments: arguments.iter().map(OsString::from).collect(),
         environment,
         identity,
-        folder: command.chdir.clone(),
+        folder: workers.chdir.clone(),
         open_files,
-        workers: command.max_children,
+        workers: workers.max_children,
     })
 }
 

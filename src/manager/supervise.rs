@@ -10,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use weir_config::LogTarget;
 use weir_sys::{
     limits::{self, OpenFiles},
     poll, process,
@@ -23,7 +24,7 @@ use super::{
     listen::Sockets,
     plan::{self, Plan, Problem},
 };
-use crate::{error_log, log_sink::Target};
+use crate::{error_log, events, log_sink::Target};
 
 /// Serves until a signal says to stop.
 pub(super) fn run(start: Start) -> Result<(), Failure> {
@@ -114,7 +115,7 @@ impl Manager {
         match self.failure {
             Some(failure) => Err(failure),
             None => {
-                log::info!("stopped");
+                events::stopped();
                 Ok(())
             }
         }
@@ -244,11 +245,7 @@ impl Manager {
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
-                log::info!(
-                    "weir {} serves (process {})",
-                    env!("CARGO_PKG_VERSION"),
-                    std::process::id()
-                );
+                events::serving(std::process::id());
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
                     eprint!(
@@ -281,9 +278,7 @@ impl Manager {
                 if let Err(failure) = self.pid_file.move_to(&self.current.loaded) {
                     log::error!("reload: {failure}");
                 }
-                log::info!(
-                    "reloaded: the new configuration serves, the old one finishes what it began"
-                );
+                events::reloaded(std::process::id());
                 say_listeners(&self.current);
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
@@ -310,6 +305,7 @@ impl Manager {
             self.reload_again = true;
             return;
         }
+        events::reloading();
         let now = Instant::now();
         match self.prepare_next(now) {
             Ok(next) => self.next = Some(next),
@@ -344,15 +340,12 @@ impl Manager {
             }
         }
         use_error_log(&self.current);
-        log::info!("logs reopened");
+        events::logs_reopened(self.current.loaded.config.log.access != LogTarget::Off);
     }
 
     fn stop_gracefully(&mut self) {
         let limit = self.current.shutdown_timeout();
-        log::info!(
-            "stopping: what runs is finished, for {} s at most",
-            limit.as_secs()
-        );
+        events::finishing(limit);
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
@@ -365,7 +358,7 @@ impl Manager {
         if self.stopping == Stopping::AtOnce {
             return;
         }
-        log::info!("stopping at once");
+        events::terminating();
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
         self.abandon_next(now);

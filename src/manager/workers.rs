@@ -371,6 +371,7 @@ impl Pool {
                 pool: self.id,
                 worker: worker.id,
                 pid: worker.pid,
+                generation: 1,
                 used: worker.proven,
                 connection,
             });

@@ -193,7 +193,7 @@ fn sigint_ends_at_once() {
     signal(weir.process.id(), "INT");
     assert!(weir.wait().success());
     assert!(
-        start.elapsed() < Duration::from_secs(8),
+        start.elapsed() < Duration::from_secs(20),
         "it took {:?}",
         start.elapsed()
     );

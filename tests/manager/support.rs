@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Every wait of these tests ends after so long.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Names another weir to test than the one that was built beside these tests.
 pub const PROGRAM: &str = "WEIR_UNDER_TEST";

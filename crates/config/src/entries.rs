@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -242,6 +243,13 @@ impl Entries {
     pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
         match self.value(name) {
             Some(Value::Pairs(pairs)) => pairs,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn ip_addresses(&self, name: &str) -> Vec<IpAddr> {
+        match self.value(name) {
+            Some(Value::IpAddresses(addresses)) => addresses,
             _ => Vec::new(),
         }
     }

@@ -194,8 +194,8 @@ mod tests {
         let Runtime::Command(command) = &config.pools[0].runtime else {
             panic!("no command");
         };
-        assert_eq!(command.max_children, 3);
-        assert_eq!(command.user, config.server.user);
+        assert_eq!(command.workers.max_children, 3);
+        assert_eq!(command.workers.user, config.server.user);
         assert_eq!(command.argv, ["/usr/bin/php-cgi"]);
     }
 

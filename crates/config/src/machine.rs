@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
-    model::{Address, Command, LogTarget, Pool, Runtime, Settings},
+    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Workers},
 };
 
 /// What [`check_environment`] asks of a machine.
@@ -197,7 +197,11 @@ impl Pass<'_> {
     fn pool(&mut self, pool: &Pool) {
         let path = format!("pool.{}", pool.name);
         match &pool.runtime {
-            Runtime::Command(command) => self.command(&path, command),
+            Runtime::Php(php) => self.workers(&path, &php.workers),
+            Runtime::Command(command) => {
+                self.program(&path, command);
+                self.workers(&path, &command.workers);
+            }
             Runtime::Servers(servers) => {
                 for server in servers {
                     if let Address::Unix(socket) = server
@@ -218,7 +222,7 @@ impl Pass<'_> {
         }
     }
 
-    fn command(&mut self, path: &str, command: &Command) {
+    fn program(&mut self, path: &str, command: &Command) {
         if let Some(program) = command.argv.first()
             && self.machine.program(program).is_none()
         {
@@ -232,13 +236,26 @@ impl Pass<'_> {
             };
             self.error(&format!("{path}.command"), message, hint);
         }
-        if let Some(chdir) = &command.chdir {
-            self.folder(&format!("{path}.chdir"), chdir);
+    }
+
+    fn workers(&mut self, path: &str, workers: &Workers) {
+        if let Some(chroot) = &workers.chroot {
+            self.folder(&format!("{path}.chroot"), chroot);
+        }
+        if let Some(chdir) = &workers.chdir {
+            let seen_from_outside = match &workers.chroot {
+                Some(chroot) => chroot.join(chdir.strip_prefix("/").unwrap_or(chdir)),
+                None => chdir.clone(),
+            };
+            self.folder(&format!("{path}.chdir"), &seen_from_outside);
+        }
+        if let Some(LogTarget::File(file)) = &workers.output_log {
+            self.log_file(&format!("{path}.output_log"), file);
         }
         self.identity(
             path,
-            &command.user,
-            &command.group,
+            &workers.user,
+            &workers.group,
             "what workers run comes from outside",
         );
     }

@@ -1,7 +1,10 @@
 //! What one text of a certain kind may say: paths, names, patterns, header values. As `scalar`, they know no keys
 //! and no places; unlike it, they know the configuration file's folder where that matters.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Component, Path, PathBuf},
+};
 
 use crate::{
     model::{Address, LogFormat, LogTarget, PathPattern},
@@ -307,6 +310,34 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
             "",
         ),
         false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+/// A setting as php.ini names it, that can be written on one of its lines.
+pub(crate) fn php_setting(name: &str, value: &str) -> Checked<()> {
+    let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if name.is_empty() || !name.bytes().all(of_a_name) {
+        return wrong(
+            format!("{name:?} cannot be a setting of PHP"),
+            "for example memory_limit",
+        );
+    }
+    match value.contains(['\0', '\n', '\r']) {
+        true => wrong("a setting of PHP is one line, without NUL", ""),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn ip_address(text: &str) -> Checked<IpAddr> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    match bare.unwrap_or(text).parse() {
+        Ok(address) => Ok(address),
+        Err(_) => wrong(
+            format!("{text:?} is no IP address"),
+            "for example \"127.0.0.1\" or \"::1\"",
+        ),
     }
 }
 

@@ -129,7 +129,7 @@ impl Checked {
             (known.request, known.used) = (None, used);
         }
         let foretold = busy.and_then(|_| self.foretell_next());
-        let answer = self.pool.release(now, worker);
+        let answer = self.pool.release(now, worker).next;
         assert_eq!(answer, foretold, "release {worker:?}");
         self.started(answer);
         self.settled();

@@ -125,7 +125,7 @@ proptest! {
         let mut next = pool.worker_up(Micros(0), WorkerId(0), 0);
         while let Some(assignment) = next {
             prop_assert_eq!(Some(assignment.request.0), left.next());
-            next = pool.release(Micros(0), WorkerId(0));
+            next = pool.release(Micros(0), WorkerId(0)).next;
         }
         prop_assert_eq!(left.next(), None);
     }

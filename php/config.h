@@ -1,0 +1,48 @@
+/*
+ * What the manager says of a pool, once, before PHP is started.
+ */
+#ifndef WEIR_CONFIG_H
+#define WEIR_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A php_value, or a php_admin_value, which scripts and .user.ini cannot change. */
+struct ini_value {
+	char *name;
+	char *value;
+	bool admin;
+};
+
+struct pool_config {
+	char *pool;
+	/* Folder to be shut into once PHP is started; none: NULL. */
+	char *chroot;
+	/* Folder to start scripts from, inside of `chroot`; none: NULL. */
+	char *chdir;
+	/* Where php.ini is, as -c; none: NULL. */
+	char *php_ini;
+	/* As -n: without php.ini. */
+	bool no_ini;
+	/* As -d, each "name=value". */
+	char **defines;
+	size_t define_count;
+	struct ini_value *ini;
+	size_t ini_count;
+	/* Endings of the scripts that may run; none: any. */
+	char **extensions;
+	size_t extension_count;
+	/* Most lines of a stack trace; 0: no limit. */
+	unsigned trace_depth;
+	/* Whether CPU and memory of each request are measured. */
+	bool figures;
+	/* Whether workers may dump core and be looked into. */
+	bool dumpable;
+	/* The slow log's socket; none: -1. */
+	int slow_log;
+};
+
+/* Reads the body of a CONFIG message; false, with the reason in `error`, where it is none. */
+bool config_read(struct pool_config *config, const unsigned char *body, size_t length, char *error, size_t size);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * PHP itself: started once in a master, with the pool's settings, and shut down at the end of each process.
+ */
+#ifndef WEIR_ENGINE_H
+#define WEIR_ENGINE_H
+
+#include "config.h"
+
+/* Starts PHP; false, with the reason in `error`, where it does not. */
+bool engine_start(const struct pool_config *config, char *error, size_t size);
+
+/* Ends PHP. In the process that started it, `whole` is true; in its forks false. */
+void engine_stop(bool whole);
+
+/* PHP's version, as "8.2.30". */
+const char *engine_version(void);
+
+#endif

@@ -1,0 +1,583 @@
+/*
+ * FastCGI 1.0 on the worker's stream. See fastcgi.h.
+ */
+#include "fastcgi.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "bytes.h"
+#include "params.h"
+#include "say.h"
+
+enum {
+	HEADER = 8,
+	MAX_CONTENT = 65535,
+	/* Bytes that have come and are not taken yet. */
+	IN_SIZE = 64 * 1024,
+	/* Bytes that wait to go out. What does not fit goes out from where it lies. */
+	OUT_SIZE = 64 * 1024,
+	/* Most of the gateway's answer to STATUS. */
+	MAX_STATUS = 4 * 1024 * 1024,
+	/* Pieces of one write: what is buffered, then records of a header and a content each. */
+	MAX_RECORDS = 16,
+};
+
+static struct {
+	int descriptor;
+	/* This process is a fork of the worker. */
+	bool disowned;
+	/* Nobody reads what is written: the gateway closed the stream. */
+	bool closed;
+
+	uint16_t id;
+	bool aborted;
+	bool body_ended;
+	bool ended;
+
+	unsigned char in[IN_SIZE];
+	size_t in_at, in_end;
+	/* What is left of the record that is being taken. */
+	size_t content_left, padding_left;
+
+	unsigned char out[OUT_SIZE];
+	size_t out_end;
+	/* The record that still grows: its type, and where its header stands; 0: none. */
+	enum record_type open_type;
+	size_t open_at;
+} stream;
+
+struct header {
+	unsigned char type;
+	uint16_t id;
+	uint16_t content;
+	unsigned char padding;
+};
+
+void stream_open(int descriptor)
+{
+	stream.descriptor = descriptor;
+	int flags = fcntl(descriptor, F_GETFL);
+	if (flags >= 0 && flags & O_NONBLOCK) {
+		fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK);
+	}
+}
+
+int stream_descriptor(void)
+{
+	return stream.descriptor;
+}
+
+void stream_disown(void)
+{
+	stream.disowned = true;
+	stream.closed = true;
+	close(stream.descriptor);
+}
+
+/* ---- what comes ---- */
+
+static _Noreturn void lost(const char *what)
+{
+	die(EXIT_PROTOCOL, "weir-php: the stream from the gateway is not FastCGI any more: %s", what);
+}
+
+/* Receives what fits; 0 at the end of the stream, -1 where nothing has come and it shall not wait. */
+static ssize_t receive(bool wait)
+{
+	if (stream.closed) {
+		return 0;
+	}
+	if (stream.in_at == stream.in_end) {
+		stream.in_at = stream.in_end = 0;
+	}
+	ssize_t got;
+	do {
+		got = recv(stream.descriptor, stream.in + stream.in_end, IN_SIZE - stream.in_end, wait ? 0 : MSG_DONTWAIT);
+	} while (got < 0 && errno == EINTR && wait);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+		return -1;
+	}
+	if (got <= 0) {
+		stream.closed = true;
+		return 0;
+	}
+	stream.in_end += (size_t)got;
+	return got;
+}
+
+static void move_to_front(void)
+{
+	if (stream.in_at) {
+		memmove(stream.in, stream.in + stream.in_at, stream.in_end - stream.in_at);
+		stream.in_end -= stream.in_at;
+		stream.in_at = 0;
+	}
+}
+
+static size_t buffered(void)
+{
+	return stream.in_end - stream.in_at;
+}
+
+/* Waits until so many bytes (at most HEADER) are there. */
+static bool await(size_t length)
+{
+	while (buffered() < length) {
+		if (IN_SIZE - stream.in_at < length) {
+			move_to_front();
+		}
+		if (receive(true) == 0) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static struct header header_at(size_t at)
+{
+	const unsigned char *bytes = stream.in + at;
+	if (bytes[0] != 1) {
+		lost("a record of another version");
+	}
+	return (struct header){
+		.type = bytes[1],
+		.id = get_u16(bytes + 2),
+		.content = get_u16(bytes + 4),
+		.padding = bytes[6],
+	};
+}
+
+static bool skip(size_t *left)
+{
+	while (*left) {
+		if (!await(1)) {
+			return false;
+		}
+		size_t here = buffered() < *left ? buffered() : *left;
+		stream.in_at += here;
+		*left -= here;
+	}
+	return true;
+}
+
+/* Takes the next record's header; its content and padding are left to be taken. */
+static bool next_record(struct header *header)
+{
+	if (!skip(&stream.content_left) || !skip(&stream.padding_left) || !await(HEADER)) {
+		return false;
+	}
+	*header = header_at(stream.in_at);
+	stream.in_at += HEADER;
+	stream.content_left = header->content;
+	stream.padding_left = header->padding;
+	return true;
+}
+
+/* A piece of the open record's content, where it lies; none: the stream has ended. */
+static size_t next_piece(const unsigned char **bytes)
+{
+	if (!await(1)) {
+		return 0;
+	}
+	size_t length = buffered() < stream.content_left ? buffered() : stream.content_left;
+	*bytes = stream.in + stream.in_at;
+	stream.in_at += length;
+	stream.content_left -= length;
+	return length;
+}
+
+static const char *const ROLES[] = {NULL, "RESPONDER", "AUTHORIZER", "FILTER"};
+
+static bool take_begin(const struct header *header)
+{
+	if (header->id == 0 || header->content != 8) {
+		lost("a wrong BEGIN_REQUEST");
+	}
+	if (!await(8)) {
+		return false;
+	}
+	uint16_t role = get_u16(stream.in + stream.in_at);
+	if (role < 1 || role > 3) {
+		lost("a BEGIN_REQUEST of an unknown role");
+	}
+	stream.id = header->id;
+	stream.aborted = stream.body_ended = stream.ended = false;
+	params_clear();
+	params_set("FCGI_ROLE", ROLES[role]);
+	return true;
+}
+
+/* Takes a record of PARAMS; `more` says whether it was not the one that ends them. */
+static bool take_params(const struct header *header, bool *more)
+{
+	*more = header->content > 0;
+	if (!*more) {
+		if (!params_read()) {
+			lost("parameters that are none");
+		}
+		return true;
+	}
+	while (stream.content_left) {
+		const unsigned char *bytes;
+		size_t length = next_piece(&bytes);
+		if (!length) {
+			return false;
+		}
+		if (!params_feed(bytes, length)) {
+			lost("too many parameters");
+		}
+	}
+	return true;
+}
+
+bool stream_next_request(void)
+{
+	struct header header;
+	bool begun = false;
+	while (next_record(&header)) {
+		switch (header.type) {
+		case RECORD_BEGIN_REQUEST:
+			if (begun) {
+				lost("a request within another");
+			}
+			if (!take_begin(&header)) {
+				return false;
+			}
+			begun = true;
+			break;
+		case RECORD_PARAMS: {
+			bool more;
+			if (!begun || header.id != stream.id) {
+				lost("parameters of no request");
+			}
+			if (!take_params(&header, &more)) {
+				return false;
+			}
+			if (!more) {
+				return true;
+			}
+			break;
+		}
+		case RECORD_ABORT_REQUEST:
+		case RECORD_STDIN:
+		case RECORD_DATA:
+		case RECORD_STATUS:
+			/* What came too late for the request before. */
+			if (begun) {
+				lost("a request without its parameters");
+			}
+			break;
+		default:
+			lost("a record of an unknown type");
+		}
+	}
+	return false;
+}
+
+/* Opens the next record of the body; false: there is none. */
+static bool next_of_body(void)
+{
+	struct header header;
+	while (!stream.body_ended) {
+		if (!next_record(&header)) {
+			stream.body_ended = true;
+			break;
+		}
+		switch (header.type) {
+		case RECORD_STDIN:
+			if (header.id != stream.id) {
+				lost("a body of another request");
+			}
+			if (header.content) {
+				return true;
+			}
+			stream.body_ended = true;
+			break;
+		case RECORD_ABORT_REQUEST:
+			stream.aborted = stream.body_ended = true;
+			break;
+		case RECORD_DATA:
+			break;
+		default:
+			lost("no body where one was to come");
+		}
+	}
+	return false;
+}
+
+size_t stream_read_body(char *bytes, size_t size)
+{
+	size_t done = 0;
+	while (done < size && !stream.body_ended) {
+		if (!stream.content_left && !next_of_body()) {
+			break;
+		}
+		const unsigned char *piece;
+		size_t left = stream.content_left;
+		size_t length = next_piece(&piece);
+		if (!length) {
+			stream.body_ended = true;
+			break;
+		}
+		if (length > size - done) {
+			/* Given back: it is for the next time. */
+			stream.in_at -= length - (size - done);
+			length = size - done;
+			stream.content_left = left - length;
+		}
+		memcpy(bytes + done, piece, length);
+		done += length;
+	}
+	return done;
+}
+
+void stream_drain(void)
+{
+	while (!stream.body_ended) {
+		if (!skip(&stream.content_left)) {
+			stream.body_ended = true;
+		} else {
+			next_of_body();
+		}
+	}
+}
+
+/* Looks for an ABORT_REQUEST among the records that have come and are not taken yet. */
+static bool abort_has_come(void)
+{
+	size_t at = stream.in_at + stream.content_left + stream.padding_left;
+	while (at + HEADER <= stream.in_end) {
+		struct header header = header_at(at);
+		if (header.type == RECORD_ABORT_REQUEST && header.id == stream.id) {
+			return true;
+		}
+		at += HEADER + (size_t)header.content + header.padding;
+	}
+	return false;
+}
+
+bool stream_client_gone(void)
+{
+	if (stream.disowned) {
+		return false;
+	}
+	if (stream.closed || stream.aborted || stream.ended) {
+		return stream.closed || stream.aborted;
+	}
+	if (stream.in_end == IN_SIZE) {
+		move_to_front();
+	}
+	if (stream.in_end < IN_SIZE || buffered() == 0) {
+		if (receive(false) == 0) {
+			return true;
+		}
+	} else {
+		struct pollfd look = {.fd = stream.descriptor, .events = POLLRDHUP};
+		if (poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLRDHUP | POLLERR)) {
+			stream.closed = true;
+			return true;
+		}
+	}
+	stream.aborted = abort_has_come();
+	return stream.aborted;
+}
+
+/* ---- what goes out ---- */
+
+static void put_header(unsigned char *at, enum record_type type, uint16_t id, size_t content)
+{
+	at[0] = 1;
+	at[1] = (unsigned char)type;
+	put_u16(at + 2, id);
+	put_u16(at + 4, (uint16_t)content);
+	at[6] = at[7] = 0;
+}
+
+/* Writes all the pieces; false, and forgets them, where nobody reads. */
+static bool send_pieces(struct iovec *pieces, size_t count)
+{
+	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+	while (!stream.closed && message.msg_iovlen) {
+		ssize_t sent = sendmsg(stream.descriptor, &message, MSG_NOSIGNAL);
+		if (sent < 0) {
+			stream.closed = errno != EINTR;
+			continue;
+		}
+		size_t left = (size_t)sent;
+		while (message.msg_iovlen && left >= message.msg_iov->iov_len) {
+			left -= message.msg_iov->iov_len;
+			message.msg_iov++;
+			message.msg_iovlen--;
+		}
+		if (message.msg_iovlen) {
+			message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + left;
+			message.msg_iov->iov_len -= left;
+		}
+	}
+	return !stream.closed;
+}
+
+static void close_record(void)
+{
+	if (stream.open_type) {
+		size_t content = stream.out_end - stream.open_at - HEADER;
+		put_header(stream.out + stream.open_at, stream.open_type, stream.id, content);
+		stream.open_type = 0;
+	}
+}
+
+bool stream_flush(void)
+{
+	close_record();
+	if (stream.out_end == 0) {
+		return !stream.closed;
+	}
+	struct iovec piece = {.iov_base = stream.out, .iov_len = stream.out_end};
+	stream.out_end = 0;
+	return send_pieces(&piece, 1);
+}
+
+/* Sends what is buffered, and behind it these bytes from where they lie. */
+static bool send_through(enum record_type type, const char *bytes, size_t length)
+{
+	unsigned char headers[MAX_RECORDS][HEADER];
+	close_record();
+	while (length || stream.out_end) {
+		struct iovec pieces[1 + 2 * MAX_RECORDS];
+		size_t count = 0;
+		if (stream.out_end) {
+			pieces[count++] = (struct iovec){.iov_base = stream.out, .iov_len = stream.out_end};
+			stream.out_end = 0;
+		}
+		for (size_t record = 0; record < MAX_RECORDS && length; record++) {
+			size_t content = length < MAX_CONTENT ? length : MAX_CONTENT;
+			put_header(headers[record], type, stream.id, content);
+			pieces[count++] = (struct iovec){.iov_base = headers[record], .iov_len = HEADER};
+			pieces[count++] = (struct iovec){.iov_base = (char *)bytes, .iov_len = content};
+			bytes += content;
+			length -= content;
+		}
+		if (!send_pieces(pieces, count)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+bool stream_write(enum record_type type, const char *bytes, size_t length)
+{
+	if (stream.disowned || stream.ended || length == 0) {
+		return true;
+	}
+	if (stream.closed) {
+		return false;
+	}
+	if (stream.open_type != type) {
+		close_record();
+		if (OUT_SIZE - stream.out_end >= HEADER + length) {
+			stream.open_type = type;
+			stream.open_at = stream.out_end;
+			stream.out_end += HEADER;
+		}
+	}
+	if (stream.open_type == type && OUT_SIZE - stream.out_end >= length) {
+		memcpy(stream.out + stream.out_end, bytes, length);
+		stream.out_end += length;
+		return true;
+	}
+	if (length >= OUT_SIZE / 2) {
+		return send_through(type, bytes, length);
+	}
+	return stream_flush() && stream_write(type, bytes, length);
+}
+
+/* Room for a record of so many bytes behind what is buffered. */
+static unsigned char *append_record(enum record_type type, uint16_t id, size_t content)
+{
+	close_record();
+	if (OUT_SIZE - stream.out_end < HEADER + content) {
+		stream_flush();
+	}
+	unsigned char *at = stream.out + stream.out_end;
+	put_header(at, type, id, content);
+	stream.out_end += HEADER + content;
+	return at + HEADER;
+}
+
+bool stream_end(void)
+{
+	if (stream.disowned || stream.ended) {
+		return false;
+	}
+	stream_drain();
+	memset(append_record(RECORD_END_REQUEST, stream.id, 8), 0, 8);
+	stream.ended = true;
+	return true;
+}
+
+bool stream_ended(void)
+{
+	return stream.ended;
+}
+
+void stream_ready(const struct figures *figures)
+{
+	if (stream.disowned) {
+		return;
+	}
+	stream_end();
+	unsigned char *content = append_record(RECORD_READY, 0, 24);
+	put_u64(content, figures->cpu_microseconds);
+	put_u64(content + 8, figures->peak_memory);
+	put_u64(content + 16, figures->peak_resident);
+	stream_flush();
+}
+
+char *stream_ask_status(size_t *length)
+{
+	if (stream.disowned || stream.closed || stream.aborted || !stream.body_ended) {
+		return NULL;
+	}
+	append_record(RECORD_STATUS, 0, 0);
+	if (!stream_flush()) {
+		return NULL;
+	}
+	char *json = take_memory(1);
+	*length = 0;
+	struct header header;
+	while (next_record(&header)) {
+		if (header.type == RECORD_ABORT_REQUEST) {
+			stream.aborted = true;
+			continue;
+		}
+		if (header.type != RECORD_STATUS) {
+			lost("no answer to STATUS");
+		}
+		if (header.content == 0) {
+			json[*length] = 0;
+			return json;
+		}
+		if (*length + header.content > MAX_STATUS) {
+			lost("a status that is too long");
+		}
+		json = take_more_memory(json, *length + header.content + 1);
+		while (stream.content_left) {
+			const unsigned char *bytes;
+			size_t piece = next_piece(&bytes);
+			if (!piece) {
+				break;
+			}
+			memcpy(json + *length, bytes, piece);
+			*length += piece;
+		}
+	}
+	free(json);
+	return NULL;
+}

@@ -1,0 +1,11 @@
+/*
+ * The functions that scripts find under this SAPI and no other: those of PHP-FPM.
+ */
+#ifndef WEIR_FUNCTIONS_H
+#define WEIR_FUNCTIONS_H
+
+#include "php.h"
+
+extern const zend_function_entry weir_functions[];
+
+#endif

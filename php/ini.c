@@ -1,0 +1,238 @@
+/*
+ * Settings of the pool, of a request and of a script's folder. See ini.h.
+ */
+#include "ini.h"
+
+#include "php.h"
+#include "SAPI.h"
+#include "php_ini.h"
+#include "zend_ini_scanner.h"
+
+#include "params.h"
+#include "say.h"
+#include "sapi.h"
+
+/* Most folders whose .user.ini files are remembered. More than that, and all are looked for again. */
+#define MAX_FOLDERS 1024
+
+/* ---- of the pool ---- */
+
+static void disable_classes(const char *names)
+{
+	char *copy = estrdup(names), *rest = NULL;
+	for (char *name = strtok_r(copy, " ,", &rest); name; name = strtok_r(NULL, " ,", &rest)) {
+		zend_disable_class(name, strlen(name));
+	}
+	efree(copy);
+}
+
+/* Sets a value for good; false: PHP knows no such setting. */
+static bool set_for_good(const struct ini_value *ini)
+{
+	zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), ini->name, strlen(ini->name));
+	if (!entry) {
+		return false;
+	}
+	zend_string *value = zend_string_init(ini->value, strlen(ini->value), 1);
+	GC_MAKE_PERSISTENT_LOCAL(value);
+	if (entry->on_modify && entry->on_modify(entry, value, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
+						 PHP_INI_STAGE_ACTIVATE) != SUCCESS) {
+		zend_string_release(value);
+		return true;
+	}
+	entry->value = value;
+	entry->modifiable = ini->admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
+	if (strcmp(ini->name, "disable_functions") == 0) {
+		zend_disable_functions(ini->value);
+	} else if (strcmp(ini->name, "disable_classes") == 0) {
+		disable_classes(ini->value);
+	}
+	return true;
+}
+
+void ini_set_for_pool(const struct pool_config *config)
+{
+	for (size_t at = 0; at < config->ini_count; at++) {
+		const struct ini_value *ini = &config->ini[at];
+		/* Extensions were loaded with PHP itself. */
+		if (strcmp(ini->name, "extension") != 0 && !set_for_good(ini)) {
+			say("weir-php: pool %s: PHP has no setting %s (php_%svalue)", config->pool, ini->name,
+			    ini->admin ? "admin_" : "");
+		}
+	}
+}
+
+/* ---- of a request ---- */
+
+static void set_from_parameter(zval *name, zval *value, zval *offset, int kind, void *is_admin)
+{
+	(void)offset;
+	bool admin = *(bool *)is_admin;
+	if (!name) {
+		return;
+	}
+	if (kind != ZEND_INI_PARSER_ENTRY) {
+		sapi_log("Passing INI directive through FastCGI: only classic entries are allowed");
+		return;
+	}
+	if (!Z_STRLEN_P(name)) {
+		sapi_log("Passing INI directive through FastCGI: empty key");
+		return;
+	}
+	if (!value) {
+		sapi_log("Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
+		return;
+	}
+	int source = admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
+	if (zend_alter_ini_entry_ex(Z_STR_P(name), Z_STR_P(value), source, ZEND_INI_STAGE_ACTIVATE, true) != SUCCESS) {
+		sapi_log("Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
+		return;
+	}
+	/* What the front end sets is not for .user.ini to change. The end of the request undoes this too. */
+	zend_ini_entry *entry = zend_hash_find_ptr(EG(ini_directives), Z_STR_P(name));
+	if (entry && entry->modified) {
+		entry->modifiable = source;
+	}
+}
+
+static void set_from_text(const char *text, bool admin)
+{
+	if (!text) {
+		return;
+	}
+	char *line;
+	spprintf(&line, 0, "%s\n", text);
+	zend_parse_ini_string(line, 1, ZEND_INI_SCANNER_NORMAL, set_from_parameter, &admin);
+	efree(line);
+}
+
+void ini_set_for_request(void)
+{
+	set_from_text(PARAM("PHP_VALUE"), false);
+	set_from_text(PARAM("PHP_ADMIN_VALUE"), true);
+}
+
+/* ---- of a script's folder ---- */
+
+/* What the .user.ini files from the document root to a folder say together, and until when that is believed. */
+struct folder {
+	double expires;
+	HashTable settings;
+};
+
+static HashTable *folders;
+
+static void forget_folder(zval *value)
+{
+	struct folder *folder = Z_PTR_P(value);
+	zend_hash_destroy(&folder->settings);
+	free(folder);
+}
+
+static void forget_setting(zval *value)
+{
+	if (Z_TYPE_P(value) == IS_STRING) {
+		zend_string_release_ex(Z_STR_P(value), 1);
+	}
+}
+
+static struct folder *folder_of(const char *path, size_t length)
+{
+	if (!folders) {
+		folders = take_memory(sizeof *folders);
+		zend_hash_init(folders, 16, NULL, forget_folder, 1);
+	}
+	struct folder *folder = zend_hash_str_find_ptr(folders, path, length);
+	if (folder) {
+		return folder;
+	}
+	if (zend_hash_num_elements(folders) == MAX_FOLDERS) {
+		zend_hash_clean(folders);
+	}
+	folder = take_memory(sizeof *folder);
+	folder->expires = 0;
+	zend_hash_init(&folder->settings, 8, NULL, forget_setting, 1);
+	zend_hash_str_add_new_ptr(folders, path, length, folder);
+	return folder;
+}
+
+/* Reads the .user.ini of each folder from the root's to this one; only this one's where it lies elsewhere. */
+static void read_user_ini(char *path, size_t length, const char *root, size_t root_length, HashTable *settings)
+{
+	const char *name = PG(user_ini_filename);
+	/* As PHP-FPM compares: by the shorter of both. */
+	size_t compared = length > root_length ? root_length : length;
+	if (strncmp(path, root, compared) != 0) {
+		php_parse_user_ini_file(path, name, settings);
+		return;
+	}
+	if (length < root_length) {
+		return;
+	}
+	for (char *slash = path + root_length; (slash = strchr(slash, '/')); slash++) {
+		*slash = 0;
+		php_parse_user_ini_file(path, name, settings);
+		*slash = '/';
+	}
+}
+
+static void activate_user_ini(char *path, size_t length)
+{
+	const char *root = PARAM("DOCUMENT_ROOT");
+	if (!root) {
+		return;
+	}
+	size_t root_length = strlen(root);
+	if (root_length && root[root_length - 1] == '/') {
+		root_length--;
+	}
+	struct folder *folder = folder_of(path, length);
+	double now = sapi_get_request_time();
+	if (now > folder->expires) {
+		zend_hash_clean(&folder->settings);
+		read_user_ini(path, length, root, root_length, &folder->settings);
+		folder->expires = now + (double)PG(user_ini_cache_ttl);
+	}
+	php_ini_activate_config(&folder->settings, PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
+}
+
+static void activate_host(void)
+{
+	const char *server = PARAM("SERVER_NAME");
+	if (!server) {
+		return;
+	}
+	size_t length = strlen(server);
+	char *name = estrndup(server, length);
+	zend_str_tolower(name, length);
+	php_ini_activate_per_host_config(name, length);
+	efree(name);
+}
+
+int ini_activate_for_script(void)
+{
+	const char *script = SG(request_info).path_translated;
+	if (!script) {
+		return FAILURE;
+	}
+	if (php_ini_has_per_host_config()) {
+		activate_host();
+	}
+	bool user_ini = PG(user_ini_filename) && *PG(user_ini_filename);
+	if (!user_ini && !php_ini_has_per_dir_config()) {
+		return SUCCESS;
+	}
+	/* The script's folder, with a slash behind it. */
+	size_t length = strlen(script);
+	char *path = emalloc(length + 2);
+	memcpy(path, script, length + 1);
+	length = zend_dirname(path, length);
+	path[length++] = '/';
+	path[length] = 0;
+	php_ini_activate_per_dir_config(path, length);
+	if (user_ini) {
+		activate_user_ini(path, length);
+	}
+	efree(path);
+	return SUCCESS;
+}

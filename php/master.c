@@ -1,0 +1,247 @@
+/*
+ * The master's loop: orders from the manager, and workers that end. See master.h.
+ *
+ * It touches no byte of a client. When the manager closes the channel, all workers are killed; when the master dies,
+ * the kernel kills them.
+ */
+#include "master.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bytes.h"
+#include "channel.h"
+#include "config.h"
+#include "engine.h"
+#include "ini.h"
+#include "say.h"
+#include "worker.h"
+
+enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2 };
+
+struct child {
+	uint32_t number;
+	pid_t pid;
+};
+
+static struct pool_config config;
+static int channel;
+static int child_signals;
+static sigset_t mask_of_children;
+
+static struct child *children;
+static size_t child_count, child_room;
+
+static struct child *child_of(uint32_t number)
+{
+	for (size_t at = 0; at < child_count; at++) {
+		if (children[at].number == number) {
+			return &children[at];
+		}
+	}
+	return NULL;
+}
+
+static void remember(uint32_t number, pid_t pid)
+{
+	if (child_count == child_room) {
+		child_room = child_room ? child_room * 2 : 16;
+		children = take_more_memory(children, child_room * sizeof *children);
+	}
+	children[child_count++] = (struct child){.number = number, .pid = pid};
+}
+
+/* ---- in the child ---- */
+
+/* Nothing of the master is left to a child: not its channel, not its signals, and it does not outlive it. */
+static void become_child(pid_t master)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != master) {
+		_exit(EXIT_SYSTEM);
+	}
+	close(child_signals);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0 || dup2(null, channel) < 0) {
+		die(EXIT_SYSTEM, "weir-php: /dev/null: %s", strerror(errno));
+	}
+	close(null);
+	sigprocmask(SIG_SETMASK, &mask_of_children, NULL);
+}
+
+static int run_child(enum child_kind kind, int descriptor)
+{
+	switch (kind) {
+	case CHILD_WORKER:
+		return worker_run(&config, descriptor);
+	default:
+		return EXIT_PROTOCOL;
+	}
+}
+
+/* ---- orders ---- */
+
+static void fork_child(const struct packet *packet)
+{
+	if (packet->length < 5 || packet->descriptor < 0) {
+		die(EXIT_PROTOCOL, "weir-php: the manager sent a FORK that is none");
+	}
+	uint32_t number = get_u32(packet->body);
+	enum child_kind kind = packet->body[4];
+	pid_t master = getpid();
+	pid_t pid = fork();
+	if (pid == 0) {
+		become_child(master);
+		exit(run_child(kind, packet->descriptor));
+	}
+	int error = errno;
+	close(packet->descriptor);
+	if (pid < 0) {
+		tell_fork_failed(channel, number, error);
+		return;
+	}
+	remember(number, pid);
+	tell_forked(channel, number, pid);
+}
+
+static void signal_child(const struct packet *packet)
+{
+	if (packet->length < 5) {
+		die(EXIT_PROTOCOL, "weir-php: the manager sent a SIGNAL that is none");
+	}
+	struct child *child = child_of(get_u32(packet->body));
+	if (child) {
+		kill(child->pid, packet->body[4]);
+	}
+}
+
+static void obey(const struct packet *packet)
+{
+	switch (packet->type) {
+	case ORDER_FORK:
+		fork_child(packet);
+		return;
+	case ORDER_SIGNAL:
+		signal_child(packet);
+		break;
+	default:
+		break;
+	}
+	if (packet->descriptor >= 0) {
+		close(packet->descriptor);
+	}
+}
+
+/* ---- ends ---- */
+
+static void reap(void)
+{
+	struct signalfd_siginfo info;
+	while (read(child_signals, &info, sizeof info) > 0) {
+	}
+	int status;
+	pid_t pid;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (size_t at = 0; at < child_count; at++) {
+			if (children[at].pid == pid) {
+				uint32_t number = children[at].number;
+				children[at] = children[--child_count];
+				tell_exited(channel, number, pid, status);
+				break;
+			}
+		}
+	}
+}
+
+static int leave(void)
+{
+	for (size_t at = 0; at < child_count; at++) {
+		kill(children[at].pid, SIGKILL);
+	}
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
+	}
+	engine_stop(true);
+	return EXIT_FINE;
+}
+
+/* ---- start ---- */
+
+static bool configure(void)
+{
+	struct packet packet;
+	char error[512];
+	if (channel_receive(channel, &packet, 1) != RECEIVED_PACKET) {
+		return false;
+	}
+	if (packet.type != ORDER_CONFIG) {
+		tell_failed(channel, "the manager's first message is no CONFIG");
+		return false;
+	}
+	if (!config_read(&config, packet.body, packet.length, error, sizeof error) ||
+	    !engine_start(&config, error, sizeof error)) {
+		tell_failed(channel, error);
+		return false;
+	}
+	config.slow_log = packet.descriptor;
+	ini_set_for_pool(&config);
+	return true;
+}
+
+static bool watch_children(void)
+{
+	sigset_t wanted;
+	sigemptyset(&wanted);
+	sigaddset(&wanted, SIGCHLD);
+	if (sigprocmask(SIG_BLOCK, &wanted, &mask_of_children) < 0) {
+		return false;
+	}
+	child_signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+	return child_signals >= 0;
+}
+
+int master_run(int descriptor)
+{
+	channel = descriptor;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	fcntl(channel, F_SETFD, FD_CLOEXEC);
+	if (!configure()) {
+		return EXIT_INTERNAL;
+	}
+	if (!watch_children()) {
+		tell_failed(channel, strerror(errno));
+		return EXIT_SYSTEM;
+	}
+	tell_ready(channel, engine_version());
+	struct pollfd events[] = {
+		{.fd = channel, .events = POLLIN},
+		{.fd = child_signals, .events = POLLIN},
+	};
+	for (;;) {
+		if (poll(events, 2, -1) < 0 && errno != EINTR) {
+			die(EXIT_SYSTEM, "weir-php: poll: %s", strerror(errno));
+		}
+		if (events[1].revents) {
+			reap();
+		}
+		if (events[0].revents) {
+			struct packet packet;
+			enum received received = channel_receive(channel, &packet, 0);
+			if (received == RECEIVED_END) {
+				return leave();
+			}
+			if (received == RECEIVED_PACKET) {
+				obey(&packet);
+			}
+		}
+	}
+}

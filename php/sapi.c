@@ -1,0 +1,415 @@
+/*
+ * What PHP asks of its server. See sapi.h.
+ */
+#include "sapi.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "ext/standard/info.h"
+#include "http_status_codes.h"
+#include "php_ini.h"
+#include "php_main.h"
+#include "php_variables.h"
+
+#include "fastcgi.h"
+#include "functions.h"
+#include "ini.h"
+#include "params.h"
+
+/* As much of a status line as PHP-FPM sends. */
+#define MAX_STATUS_LINE 1024
+
+/* Longest message of one record of error messages. */
+#define MAX_MESSAGE 8192
+
+struct sapi_settings sapi_settings;
+
+static bool serving;
+/* Whether this request has logged something: messages are parted by "; ". */
+static bool has_logged;
+/* The file with the request's body, where the front end left one; -1: not looked for. */
+static int body_file = -1;
+
+static void (*import_process_environment)(zval *variables);
+
+/* ---- output ---- */
+
+static size_t write_out(const char *bytes, size_t length)
+{
+	if (!serving) {
+		ssize_t written = write(STDOUT_FILENO, bytes, length);
+		return written > 0 ? (size_t)written : 0;
+	}
+	if (!stream_write(RECORD_STDOUT, bytes, length)) {
+		php_handle_aborted_connection();
+		return 0;
+	}
+	return length;
+}
+
+static void flush_out(void *server_context)
+{
+	if (!serving || !server_context) {
+		return;
+	}
+	sapi_send_headers();
+	if (!stream_flush() || stream_client_gone()) {
+		php_handle_aborted_connection();
+	}
+}
+
+static bool is_header(const sapi_header_struct *header, const char *name, size_t name_length)
+{
+	return header->header_len > name_length && strncasecmp(header->header, name, name_length) == 0;
+}
+#define IS_HEADER(header, name) is_header(header, name, sizeof(name) - 1)
+
+static void write_header_line(const char *line, size_t length)
+{
+	stream_write(RECORD_STDOUT, line, length);
+	stream_write(RECORD_STDOUT, "\r\n", 2);
+}
+
+static bool has_status_header(sapi_headers_struct *headers)
+{
+	zend_llist_position at;
+	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
+		if (IS_HEADER(header, "Status:")) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static const char *reason_of(int code)
+{
+	for (const http_response_status_code_pair *known = http_status_map; known->code; known++) {
+		if (known->code == code) {
+			return known->str;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * The line that tells the status, where one is due; its length, else 0. A line that the script gave itself with
+ * header("HTTP/1.1 404 Gone fishing") gives the reason, a header "Status:" is sent as it is.
+ */
+static size_t status_line(sapi_headers_struct *headers, char *line, size_t size, int *code)
+{
+	const char *given = SG(sapi_headers).http_status_line;
+	const char *space = given ? strchr(given, ' ') : NULL;
+	if (!sapi_settings.nph && *code == 200) {
+		return 0;
+	}
+	int length;
+	if (given && sapi_settings.rfc2616_headers) {
+		length = snprintf(line, size, "%s", given);
+		*code = space ? atoi(space + 1) : *code;
+	} else if (space && space - given >= 5 && strncasecmp(given, "HTTP/", 5) == 0) {
+		length = snprintf(line, size, "Status:%s", space);
+		*code = atoi(space + 1);
+	} else if (has_status_header(headers)) {
+		return 0;
+	} else {
+		const char *reason = reason_of(*code);
+		length = reason ? snprintf(line, size, "Status: %d %s", *code, reason)
+				: snprintf(line, size, "Status: %d", *code);
+	}
+	return length < (int)size ? (size_t)length : size - 1;
+}
+
+static int send_headers(sapi_headers_struct *headers)
+{
+	if (SG(request_info).no_headers) {
+		return SAPI_HEADER_SENT_SUCCESSFULLY;
+	}
+	char line[MAX_STATUS_LINE];
+	int code = SG(sapi_headers).http_response_code;
+	size_t length = status_line(headers, line, sizeof line, &code);
+	bool status_sent = length > 0;
+	if (status_sent) {
+		write_header_line(line, length);
+	}
+	zend_llist_position at;
+	sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &at);
+	for (; header; header = zend_llist_get_next_ex(&headers->headers, &at)) {
+		if (header->header_len == 0 || (code == 304 && IS_HEADER(header, "Content-Type:"))) {
+			continue;
+		}
+		if (IS_HEADER(header, "Status:")) {
+			if (status_sent) {
+				continue;
+			}
+			status_sent = true;
+		}
+		write_header_line(header->header, header->header_len);
+	}
+	stream_write(RECORD_STDOUT, "\r\n", 2);
+	return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+/* ---- input ---- */
+
+/* Opens the file that holds the request's body, if the front end names one; false where it cannot be read. */
+static bool find_body_file(void)
+{
+	const char *path = PARAM("REQUEST_BODY_FILE");
+	if (body_file != -1 || !path || !*path) {
+		return true;
+	}
+	body_file = open(path, O_RDONLY | O_CLOEXEC);
+	if (body_file < 0) {
+		php_error(E_WARNING, "REQUEST_BODY_FILE: open('%s') failed: %s (%d)", path, strerror(errno), errno);
+		return false;
+	}
+	return true;
+}
+
+static size_t read_body(char *bytes, size_t size)
+{
+	size_t left = (size_t)(SG(request_info).content_length - SG(read_post_bytes));
+	size_t wanted = left < size ? left : size;
+	if (!wanted || !find_body_file()) {
+		return 0;
+	}
+	if (body_file < 0) {
+		return stream_read_body(bytes, wanted);
+	}
+	size_t done = 0;
+	while (done < wanted) {
+		ssize_t got = read(body_file, bytes + done, wanted - done);
+		if (got <= 0) {
+			break;
+		}
+		done += (size_t)got;
+	}
+	return done;
+}
+
+static char *read_cookies(void)
+{
+	return PARAM("HTTP_COOKIE");
+}
+
+static char *get_variable(const char *name, size_t length)
+{
+	return serving ? params_get(name, length) : getenv(name);
+}
+
+/* ---- variables ---- */
+
+static void import_params(zval *variables, int filter)
+{
+	size_t count;
+	const struct param *params = params_all(&count);
+	/* The last comes first, as from PHP-FPM. */
+	for (size_t at = count; at-- > 0;) {
+		char *value = params[at].value;
+		if (!value) {
+			continue;
+		}
+		size_t length = filter < 0 ? params[at].value_length : strlen(value);
+		if (filter < 0 || sapi_module.input_filter(filter, params[at].name, &value, length, &length)) {
+			php_register_variable_safe(params[at].name, value, length, variables);
+		}
+	}
+}
+
+static bool copy_of(zval *variables, zval *others)
+{
+	if (Z_TYPE_P(others) != IS_ARRAY || Z_ARR_P(variables) == Z_ARR_P(others) ||
+	    zend_hash_num_elements(Z_ARRVAL_P(others)) == 0) {
+		return false;
+	}
+	zend_array_destroy(Z_ARR_P(variables));
+	ZVAL_ARR(variables, zend_array_dup(Z_ARR_P(others)));
+	return true;
+}
+
+/* $_ENV and the base of $_SERVER: the process's environment and the request's parameters. */
+static void import_variables(zval *variables)
+{
+	zval *env = &PG(http_globals)[TRACK_VARS_ENV], *server = &PG(http_globals)[TRACK_VARS_SERVER];
+	if (copy_of(variables, env) || copy_of(variables, server)) {
+		return;
+	}
+	import_process_environment(variables);
+	bool is_env = Z_TYPE_P(env) == IS_ARRAY && Z_ARR_P(variables) == Z_ARR_P(env);
+	import_params(variables, is_env ? PARSE_ENV : PARSE_SERVER);
+}
+
+/* getenv() without a name. */
+static void load_variables(zval *variables)
+{
+	import_process_environment(variables);
+	import_params(variables, -1);
+}
+
+static void register_server_variables(zval *variables)
+{
+	php_import_environment_variables(variables);
+	const char *script = SG(request_info).request_uri;
+	const char *path_info = sapi_settings.fix_pathinfo ? get_variable("PATH_INFO", 9) : NULL;
+	char *self;
+	size_t length = spprintf(&self, 0, "%s%s", script ? script : "", path_info ? path_info : "");
+	if (sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &self, length, &length)) {
+		php_register_variable_safe("PHP_SELF", self, length, variables);
+	}
+	efree(self);
+}
+
+/* ---- messages ---- */
+
+static void log_to_gateway(const char *message, size_t length)
+{
+	if (!serving || !SG(server_context) || !sapi_settings.logging || !length) {
+		return;
+	}
+	if (has_logged) {
+		stream_write(RECORD_STDERR, "; ", 2);
+	}
+	has_logged = true;
+	if (!stream_write(RECORD_STDERR, message, length)) {
+		php_handle_aborted_connection();
+	}
+}
+
+void sapi_log(const char *format, ...)
+{
+	char *message;
+	va_list arguments;
+	va_start(arguments, format);
+	size_t length = vspprintf(&message, MAX_MESSAGE, format, arguments);
+	va_end(arguments);
+	log_to_gateway(message, length);
+	efree(message);
+}
+
+static void log_message(const char *message, int syslog_type)
+{
+	(void)syslog_type;
+	if (!serving || !SG(server_context)) {
+		char line[MAX_MESSAGE];
+		int length = snprintf(line, sizeof line, "%s\n", message);
+		if (write(STDERR_FILENO, line, length < (int)sizeof line ? (size_t)length : sizeof line) < 0) {
+			return;
+		}
+		return;
+	}
+	sapi_log("PHP message: %s", message);
+}
+
+/* ---- life of a request ---- */
+
+static int activate(void)
+{
+	return serving ? ini_activate_for_script() : SUCCESS;
+}
+
+static int deactivate(void)
+{
+	if (body_file >= 0) {
+		close(body_file);
+	}
+	body_file = -1;
+	return SUCCESS;
+}
+
+void sapi_begin_request(void)
+{
+	has_logged = false;
+	body_file = -1;
+}
+
+void sapi_serve(void)
+{
+	serving = true;
+	import_process_environment = php_import_environment_variables;
+	php_import_environment_variables = import_variables;
+	php_load_environment_variables = load_variables;
+}
+
+static int start_up(sapi_module_struct *module)
+{
+#if PHP_VERSION_ID >= 80200
+	return php_module_startup(module, &weir_module);
+#else
+	return php_module_startup(module, &weir_module, 1);
+#endif
+}
+
+sapi_module_struct weir_sapi = {
+	.name = "fpm-fcgi",
+	.pretty_name = "FPM/FastCGI",
+	.startup = start_up,
+	.shutdown = php_module_shutdown_wrapper,
+	.activate = activate,
+	.deactivate = deactivate,
+	.ub_write = write_out,
+	.flush = flush_out,
+	.getenv = get_variable,
+	.sapi_error = php_error,
+	.send_headers = send_headers,
+	.read_post = read_body,
+	.read_cookies = read_cookies,
+	.register_server_variables = register_server_variables,
+	.log_message = log_message,
+	.php_ini_ignore_cwd = 1,
+};
+
+/* ---- the module: settings of php.ini, functions, a section of phpinfo() ---- */
+
+#define SETTING_BOOL(name, value, access, field) \
+	STD_PHP_INI_BOOLEAN(name, value, access, OnUpdateBool, field, struct sapi_settings, sapi_settings)
+#define SETTING_TEXT(name, field) \
+	STD_PHP_INI_ENTRY(name, NULL, PHP_INI_SYSTEM, OnUpdateString, field, struct sapi_settings, sapi_settings)
+
+PHP_INI_BEGIN()
+	SETTING_BOOL("cgi.rfc2616_headers", "0", PHP_INI_ALL, rfc2616_headers)
+	SETTING_BOOL("cgi.nph", "0", PHP_INI_ALL, nph)
+	SETTING_BOOL("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, fix_pathinfo)
+	SETTING_BOOL("cgi.discard_path", "0", PHP_INI_SYSTEM, discard_path)
+	SETTING_BOOL("fastcgi.script_path_encoded", "0", PHP_INI_SYSTEM, script_path_encoded)
+	SETTING_BOOL("fastcgi.logging", "1", PHP_INI_SYSTEM, logging)
+	SETTING_TEXT("fastcgi.error_header", error_header)
+	SETTING_TEXT("fpm.config", fpm_config)
+PHP_INI_END()
+
+static PHP_MINIT_FUNCTION(weir)
+{
+	(void)type;
+	REGISTER_INI_ENTRIES();
+	return SUCCESS;
+}
+
+static PHP_MSHUTDOWN_FUNCTION(weir)
+{
+	(void)type;
+	UNREGISTER_INI_ENTRIES();
+	return SUCCESS;
+}
+
+static PHP_MINFO_FUNCTION(weir)
+{
+	php_info_print_table_start();
+	php_info_print_table_row(2, "php-fpm", "active");
+	php_info_print_table_end();
+	DISPLAY_INI_ENTRIES();
+}
+
+/* Under the name of PHP-FPM's own module, which applications ask for with extension_loaded(). */
+zend_module_entry weir_module = {
+	STANDARD_MODULE_HEADER,
+	"cgi-fcgi",
+	weir_functions,
+	PHP_MINIT(weir),
+	PHP_MSHUTDOWN(weir),
+	NULL,
+	NULL,
+	PHP_MINFO(weir),
+	PHP_VERSION,
+	STANDARD_MODULE_PROPERTIES,
+};

@@ -1,0 +1,148 @@
+/*
+ * A worker's life: one request after another. See worker.h.
+ */
+#include "worker.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "php.h"
+#include "SAPI.h"
+#include "php_main.h"
+
+#include "engine.h"
+#include "fastcgi.h"
+#include "ini.h"
+#include "params.h"
+#include "sapi.h"
+#include "say.h"
+#include "script.h"
+
+static uint64_t microseconds(const struct timeval *time)
+{
+	return (uint64_t)time->tv_sec * 1000000 + (uint64_t)time->tv_usec;
+}
+
+/* CPU time of this process so far, and its peak resident set in bytes. */
+static void measure(uint64_t *cpu, uint64_t *resident)
+{
+	struct rusage usage;
+	getrusage(RUSAGE_SELF, &usage);
+	*cpu = microseconds(&usage.ru_utime) + microseconds(&usage.ru_stime);
+	*resident = (uint64_t)usage.ru_maxrss * 1024;
+}
+
+static void refuse(int code, const char *text)
+{
+	zend_try {
+		SG(sapi_headers).http_response_code = code;
+		PUTS(text);
+	} zend_end_try();
+}
+
+static void run_script(void)
+{
+	zend_file_handle script;
+	char *path = estrdup(SG(request_info).path_translated);
+	if (php_fopen_primary_script(&script) == FAILURE) {
+		zend_try {
+			sapi_log("Unable to open primary script: %s (%s)", path, strerror(errno));
+		} zend_end_try();
+		if (errno == EACCES) {
+			refuse(403, "Access denied.\n");
+		} else {
+			refuse(404, "No input file specified.\n");
+		}
+	} else {
+		EG(exit_status) = 0;
+		php_execute_script(&script);
+	}
+	efree(path);
+	zend_destroy_file_handle(&script);
+}
+
+static void answer(const struct pool_config *config)
+{
+	const char *path = SG(request_info).path_translated;
+	if (!SG(request_info).request_method) {
+		return;
+	}
+	if (!path) {
+		zend_try {
+			sapi_log("Primary script unknown");
+		} zend_end_try();
+		refuse(404, "File not found.\n");
+		return;
+	}
+	if (!script_is_allowed(config, path)) {
+		zend_try {
+			sapi_log("Access to the script '%s' has been denied (see security.limit_extensions)", path);
+		} zend_end_try();
+		refuse(403, "Access denied.\n");
+		return;
+	}
+	run_script();
+}
+
+/* The header that stands for a script that failed, where nothing has been sent: fastcgi.error_header. */
+static void mark_failure(void)
+{
+	char *line = sapi_settings.error_header;
+	if (EG(exit_status) != 255 || SG(headers_sent) || !line || !*line) {
+		return;
+	}
+	sapi_header_line header = {.line = line, .line_len = strlen(line)};
+	sapi_header_op(SAPI_HEADER_REPLACE, &header);
+}
+
+static bool serve_one(const struct pool_config *config)
+{
+	static uint64_t cpu_before;
+	SG(server_context) = (void *)config;
+	sapi_begin_request();
+	script_find();
+	ini_set_for_request();
+	if (php_request_startup() == FAILURE) {
+		say("weir-php: PHP cannot start a request");
+		return false;
+	}
+	answer(config);
+	mark_failure();
+	struct figures figures = {0};
+	if (config->figures) {
+		figures.peak_memory = zend_memory_peak_usage(1);
+	}
+	if (SG(request_info).path_translated) {
+		efree(SG(request_info).path_translated);
+		SG(request_info).path_translated = NULL;
+	}
+	php_request_shutdown(NULL);
+	SG(server_context) = NULL;
+	if (config->figures) {
+		uint64_t cpu;
+		measure(&cpu, &figures.peak_resident);
+		figures.cpu_microseconds = cpu - cpu_before;
+		cpu_before = cpu;
+	}
+	stream_ready(&figures);
+	return true;
+}
+
+int worker_run(const struct pool_config *config, int stream)
+{
+	volatile int code = EXIT_FINE;
+	stream_open(stream);
+	sapi_serve();
+	zend_first_try {
+		while (stream_next_request()) {
+			if (!serve_one(config)) {
+				code = EXIT_INTERNAL;
+				break;
+			}
+		}
+	} zend_catch {
+		code = EXIT_INTERNAL;
+	} zend_end_try();
+	engine_stop(false);
+	return code;
+}

@@ -1,0 +1,12 @@
+/*
+ * A worker: a fork of the master that answers requests, one after another, until its stream ends.
+ */
+#ifndef WEIR_WORKER_H
+#define WEIR_WORKER_H
+
+#include "config.h"
+
+/* Serves the stream; gives the process's exit code. */
+int worker_run(const struct pool_config *config, int stream);
+
+#endif

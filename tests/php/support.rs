@@ -1,0 +1,654 @@
+//! A master of weir-php and its workers, driven by hand: the test is the manager and the gateway.
+//!
+//! Records and messages are read and written here by hand (FastCGI 1.0 §3.3), so that nothing is shared with the code
+//! that will speak to them. Every wait has a limit.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, Once},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use weir_sys::{message, poll};
+
+/// Longer than anything takes on a slow machine.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the process runs; one that has ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim_start().starts_with('Z') && !rest.is_empty())
+}
+
+pub fn kill(pid: u32) {
+    weir_sys::process::kill(pid).unwrap();
+}
+
+/// The program, built from the sources as they are now.
+pub fn program() -> PathBuf {
+    static BUILT: Once = Once::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_weir"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("php");
+    BUILT.call_once(|| {
+        let built = Command::new("make")
+            .args(["-s", "-C", concat!(env!("CARGO_MANIFEST_DIR"), "/php")])
+            .arg(format!("OUT={}", folder.display()))
+            .status()
+            .unwrap();
+        assert!(built.success(), "php/ does not build");
+    });
+    let names = fs::read_dir(&folder).unwrap().flatten();
+    let mut programs: Vec<PathBuf> = names
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_none_or(|end| end != "new"))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("weir-php")
+        })
+        .collect();
+    programs.sort();
+    programs.pop().expect("a weir-php was built")
+}
+
+/// A folder with scripts.
+pub struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    pub fn new() -> Site {
+        Site {
+            folder: TempDir::new().unwrap(),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn root(&self) -> String {
+        self.folder.path().to_str().unwrap().to_owned()
+    }
+
+    pub fn script(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Settings that suit most tests: no php.ini, what PHP says goes to the response's error messages.
+    pub fn config(&self) -> Config {
+        Config::default()
+            .with("pool", "test")
+            .with("no_ini", "1")
+            .with("define", "log_errors=1")
+            .with("define", "display_errors=0")
+            .with("define", "html_errors=0")
+    }
+}
+
+/// What the CONFIG message says.
+#[derive(Clone, Default)]
+pub struct Config {
+    fields: Vec<(String, String)>,
+}
+
+impl Config {
+    pub fn with(mut self, key: &str, value: &str) -> Config {
+        self.fields.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let mut bytes = vec![1];
+        for (key, value) in &self.fields {
+            bytes.extend((key.len() as u16).to_be_bytes());
+            bytes.extend((value.len() as u32).to_be_bytes());
+            bytes.extend(key.as_bytes());
+            bytes.extend(value.as_bytes());
+        }
+        bytes
+    }
+}
+
+/// What a master tells.
+#[derive(Debug, PartialEq)]
+pub enum Told {
+    Ready(String),
+    Failed(String),
+    Forked { number: u32, pid: u32 },
+    Exited { number: u32, pid: u32, end: End },
+    ForkFailed { number: u32, error: u32 },
+    Warning(String),
+}
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+pub enum End {
+    Code(u32),
+    Signal(u32),
+}
+
+/// A master. Dropped, it is killed, and its workers with it.
+pub struct Master {
+    process: Child,
+    channel: Option<OwnedFd>,
+    output: Arc<Mutex<String>>,
+    passed_over: RefCell<VecDeque<Told>>,
+    next: RefCell<u32>,
+}
+
+impl Master {
+    /// Starts one and waits until it is ready.
+    pub fn start(config: &Config) -> Master {
+        let master = Master::launch(config, &[]);
+        match master.told() {
+            Told::Ready(version) => assert!(version.starts_with("8."), "{version}"),
+            other => panic!("{other:?}: {}", master.output()),
+        }
+        master
+    }
+
+    /// Starts one with a slow log, and waits until it is ready: gives the slow log's end too.
+    pub fn start_with_slow_log(config: &Config) -> (Master, OwnedFd) {
+        let (ours, theirs) = message::pair().unwrap();
+        let master = Master::launch(config, &[theirs]);
+        assert!(matches!(master.told(), Told::Ready(_)));
+        (master, ours)
+    }
+
+    /// Starts one, and waits for nothing.
+    pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
+        let (ours, theirs) = message::pair().unwrap();
+        let mut process = Command::new(program())
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .current_dir("/")
+            .spawn()
+            .unwrap();
+        let output = Arc::new(Mutex::new(String::new()));
+        collect(process.stdout.take().unwrap(), &output);
+        collect(process.stderr.take().unwrap(), &output);
+        let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+        message::send(ours.as_fd(), &config.message(), &attached, true).unwrap();
+        Master {
+            process,
+            channel: Some(ours),
+            output,
+            passed_over: RefCell::default(),
+            next: RefCell::new(1),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What master and workers have written to standard output and error.
+    pub fn output(&self) -> String {
+        self.output.lock().unwrap().clone()
+    }
+
+    /// Waits until they have written this.
+    pub fn said(&self, what: &str) {
+        let start = Instant::now();
+        while !self.output().contains(what) {
+            assert!(
+                start.elapsed() < LIMIT,
+                "not said: {what}: {}",
+                self.output()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A new worker.
+    pub fn worker(&self) -> Worker {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let number = self.fork(0, &[], theirs.into());
+        let pid = self.forked(number);
+        ours.set_read_timeout(Some(LIMIT)).unwrap();
+        ours.set_write_timeout(Some(LIMIT)).unwrap();
+        Worker {
+            number,
+            pid,
+            stream: ours,
+            read: Vec::new(),
+        }
+    }
+
+    /// Orders a child; gives its number.
+    pub fn fork(&self, kind: u8, more: &[u8], attached: OwnedFd) -> u32 {
+        let number = self.next.replace_with(|next| *next + 1);
+        let body = [&number.to_be_bytes()[..], &[kind], more].concat();
+        self.order(2, &body, &[attached]);
+        number
+    }
+
+    /// Its process, when it is there.
+    pub fn forked(&self, wanted: u32) -> u32 {
+        let told =
+            self.told_when(|told| matches!(told, Told::Forked { number, .. } if *number == wanted));
+        match told {
+            Told::Forked { pid, .. } => pid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for the end of a worker.
+    pub fn end_of(&self, worker: &Worker) -> End {
+        self.end_of_number(worker.number)
+    }
+
+    pub fn end_of_number(&self, wanted: u32) -> End {
+        let told =
+            self.told_when(|told| matches!(told, Told::Exited { number, .. } if *number == wanted));
+        match told {
+            Told::Exited { end, .. } => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn signal(&self, worker: &Worker, signal: u8) {
+        let body = [&worker.number.to_be_bytes()[..], &[signal]].concat();
+        self.order(3, &body, &[]);
+    }
+
+    pub fn trace(&self, worker: &Worker) {
+        self.order(4, &worker.number.to_be_bytes(), &[]);
+    }
+
+    fn order(&self, kind: u8, body: &[u8], attached: &[OwnedFd]) {
+        let bytes = [&[kind], body].concat();
+        let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+        let channel = self.channel.as_ref().unwrap();
+        message::send(channel.as_fd(), &bytes, &attached, true).unwrap();
+    }
+
+    /// The next message.
+    pub fn told(&self) -> Told {
+        if let Some(told) = self.passed_over.borrow_mut().pop_front() {
+            return told;
+        }
+        self.receive()
+    }
+
+    /// The first message that is wanted; the others are kept.
+    pub fn told_when(&self, wanted: impl Fn(&Told) -> bool) -> Told {
+        let mut passed_over = self.passed_over.borrow_mut();
+        if let Some(at) = passed_over.iter().position(&wanted) {
+            return passed_over.remove(at).unwrap();
+        }
+        loop {
+            let told = self.receive();
+            if wanted(&told) {
+                return told;
+            }
+            passed_over.push_back(told);
+        }
+    }
+
+    fn receive(&self) -> Told {
+        let channel = self.channel.as_ref().unwrap();
+        let ready = poll::readable(&[channel.as_fd()], Some(LIMIT)).unwrap();
+        assert!(ready[0], "the master tells nothing: {}", self.output());
+        let mut bytes = vec![0; 65536];
+        let (length, _) = message::receive(channel.as_fd(), &mut bytes, true).unwrap();
+        assert!(length > 0, "the master is gone: {}", self.output());
+        let body = &bytes[1..length];
+        let number = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().unwrap());
+        let text = || String::from_utf8_lossy(body).into_owned();
+        match bytes[0] {
+            1 => Told::Ready(text()),
+            2 => Told::Failed(text()),
+            3 => Told::Forked {
+                number: number(0),
+                pid: number(4),
+            },
+            4 => Told::Exited {
+                number: number(0),
+                pid: number(4),
+                end: match body[8] {
+                    0 => End::Code(number(9)),
+                    _ => End::Signal(number(9)),
+                },
+            },
+            5 => Told::ForkFailed {
+                number: number(0),
+                error: number(4),
+            },
+            6 => Told::Warning(text()),
+            other => panic!("a message of type {other}"),
+        }
+    }
+
+    /// Closes the channel.
+    pub fn hang_up(&mut self) {
+        self.channel = None;
+    }
+
+    /// Waits for its end; gives its exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < LIMIT, "the master does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("weir-php said:\n{}", self.output());
+        }
+    }
+}
+
+fn collect(pipe: impl Read + Send + 'static, output: &Arc<Mutex<String>>) {
+    let output = output.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+            let mut output = output.lock().unwrap();
+            output.push_str(&String::from_utf8_lossy(&line));
+            output.push('\n');
+        }
+    });
+}
+
+/// A worker: the test is its gateway.
+pub struct Worker {
+    pub number: u32,
+    pub pid: u32,
+    stream: UnixStream,
+    /// What was read and not taken yet.
+    read: Vec<u8>,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    pub kind: u8,
+    pub id: u16,
+    pub content: Vec<u8>,
+}
+
+pub const ABORT_REQUEST: u8 = 2;
+pub const END_REQUEST: u8 = 3;
+pub const STDIN: u8 = 5;
+pub const STDOUT: u8 = 6;
+pub const STDERR: u8 = 7;
+pub const READY: u8 = 64;
+pub const STATUS: u8 = 65;
+
+/// A request as it goes out.
+#[derive(Clone)]
+pub struct Request {
+    pub params: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// An answer: all up to READY.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    pub cpu: u64,
+    pub memory: u64,
+    pub resident: u64,
+}
+
+impl Request {
+    /// A GET of a URL of this site.
+    pub fn get(site: &Site, url: &str) -> Request {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        let root = site.root();
+        let request = Request {
+            params: Vec::new(),
+            body: Vec::new(),
+        };
+        request
+            .with("QUERY_STRING", query)
+            .with("REQUEST_METHOD", "GET")
+            .with("CONTENT_TYPE", "")
+            .with("CONTENT_LENGTH", "")
+            .with("SCRIPT_NAME", path)
+            .with("REQUEST_URI", url)
+            .with("DOCUMENT_URI", path)
+            .with("DOCUMENT_ROOT", &root)
+            .with("SERVER_PROTOCOL", "HTTP/1.1")
+            .with("REQUEST_SCHEME", "http")
+            .with("GATEWAY_INTERFACE", "CGI/1.1")
+            .with("SERVER_SOFTWARE", "weir")
+            .with("REMOTE_ADDR", "127.0.0.1")
+            .with("REMOTE_PORT", "4711")
+            .with("SERVER_ADDR", "127.0.0.1")
+            .with("SERVER_PORT", "80")
+            .with("SERVER_NAME", "shop.example")
+            .with("REDIRECT_STATUS", "200")
+            .with("SCRIPT_FILENAME", &format!("{root}{path}"))
+            .with("HTTP_HOST", "shop.example")
+    }
+
+    /// A POST.
+    pub fn post(site: &Site, url: &str, kind: &str, body: impl Into<Vec<u8>>) -> Request {
+        let body = body.into();
+        let length = body.len().to_string();
+        let mut request = Request::get(site, url)
+            .with("REQUEST_METHOD", "POST")
+            .with("CONTENT_TYPE", kind)
+            .with("CONTENT_LENGTH", &length);
+        request.body = body;
+        request
+    }
+
+    /// Sets a parameter.
+    pub fn with(mut self, name: &str, value: &str) -> Request {
+        self.params.retain(|(known, _)| known != name);
+        self.params.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Without a parameter.
+    pub fn without(mut self, name: &str) -> Request {
+        self.params.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// The records of BEGIN_REQUEST and PARAMS.
+    pub fn head(&self) -> Vec<u8> {
+        let mut pairs = Vec::new();
+        for (name, value) in &self.params {
+            for length in [name.len(), value.len()] {
+                match u8::try_from(length) {
+                    Ok(short @ 0..=127) => pairs.push(short),
+                    _ => pairs.extend((length as u32 | 1 << 31).to_be_bytes()),
+                }
+            }
+            pairs.extend(name.as_bytes());
+            pairs.extend(value.as_bytes());
+        }
+        let mut bytes = record(1, 1, &[0, 1, 1, 0, 0, 0, 0, 0]);
+        for content in pairs.chunks(65_535) {
+            bytes.extend(record(4, 1, content));
+        }
+        bytes.extend(record(4, 1, b""));
+        bytes
+    }
+
+    /// All of its records.
+    pub fn records(&self) -> Vec<u8> {
+        let mut bytes = self.head();
+        for content in self.body.chunks(65_535) {
+            bytes.extend(record(STDIN, 1, content));
+        }
+        bytes.extend(record(STDIN, 1, b""));
+        bytes
+    }
+}
+
+pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![1, kind];
+    bytes.extend(id.to_be_bytes());
+    bytes.extend((content.len() as u16).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(content);
+    bytes
+}
+
+impl Worker {
+    /// Asks for a URL, and waits for the whole answer.
+    pub fn get(&mut self, site: &Site, url: &str) -> Answer {
+        self.ask(&Request::get(site, url))
+    }
+
+    /// Sends a request, and waits for the whole answer.
+    pub fn ask(&mut self, request: &Request) -> Answer {
+        self.send(request);
+        self.answer()
+    }
+
+    /// Sends a request. A large body is written by a thread, since the worker may answer before it has read it.
+    pub fn send(&mut self, request: &Request) {
+        let bytes = request.records();
+        if bytes.len() < 32 * 1024 {
+            return self.write(&bytes);
+        }
+        let mut stream = self.stream.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let _ = stream.write_all(&bytes);
+        });
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next record; none: the worker has closed the stream.
+    pub fn next(&mut self) -> Option<Record> {
+        loop {
+            if self.read.len() >= 8 {
+                let head = &self.read[..8];
+                assert_eq!(head[0], 1, "FastCGI's version");
+                let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+                let whole = 8 + length + usize::from(head[6]);
+                if self.read.len() >= whole {
+                    let record = Record {
+                        kind: head[1],
+                        id: u16::from_be_bytes([head[2], head[3]]),
+                        content: self.read[8..8 + length].to_vec(),
+                    };
+                    self.read.drain(..whole);
+                    return Some(record);
+                }
+            }
+            let mut bytes = [0; 65536];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(length) => self.read.extend(&bytes[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no record: {error}"),
+            }
+        }
+    }
+
+    /// What is left of the answer.
+    pub fn answer(&mut self) -> Answer {
+        let mut answer = Answer::default();
+        let mut ended = false;
+        loop {
+            let record = self.next().expect("the worker closed the stream");
+            match (record.kind, record.id) {
+                (STDOUT, 1) if !ended => answer.stdout.extend(record.content),
+                (STDERR, 1) if !ended => {
+                    answer
+                        .stderr
+                        .push_str(&String::from_utf8_lossy(&record.content));
+                }
+                (END_REQUEST, 1) if !ended => {
+                    assert_eq!(record.content, [0; 8]);
+                    ended = true;
+                }
+                (READY, 0) if ended => {
+                    let figure = |at: usize| {
+                        u64::from_be_bytes(record.content[at..at + 8].try_into().unwrap())
+                    };
+                    (answer.cpu, answer.memory, answer.resident) =
+                        (figure(0), figure(8), figure(16));
+                    return answer;
+                }
+                _ => panic!("not to be expected: {record:?}"),
+            }
+        }
+    }
+
+    /// Closes the stream.
+    pub fn hang_up(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Whether nothing is to be read, and nothing comes while the other condition is waited for.
+    pub fn is_silent(&self) -> bool {
+        self.read.is_empty() && !weir_sys::socket::peer_closed(self.stream.as_fd())
+    }
+}
+
+impl Answer {
+    fn split(&self) -> (String, String) {
+        let text = String::from_utf8_lossy(&self.stdout);
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("no head: {text}"));
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub fn head(&self) -> String {
+        self.split().0
+    }
+
+    pub fn body(&self) -> String {
+        self.split().1
+    }
+
+    /// The value of `Status`, or nothing.
+    pub fn status(&self) -> String {
+        self.header("Status")
+    }
+
+    /// A header's value, or nothing.
+    pub fn header(&self, name: &str) -> String {
+        let head = self.head();
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_default().to_owned()
+    }
+}
