@@ -23,6 +23,8 @@ PACKAGES = {
     "php": "php-cli",
     "php-cgi": "php-cgi",
     "mod_php": "libapache2-mod-php",
+    "php-config": "php-dev",
+    "libphp": "libphp-embed",
     "mariadbd": "mariadb-server-core",
     "mariadb-install-db": "mariadb-server-core",
     # Said together with what it accepts as web server and PHP, so that nothing larger is chosen.
@@ -31,6 +33,7 @@ PACKAGES = {
 # What is no program in PATH.
 ELSEWHERE = {
     "mod_php": "/usr/lib/apache2/modules/libphp*.so",
+    "libphp": "/usr/lib/libphp*.so",
     "wordpress": "/usr/share/wordpress/wp-login.php",
     "mariadbd": "/usr/sbin/mariadbd",
 }
@@ -60,8 +63,17 @@ def _newest(pattern):
     return max(glob.glob(pattern), key=version, default=None)
 
 
+def of_peers(names):
+    """The programs that the servers of these names need."""
+    own = {"nginx": ["nginx"], "haproxy": ["haproxy"], "apache": ["apache2"], "prefork": ["apache2", "mod_php"]}
+    # php.ini comes with PHP-FPM, and the version that is compared.
+    return ["php-fpm", *(program for name in names for program in own.get(name, []))]
+
+
 def ensure(programs):
-    """Paths of all `programs`; installs what is missing. Services of new packages are not left running."""
+    """Paths of all `programs`, those that are built here left out; installs what is missing. Services of new packages
+    are not left running."""
+    programs = [program for program in dict.fromkeys(programs) if program not in OWN]
     missing = [p for p in programs if not find(p)]
     if missing:
         _install(missing)
@@ -78,6 +90,10 @@ def build(weir=None):
     result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     if result.returncode:
         raise Missing("cargo build --release failed")
+    # weir-php, for each PHP that can be embedded here: weir finds it beside its own folder.
+    if not weir and find("php-config"):
+        if subprocess.run(["make", "--no-print-directory", "-C", f"{REPOSITORY}/php"], stdout=sys.stderr).returncode:
+            raise Missing("weir-php could not be built")
     for line in result.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and message["target"]["name"] in wanted:

@@ -19,7 +19,6 @@ class Peer:
     """One running server in front of a backend."""
 
     name = ""
-    program = ""
     serves_files = True
     # What its configuration says where it is left to its own default; nginx's packages say auto, which is the cores.
     own_threads = os.cpu_count()
@@ -118,7 +117,7 @@ class Weir(Peer):
 
 
 class Nginx(Peer):
-    name = program = "nginx"
+    name = "nginx"
     stop_signal = signal.SIGTERM
 
     def command(self, values):
@@ -128,7 +127,7 @@ class Nginx(Peer):
 
 
 class HAProxy(Peer):
-    name = program = "haproxy"
+    name = "haproxy"
     serves_files = False
     # option httplog: … Tq/Tw/Tc/Tr/Ta STATUS …
     status = re.compile(rb" -?\d+/-?\d+/-?\d+/-?\d+/\+?\d+ (\d{3}) ")
@@ -144,7 +143,6 @@ class Apache(Peer):
     """The event MPM."""
 
     name = "apache"
-    program = "apache2"
 
     def mpm(self):
         return "event" if self.as_packaged else "many"

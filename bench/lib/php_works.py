@@ -6,7 +6,7 @@ What is disturbed on purpose (bursts, reloads, dying workers) and what takes lon
 import os
 import shutil
 
-from . import backends, load, measure, php, processes, stacks, wordpress
+from . import backends, load, measure, php, processes, stacks, wordpress, works
 
 # The pool of scenario 1: two at the start, twenty at most.
 DYNAMIC = backends.Pool("dynamic", 20, 2, 2, 5)
@@ -25,7 +25,8 @@ class Nothing:
 class PhpWork:
     """A script, a pool, a load, and the stacks that are compared."""
 
-    programs = ("php-fpm", "php-cgi", "clients")
+    # What weir-php is built from is among them.
+    programs = ("php-fpm", "php-cgi", "php-config", "libphp")
     path = "/line.php"
     expected = php.LINE
     fallback = ""
@@ -61,6 +62,13 @@ class PhpWork:
             result["statuses"] = {s: n for s, n in statuses.items() if s != 499 or n > self.cut_off(context)}
         shutil.rmtree(folder, ignore_errors=True)
         return results
+
+    def running(self, name, shared, context):
+        """Stack `name`, checked and warm, for `bench/profile`."""
+        stack, folder = self.start(name, shared, context)
+        self.load(stack, folder, context, 1)
+        return works.Running({"gateway": stack.gateway, "workers": stack.workers},
+                             lambda: self.load(stack, folder, context, context.seconds), stack.stop)
 
     def start(self, name, shared, context, cores=None):
         """(running stack, its folder): the stack answers rightly, and with the same settings as all."""

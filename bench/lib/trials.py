@@ -122,13 +122,11 @@ class Reload(PhpWork):
         with Loads(context) as loads:
             kept = loads.add(stack.url(self.path), self.kept, seconds, folder, expect=self.expected)
             fresh = loads.add(stack.url(self.path), self.fresh, seconds, folder, expect=self.expected, close=True)
-            reloads, begin = 0, time.monotonic()
-            while time.monotonic() - begin < seconds - 1:
-                time.sleep(1.0)
+            reloads = 0
+            for _ in beats(seconds, 1.0):
                 os.kill(pid, how)
                 reloads += 1
             results = {"kept connections": loads.result(kept), "a connection per request": loads.result(fresh)}
-        # The last one has been done when the stack answers; the check afterwards is the proof.
         return [{"reload": {"reloads": reloads, "seconds": seconds, **_sums(results)}}]
 
 
@@ -151,39 +149,48 @@ class Kill(PhpWork):
         with Loads(context) as loads:
             gets = loads.add(stack.url(self.path), self.getting, seconds, folder, expect=self.expected)
             posts = loads.add(stack.url("/post.php"), self.posting, seconds, folder, post=True)
-            begin = time.monotonic()
-            while time.monotonic() - begin < seconds:
-                time.sleep(1 / KILLS_A_SECOND)
+            for _ in beats(seconds, 1 / KILLS_A_SECOND):
                 killed += kill_one(stack, running)
             results = {"GET": loads.result(gets), "POST": loads.result(posts)}
         begun, ended = _posts(log)
         failed = results["POST"].pop("failed_posts", [])
+        calm = time.monotonic()
+        processes.wait_for(lambda: stack.get(self.path)[0] == 200, 30, f"{stack.name} does not answer after the kills")
         # 502 with a lost answer is right for what had begun, and for nothing else; nothing runs twice.
         return [{"kill": {
-            "killed": killed, "seconds": seconds, **_sums(results),
+            "killed": killed, "seconds": seconds, "recovered_seconds": time.monotonic() - calm, **_sums(results),
             "posts_failed_unbegun": sum(1 for name in failed if name not in begun),
             "posts_failed_done": sum(1 for name in failed if name in ended),
             "posts_begun_twice": sum(1 for count in begun.values() if count > 1),
         }}]
 
 
+def beats(seconds, period):
+    """Every `period` seconds for `seconds`, the first after one period; a late beat does not make the next one late."""
+    begin = time.monotonic()
+    for number in range(1, int(seconds / period)):
+        time.sleep(max(0.0, begin + number * period - time.monotonic()))
+        yield number
+
+
 def kill_one(stack, running):
-    """Kills a random worker that is still what it was when it was looked at; how many that were."""
+    """Kills a random worker; how many that were. Only one that is there before and after a handle of it is opened, which
+    the number of a process that has ended, passed to another one, is not."""
     workers = [pid for pid, role in stack.processes().items() if role == "worker"]
     if not workers:
         return 0
+    pid = running.choice(workers)
+    who = _identity(pid)
     try:
-        handle = os.pidfd_open(running.choice(workers))
+        handle = os.pidfd_open(pid)
     except OSError:
         return 0
     try:
-        # The number may have passed to another process meanwhile; the handle cannot.
-        number = int(_field(f"/proc/self/fdinfo/{handle}", "Pid:"))
-        if stack.processes().get(number) != "worker":
+        if who is None or _identity(pid) != who:
             return 0
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         return 1
-    except (OSError, ValueError):
+    except OSError:
         return 0
     finally:
         os.close(handle)
@@ -282,6 +289,16 @@ def _lines(process, seconds):
                 return
             yield line
     raise processes.Failed("the clients did not end")
+
+
+def _identity(pid):
+    """(parent's number, when it was started), or None."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+            return fields[1], fields[19]
+    except (OSError, IndexError):
+        return None
 
 
 def _field(path, name):

@@ -1,6 +1,7 @@
 """The works, and one sample of one work by one server."""
 
 import collections
+import itertools
 import os
 import shutil
 import time
@@ -35,6 +36,23 @@ class Work(collections.namedtuple("Work", "key title backend path load peers con
         """Starts server `name`, warms it up, loads it, stops it. A list of results, one a phase."""
         return sample(self, name, backend, context)
 
+    def running(self, name, backend, context):
+        """Server `name`, checked and warm, for `bench/profile`."""
+        server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
+        try:
+            _check(self, server)
+            _warm_up(self, server, context)
+        except BaseException:
+            server.stop()
+            raise
+        return Running({"gateway": server.tree, "workers": backend.tree},
+                       lambda: _load(self, server, context.settings.programs, context.seconds, context.php_requests),
+                       server.stop)
+
+
+class Running(collections.namedtuple("Running", "parts load stop")):
+    """What runs to be looked at. `parts`: {name: something with pids}. `load`, `stop`: functions."""
+
 
 _ALL = ("weir", "nginx", "haproxy", "apache")
 _FILES = tuple(name for name in _ALL if peers.PEERS[name].serves_files)
@@ -64,6 +82,17 @@ class Context(collections.namedtuple("Context", "settings folder options php_req
     def new_folder(self, name):
         """The path of a folder that is not there yet."""
         return os.path.join(self.folder, f"{next(self.counter)}-{name}")
+
+
+def context(options, programs, folder, php_requests):
+    """The Context of a run: settings, php.ini and the document root are written to `folder`."""
+    php_ini = php.write_ini(folder, php.version(programs["php-fpm"]))
+    settings = peers.Settings(programs=programs, root=f"{folder}/site", threads=options.threads,
+                              descriptors=processes.raise_descriptors(), is_root=os.geteuid() == 0,
+                              php_ini=php_ini, weir_kind="cgi" if options.weir_cgi else "app")
+    prepare_site(settings.root)
+    return Context(settings=settings, folder=folder, options=options, php_requests=php_requests,
+                   counter=itertools.count(), same_settings=php.SameSettings(), facts={})
 
 
 def prepare_site(root):
@@ -108,23 +137,6 @@ def sample(work, name, backend, context):
     return results
 
 
-def start_server(work, name, backend, context):
-    """A server for `bench/profile`, checked and warm."""
-    server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
-    try:
-        _check(work, server)
-        _warm_up(work, server, context)
-    except BaseException:
-        server.stop()
-        raise
-    return server
-
-
-def run_load(work, server, context):
-    """The load of a work on a server, unmeasured."""
-    return _load(work, server, context.settings.programs, context.seconds, context.php_requests)
-
-
 def _with_and_without_idle(work, server, backend, context):
     without = dict(_measure(work, server, backend, context), phase="without")
     before = processes.memory(server.tree)
@@ -147,7 +159,8 @@ def _with_and_without_idle(work, server, backend, context):
 
 def _measure(work, server, backend, context):
     upstream = backend.counters()
-    result = measure.measured(lambda: run_load(work, server, context), server.tree, backend.tree, server.tree)
+    run = lambda: _load(work, server, context.settings.programs, context.seconds, context.php_requests)
+    result = measure.measured(run, server.tree, backend.tree, server.tree)
     if upstream:
         after = backend.counters()
         result["upstream"] = {what: after[what] - upstream[what] for what in ("accepted", "requests")}
