@@ -81,6 +81,11 @@ void stream_disown(void)
 	close(stream.descriptor);
 }
 
+bool stream_is_disowned(void)
+{
+	return stream.disowned;
+}
+
 /* ---- what comes ---- */
 
 static _Noreturn void lost(const char *what)

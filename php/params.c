@@ -212,6 +212,14 @@ char *params_set(const char *name, const char *value)
 	return param->value;
 }
 
+void params_measure(const char *name)
+{
+	struct param *param = entry((char *)name, strlen(name));
+	if (param && param->value) {
+		param->value_length = (uint32_t)strlen(param->value);
+	}
+}
+
 const struct param *params_all(size_t *number)
 {
 	*number = count;

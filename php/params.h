@@ -40,6 +40,9 @@ char *params_get(const char *name, size_t name_length);
 /* Sets a copy of a value, or with NULL removes the parameter; gives the copy. */
 char *params_set(const char *name, const char *value);
 
+/* Takes the length of a value anew, which was changed in place. */
+void params_measure(const char *name);
+
 /* All parameters, removed ones among them. */
 const struct param *params_all(size_t *count);
 

@@ -17,10 +17,12 @@ struct sapi_settings {
 	bool nph;
 	bool fix_pathinfo;
 	bool discard_path;
-	bool script_path_encoded;
 	bool logging;
 	char *error_header;
 	char *fpm_config;
+	/* Without effect, as under PHP-FPM, which has them from php-cgi. */
+	bool force_redirect;
+	char *redirect_status_env;
 };
 extern struct sapi_settings sapi_settings;
 

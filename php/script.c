@@ -1,14 +1,278 @@
 /*
  * Which script a request is for. See script.h.
+ *
+ * Front ends differ in what they say of a URL like /info.php/more: some know where the script's name ends, some send
+ * all of it as SCRIPT_FILENAME, Apache puts the address of the server before it or repeats the script's name in
+ * PATH_INFO. With cgi.fix_pathinfo, which is the default, the file that is there decides, and the variables are set
+ * to match it; what they were before is kept under ORIG_ names. Everything here has the results of PHP-FPM, which
+ * applications have grown used to.
  */
 #include "script.h"
 
+#include <sys/stat.h>
+
 #include "php.h"
 #include "SAPI.h"
+#include "ext/standard/url.h"
 #include "php_main.h"
+#include "zend_virtual_cwd.h"
 
 #include "params.h"
 #include "sapi.h"
+
+/* What the front end said, and what is made of it. */
+struct search {
+	/* The parameters as they came. */
+	char *script_filename;
+	char *path_translated;
+	char *path_info;
+	char *script_name;
+	char *redirect_url;
+	/* The file to run; NULL: none. */
+	char *file;
+	/* The URL's part that names it. */
+	char *name;
+	/* SG(request_info).request_uri, which PHP_SELF is made of; NULL: not known yet. */
+	char *uri;
+	/* SCRIPT_FILENAME was a URL of Apache's proxy. */
+	bool from_proxy;
+};
+
+/* Sets a variable, and keeps what it was, if anything, under its ORIG_ name. */
+static char *replace(const char *original_name, const char *original, const char *name, const char *value)
+{
+	if (original) {
+		params_set(original_name, original);
+	}
+	return params_set(name, value);
+}
+#define REPLACE(name, original, value) replace("ORIG_" name, original, name, value)
+
+/* ---- what is told apart before ---- */
+
+/* IIS repeats the script's name in PATH_INFO. */
+static void mend_iis(struct search *search)
+{
+	const char *server = PARAM("SERVER_SOFTWARE");
+	if (!server || !search->script_name || !search->path_info || strncmp(server, "Microsoft-IIS", 13) != 0) {
+		return;
+	}
+	size_t length = strlen(search->script_name);
+	if (strncmp(search->path_info, search->script_name, length) == 0) {
+		const char *rest = search->path_info + length;
+		search->path_info = REPLACE("PATH_INFO", search->path_info, *rest ? rest : NULL);
+	}
+}
+
+/* "proxy:fcgi://127.0.0.1:9000/srv/info.php/more?a=b" stands for /srv/info.php/more. */
+static void mend_proxy(struct search *search, const char *prefix)
+{
+	char *url = search->script_filename;
+	size_t length = strlen(prefix);
+	if (!url || strncasecmp(url, prefix, length) != 0) {
+		return;
+	}
+	char *path = strchr(url + length, '/');
+	if (path) {
+		memmove(url, path, strlen(path) + 1);
+		search->from_proxy = true;
+	}
+	char *query = strchr(url, '?');
+	if (query) {
+		*query = 0;
+	}
+	params_measure("SCRIPT_FILENAME");
+}
+
+/* ---- with cgi.fix_pathinfo ---- */
+
+/* Whether something of this name is there; a file's name does not end with a slash. */
+static bool exists(const char *path)
+{
+	size_t length = strlen(path);
+	if (length == 0) {
+		return true;
+	}
+	if (path[length - 1] == '/') {
+		return false;
+	}
+	char *real = tsrm_realpath(path, NULL);
+	if (!real) {
+		return false;
+	}
+	efree(real);
+	return true;
+}
+
+/* The longest part of the path, cut at a slash, that is a file; NULL: none. To be freed. */
+static char *file_within(const char *path)
+{
+	char *part = estrdup(path);
+	char *cut;
+	while ((cut = strrchr(part, '/')) || (cut = strrchr(part, '\\'))) {
+		struct stat about;
+		*cut = 0;
+		if (stat(part, &about) == 0 && S_ISREG(about.st_mode)) {
+			return part;
+		}
+	}
+	efree(part);
+	return NULL;
+}
+
+/* `first` bytes of one text and all of another. */
+static char *joined(const char *start, size_t first, const char *end)
+{
+	char *text;
+	spprintf(&text, 0, "%.*s%s", (int)first, start, end ? end : "");
+	return text;
+}
+
+/*
+ * PATH_INFO in front of the part that follows the file's name is the URL's name of the script, if it is not
+ * SCRIPT_NAME already.
+ */
+static void name_by_path_info(struct search *search, const char *info)
+{
+	params_set("ORIG_PATH_INFO", search->path_info);
+	/* A proxy's PATH_INFO has nothing to be cut off. */
+	size_t length = search->from_proxy ? strlen(search->path_info) : (size_t)(info - search->path_info);
+	char *name = joined(search->path_info, length, NULL);
+	if (search->script_name && strcmp(search->script_name, name) == 0) {
+		search->uri = search->script_name;
+	} else {
+		search->uri = REPLACE("SCRIPT_NAME", search->script_name, name);
+	}
+	efree(name);
+}
+
+/* Cuts an ending off a text; false where it does not end so, or has nothing before it. */
+static bool cut_off(char *text, const char *ending)
+{
+	size_t whole = strlen(text), length = strlen(ending);
+	if (whole <= length || strcmp(text + whole - length, ending) != 0) {
+		return false;
+	}
+	text[whole - length] = 0;
+	return true;
+}
+
+/* Apache's proxy leaves the part that follows in SCRIPT_NAME too: there it is decoded, in SCRIPT_FILENAME it is not. */
+static void name_without_info(struct search *search, const char *info)
+{
+	char *name = estrdup(search->name), *decoded = estrdup(info);
+	php_raw_url_decode(decoded, strlen(decoded));
+	if (cut_off(name, info) || cut_off(name, decoded)) {
+		search->uri = search->name = REPLACE("SCRIPT_NAME", search->script_name, name);
+	}
+	efree(decoded);
+	efree(name);
+}
+
+/* The part behind the file's name becomes PATH_INFO, where that is not said already. */
+static char *set_path_info(struct search *search, size_t file_length)
+{
+	char *rest = search->file + file_length;
+	size_t length = strlen(rest);
+	char *info = NULL;
+	if (search->from_proxy) {
+		bool known = search->path_info && strcmp(search->path_info, rest) == 0;
+		info = length && !known ? rest : NULL;
+	} else if (search->path_info && strlen(search->path_info) > length) {
+		info = search->path_info + strlen(search->path_info) - length;
+	}
+	if (!info) {
+		return search->path_info;
+	}
+	if (search->path_info) {
+		name_by_path_info(search, info);
+	} else if (search->from_proxy && search->name) {
+		name_without_info(search, info);
+	}
+	return params_set("PATH_INFO", info);
+}
+
+/* Where PATH_INFO would lie as a file. */
+static void set_path_translated(struct search *search, const char *file, const char *info)
+{
+	const char *root = PARAM("DOCUMENT_ROOT");
+	char *path;
+	if (root) {
+		size_t length = strlen(root);
+		path = joined(root, length && root[length - 1] == '/' ? length - 1 : length, info);
+	} else if (search->name && strstr(file, search->name)) {
+		path = joined(file, strlen(file) - strlen(search->name), info);
+	} else {
+		return;
+	}
+	REPLACE("PATH_TRANSLATED", search->path_translated, path);
+	efree(path);
+}
+
+static void use_file_within(struct search *search)
+{
+	char *file = file_within(search->file);
+	if (file) {
+		char *info = set_path_info(search, strlen(file));
+		if (!search->script_filename || strcmp(search->script_filename, file) != 0) {
+			search->file = REPLACE("SCRIPT_FILENAME", search->script_filename, file);
+		}
+		set_path_translated(search, file, info);
+		efree(file);
+	} else {
+		search->file = REPLACE("SCRIPT_FILENAME", search->script_filename, NULL);
+		SG(sapi_headers).http_response_code = 404;
+	}
+	if (search->uri) {
+		return;
+	}
+	if (search->script_name && strcmp(search->script_name, search->name) == 0) {
+		search->uri = search->script_name;
+	} else {
+		search->uri = REPLACE("SCRIPT_NAME", search->script_name, search->name);
+	}
+}
+
+static void use_file(struct search *search)
+{
+	if (!search->script_filename || strcmp(search->file, search->script_filename) != 0) {
+		search->file = REPLACE("SCRIPT_FILENAME", search->script_filename, search->file);
+	}
+	if (!search->from_proxy && search->redirect_url) {
+		if (search->path_info) {
+			REPLACE("PATH_INFO", search->path_info, NULL);
+		}
+		if (search->path_translated) {
+			REPLACE("PATH_TRANSLATED", search->path_translated, NULL);
+		}
+	}
+	if (search->name != search->script_name) {
+		search->uri = REPLACE("SCRIPT_NAME", search->script_name, search->name);
+	} else {
+		search->uri = search->name;
+	}
+}
+
+static void find_by_file(struct search *search)
+{
+	search->redirect_url = PARAM("REDIRECT_URL");
+	if (!PARAM("DOCUMENT_ROOT") && PG(doc_root)) {
+		params_set("DOCUMENT_ROOT", PG(doc_root));
+	}
+	/* An Action of Apache: what was asked for is PATH_TRANSLATED, and SCRIPT_FILENAME is the interpreter. */
+	if (!search->from_proxy && search->path_translated && search->redirect_url &&
+	    strcmp(search->path_translated, search->file) != 0) {
+		search->file = search->path_translated;
+		search->name = search->redirect_url;
+	}
+	if (exists(search->file)) {
+		use_file(search);
+	} else {
+		use_file_within(search);
+	}
+}
+
+/* ---- all of it ---- */
 
 /* Whether no part of the path is "..". */
 static bool stays_below(const char *path)
@@ -23,6 +287,21 @@ static bool stays_below(const char *path)
 	return true;
 }
 
+static void find(struct search *search)
+{
+	mend_iis(search);
+	mend_proxy(search, "proxy:fcgi://");
+	mend_proxy(search, "proxy:balancer://");
+	if (sapi_settings.fix_pathinfo) {
+		find_by_file(search);
+		return;
+	}
+	search->uri = search->path_info ? search->path_info : search->script_name;
+	if (!sapi_settings.discard_path && search->path_translated) {
+		search->file = search->path_translated;
+	}
+}
+
 void script_find(void)
 {
 	sapi_request_info *info = &SG(request_info);
@@ -35,13 +314,21 @@ void script_find(void)
 	info->content_length = 0;
 	SG(sapi_headers).http_response_code = 200;
 
-	char *script = PARAM("SCRIPT_FILENAME");
-	if (!script) {
+	struct search search = {
+		.script_filename = PARAM("SCRIPT_FILENAME"),
+		.path_translated = PARAM("PATH_TRANSLATED"),
+		.path_info = PARAM("PATH_INFO"),
+		.script_name = PARAM("SCRIPT_NAME"),
+	};
+	search.name = search.script_name;
+	search.file = search.script_filename ? search.script_filename : search.path_translated;
+	if (!search.file) {
 		return;
 	}
-	info->request_uri = PARAM("SCRIPT_NAME");
-	if (stays_below(script)) {
-		info->path_translated = estrdup(script);
+	find(&search);
+	info->request_uri = search.uri;
+	if (search.file && *search.file && stays_below(search.file)) {
+		info->path_translated = estrdup(search.file);
 	}
 	const char *content_type = PARAM("CONTENT_TYPE");
 	const char *content_length = PARAM("CONTENT_LENGTH");

@@ -19,6 +19,17 @@ use weir_sys::{
 #[derive(Debug, Clone, Copy)]
 pub struct ThisMachine;
 
+/// Where the operator's window usually is; none: who runs weir has no folder for such sockets.
+pub fn usual_window() -> Option<PathBuf> {
+    let folder = match identity::is_root() {
+        true => PathBuf::from("/run"),
+        false => {
+            PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?)
+        }
+    };
+    Some(folder.join("weir/admin.sock"))
+}
+
 impl Machine for ThisMachine {
     fn has_user(&self, name: &str) -> bool {
         matches!(identity::user(name), Ok(Some(_)))

@@ -52,8 +52,12 @@ impl Gateway {
             arguments: vec![ROLE.into()],
             environment: environment(),
             identity: None,
+            chroot: None,
+            may_chroot: false,
             folder: None,
             open_files: None,
+            core_size: None,
+            priority: None,
             huge_pages: false,
             stdin: theirs.into(),
             stdout: clone(io::stdout().as_fd())?,
@@ -236,7 +240,7 @@ fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// No more fits the channel now: its queue is full, or too many descriptors are under way (`ETOOMANYREFS`).
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     /// ETOOMANYREFS of Linux.
     const TOO_MANY: i32 = 109;
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)

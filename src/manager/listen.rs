@@ -36,7 +36,7 @@ impl Sockets {
         let mut problems = Vec::new();
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
             let kept = before.find(&listener.address);
-            match Entry::bind(listener, *rights, plan.reactors, kept, before) {
+            match Entry::bind(listener, rights, plan.reactors, kept, before) {
                 Ok(entry) => bound.entries.push(entry),
                 Err(problem) => problems.push(problem),
             }
@@ -113,7 +113,7 @@ impl Clone for Sockets {
 impl Entry {
     fn bind(
         listener: &Listener,
-        rights: Rights,
+        rights: &Rights,
         reactors: u16,
         kept: Option<&Self>,
         before: &Sockets,
@@ -227,6 +227,10 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         UnixError::Owner(error) => (
             format!("owner and group cannot be set: {error}"),
             "start weir as root, or name a group that its user is in".into(),
+        ),
+        UnixError::Acl(error) => (
+            format!("its access control list cannot be set: {error}"),
+            "choose a folder on a file system with access control lists, or use owner, group and mode".into(),
         ),
         UnixError::Io(error) => (
             error.to_string(),

@@ -585,7 +585,7 @@ fn retries_have_an_end() {
     weir.get("/run.php")
         .expect(502)
         .expect_reason("worker_died");
-    assert_eq!(responder.uris().len(), 2, "one other worker by default");
+    assert_eq!(responder.uris().len(), 4, "three other workers by default");
 }
 
 #[test]

@@ -73,16 +73,32 @@ pub fn program() -> PathBuf {
     programs.pop().expect("a weir-php was built")
 }
 
-/// A folder with scripts.
+/// The environment of the programs that are tested: little, and the same for all.
+pub fn environment(command: &mut Command) {
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .env("USER", "somebody")
+        .env("PROCESS_VALUE", "of the process");
+}
+
+/// A folder with scripts, and one beside it for everything else.
 pub struct Site {
     folder: TempDir,
+    beside: TempDir,
 }
 
 impl Site {
     pub fn new() -> Site {
         Site {
             folder: TempDir::new().unwrap(),
+            beside: TempDir::new().unwrap(),
         }
+    }
+
+    pub fn beside(&self) -> PathBuf {
+        self.beside.path().to_owned()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -111,7 +127,7 @@ impl Site {
 }
 
 /// What the CONFIG message says.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Config {
     fields: Vec<(String, String)>,
 }
@@ -120,6 +136,13 @@ impl Config {
     pub fn with(mut self, key: &str, value: &str) -> Config {
         self.fields.push((key.to_owned(), value.to_owned()));
         self
+    }
+
+    /// The values of a key.
+    pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let of_key =
+            move |(name, value): &'a (String, String)| (name == key).then_some(value.as_str());
+        self.fields.iter().filter_map(of_key)
     }
 
     fn message(&self) -> Vec<u8> {
@@ -182,7 +205,9 @@ impl Master {
     /// Starts one, and waits for nothing.
     pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
         let (ours, theirs) = message::pair().unwrap();
-        let mut process = Command::new(program())
+        let mut command = Command::new(program());
+        environment(&mut command);
+        let mut process = command
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -401,6 +426,23 @@ pub struct Record {
     pub content: Vec<u8>,
 }
 
+impl Record {
+    /// The first record of these bytes, if it is whole, and what follows it.
+    pub fn split(bytes: &[u8]) -> Option<(Record, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        assert_eq!(head[0], 1, "FastCGI's version");
+        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+        let (content, rest) = rest.split_at_checked(length)?;
+        let (_, rest) = rest.split_at_checked(usize::from(head[6]))?;
+        let record = Record {
+            kind: head[1],
+            id: u16::from_be_bytes([head[2], head[3]]),
+            content: content.to_vec(),
+        };
+        Some((record, rest))
+    }
+}
+
 pub const ABORT_REQUEST: u8 = 2;
 pub const END_REQUEST: u8 = 3;
 pub const STDIN: u8 = 5;
@@ -555,20 +597,10 @@ impl Worker {
     /// The next record; none: the worker has closed the stream.
     pub fn next(&mut self) -> Option<Record> {
         loop {
-            if self.read.len() >= 8 {
-                let head = &self.read[..8];
-                assert_eq!(head[0], 1, "FastCGI's version");
-                let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
-                let whole = 8 + length + usize::from(head[6]);
-                if self.read.len() >= whole {
-                    let record = Record {
-                        kind: head[1],
-                        id: u16::from_be_bytes([head[2], head[3]]),
-                        content: self.read[8..8 + length].to_vec(),
-                    };
-                    self.read.drain(..whole);
-                    return Some(record);
-                }
+            if let Some((record, rest)) = Record::split(&self.read) {
+                let taken = self.read.len() - rest.len();
+                self.read.drain(..taken);
+                return Some(record);
             }
             let mut bytes = [0; 65536];
             match self.stream.read(&mut bytes) {
@@ -582,10 +614,15 @@ impl Worker {
 
     /// What is left of the answer.
     pub fn answer(&mut self) -> Answer {
+        self.answer_or_none().expect("the worker closed the stream")
+    }
+
+    /// What is left of the answer; none: the worker closes the stream before its end.
+    pub fn answer_or_none(&mut self) -> Option<Answer> {
         let mut answer = Answer::default();
         let mut ended = false;
         loop {
-            let record = self.next().expect("the worker closed the stream");
+            let record = self.next()?;
             match (record.kind, record.id) {
                 (STDOUT, 1) if !ended => answer.stdout.extend(record.content),
                 (STDERR, 1) if !ended => {
@@ -603,7 +640,7 @@ impl Worker {
                     };
                     (answer.cpu, answer.memory, answer.resident) =
                         (figure(0), figure(8), figure(16));
-                    return answer;
+                    return Some(answer);
                 }
                 _ => panic!("not to be expected: {record:?}"),
             }
@@ -622,6 +659,12 @@ impl Worker {
 }
 
 impl Answer {
+    /// All that a client or a log would see.
+    pub fn told(&self) -> String {
+        let text = String::from_utf8_lossy(&self.stdout);
+        format!("{text}\n[stderr] {}", self.stderr)
+    }
+
     fn split(&self) -> (String, String) {
         let text = String::from_utf8_lossy(&self.stdout);
         let (head, body) = text

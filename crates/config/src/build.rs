@@ -6,12 +6,12 @@ use crate::{
     document::{Document, Named, PoolTables, SiteTables},
     entries::Entries,
     environment::Environment,
+    listeners::{listeners, speaks_fastcgi},
     model::{
-        Action, Address, Command, Config, ErrorFormat, FastCgi, HostPattern, Level, Listener, Log,
-        PathPattern, Php, PhpSetting, Pm, Pool, PoolId, Protocol, Queue, Route, Runtime, Server,
-        Site, Workers,
+        Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
+        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Site,
+        Workers,
     },
-    rows::{self, Section},
     scalar,
     settings::{self, Overlay},
     sink::Sink,
@@ -60,6 +60,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         max_connections_per_address: entries.count("max_connections_per_address"),
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
+        admin: entries.window("admin"),
         process_max: entries.count("process_max"),
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),
@@ -82,106 +83,6 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         sink.warning(entries.span("max_connections_per_address"), message, "");
     }
     server
-}
-
-fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> Vec<Listener> {
-    let mut seen: HashMap<Address, &str> = HashMap::new();
-    let mut listeners = Vec::with_capacity(tables.len());
-    for Named { name, entries } in tables {
-        let address = match entries.value("address") {
-            Some(Value::Address(address)) => address,
-            _ => Address::Unix("/".into()),
-        };
-        // Port 0 is a free port of the kernel's choice: never the same twice.
-        let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
-        if entries.entry("address").is_some() && fixed {
-            if let Some(first) = seen.get(&address) {
-                let message = format!("[listen.{first}] has this address already");
-                let hint = "one listener can serve many sites: name it in their `listen`";
-                sink.error(entries.span("address"), message, hint);
-            }
-            seen.entry(address.clone()).or_insert(name);
-        }
-        if matches!(address, Address::Tcp(_)) {
-            for key in ["owner", "group", "mode", "acl_users", "acl_groups"] {
-                if let Some(entry) = entries.entry(key) {
-                    let message =
-                        format!("`{key}` has no effect: only unix sockets have permissions");
-                    sink.warning(entry.key.clone(), message, "");
-                }
-            }
-        }
-        listeners.push(Listener {
-            name: name.clone(),
-            protocol: protocol(name, entries, &address, pools, sink),
-            address,
-            acl_users: entries.texts("acl_users").unwrap_or_default(),
-            acl_groups: entries.texts("acl_groups").unwrap_or_default(),
-            backlog: entries.number("backlog") as u32,
-            owner: entries.text("owner"),
-            group: entries.text("group"),
-            mode: entries.number("mode") as u32,
-            max_head: entries.count("max_head"),
-            max_headers: entries.count("max_headers"),
-            header_timeout: entries.duration("header_timeout"),
-            body_timeout: entries.duration("body_timeout"),
-            idle_timeout: entries.duration("idle_timeout"),
-            send_timeout: entries.duration("send_timeout"),
-            max_requests_per_connection: entries.number("max_requests_per_connection"),
-        });
-    }
-    listeners
-}
-
-fn protocol(
-    name: &str,
-    entries: &Entries,
-    address: &Address,
-    pools: &[String],
-    sink: &mut Sink,
-) -> Protocol {
-    if entries.text("protocol").as_deref() != Some("fastcgi") {
-        for key in ["pool", "status_only", "allowed_clients"] {
-            if let Some(entry) = entries.entry(key) {
-                let message = format!("`{key}` means nothing without `protocol = \"fastcgi\"`");
-                let hint = match key {
-                    "pool" => {
-                        "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"
-                    }
-                    "allowed_clients" => "a firewall keeps others away from an HTTP listener",
-                    _ => "",
-                };
-                sink.error(entry.key.clone(), message, hint);
-            }
-        }
-        return Protocol::Http;
-    }
-    for row in rows::of(Section::Listen).filter(|row| HTTP_ONLY.contains(&row.name)) {
-        if let Some(entry) = entries.entry(row.name) {
-            let message = format!("`{}` has no effect with `protocol = \"fastcgi\"`", row.name);
-            sink.warning(entry.key.clone(), message, "");
-        }
-    }
-    if let Some(entry) = entries.entry("allowed_clients")
-        && matches!(address, Address::Unix(_))
-    {
-        let message = "`allowed_clients` has no effect: a unix socket has permissions";
-        sink.warning(
-            entry.key.clone(),
-            message,
-            "use `owner`, `group` and `mode`",
-        );
-    }
-    let pool = settings::pool(entries, pools, sink);
-    if !entries.is_written("pool") {
-        let message = format!("`pool` is missing in [listen.{name}]: whose workers answer?");
-        sink.error_of_whole(entries.header.clone(), message, "add pool = \"NAME\"");
-    }
-    Protocol::FastCgi(FastCgi {
-        pool: pool.unwrap_or(PoolId(0)),
-        status_only: entries.bool("status_only"),
-        allowed_clients: entries.ip_addresses("allowed_clients"),
-    })
 }
 
 fn sites(
@@ -259,10 +160,6 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
         }
     }
     indices
-}
-
-fn speaks_fastcgi(listener: &Named) -> bool {
-    listener.entries.text("protocol").as_deref() == Some("fastcgi")
 }
 
 /// On one listener a host belongs to one site, and so does the place of the default site.
@@ -403,11 +300,11 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
             None if php => vec![".php".to_owned()],
             None => Vec::new(),
         },
-        status_path: entries.text("status_path"),
-        ping_path: entries.text("ping_path"),
+        status_path: entries.text("status_path").filter(|path| !path.is_empty()),
+        ping_path: entries.text("ping_path").filter(|path| !path.is_empty()),
         ping_response: entries.text("ping_response").unwrap_or_default(),
         access_log: entries.path("access_log"),
-        access_format: entries.text("access_format").unwrap_or_default(),
+        access_format: entries.access_format("access_format"),
         access_suppress_path: entries.texts("access_suppress_path").unwrap_or_default(),
         queue: queue(name, entries, &tables.queue, &runtime, sink),
         runtime,
@@ -737,6 +634,24 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             sink.warning_of_whole(entries.header.clone(), message, "");
         }
     }
+    for (index, Named { entries, .. }) in document.listeners.iter().enumerate() {
+        if let Protocol::FastCgi(front) = &config.listeners[index].protocol
+            && front.status_only
+            && let Some(pool) = config.pools.get(front.pool.0)
+            && pool.status_path.is_none()
+            && pool.ping_path.is_none()
+        {
+            let message = format!(
+                "nothing would be answered there: [pool.{}] has neither `status_path` nor `ping_path`",
+                pool.name
+            );
+            sink.error(
+                entries.span("status_only"),
+                message,
+                "add status_path = \"/status\" to the pool",
+            );
+        }
+    }
     for (index, tables) in document.pools.iter().enumerate() {
         let uses = |pool: Option<crate::model::PoolId>| pool.is_some_and(|pool| pool.0 == index);
         let used = config.sites.iter().any(|site| {
@@ -820,14 +735,4 @@ const OWN_ONLY: [&str; 19] = [
 ];
 
 /// Limits of HTTP connections.
-const HTTP_ONLY: [&str; 7] = [
-    "max_head",
-    "max_headers",
-    "header_timeout",
-    "idle_timeout",
-    "send_timeout",
-    "max_requests_per_connection",
-    "proxy_protocol",
-];
-
 const SERVERS_ONLY: [&str; 2] = ["servers", "balance"];

@@ -9,12 +9,14 @@
 
 extern crate alloc;
 
+mod access_format;
 mod build;
 mod diagnostic;
 mod document;
 mod entries;
 mod environment;
 mod folder;
+mod listeners;
 mod machine;
 mod model;
 mod print;
@@ -31,6 +33,7 @@ mod value;
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
 pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, folder_toml, parse_address};

@@ -61,6 +61,8 @@
 //!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
 //!   before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
 //! - **The end is `FCGI_END_REQUEST`.** PHP does not send the empty `FCGI_STDOUT` record before it.
+//! - **Types above 11 are refused**, unless the two sides have agreed on some:
+//!   [`client::ResponseDecoder::allow_extensions`], [`client::extension`].
 //! - **One request at a time on a connection.** PHP never multiplexes, and a client that did would make one request
 //!   wait for another's reader. [`server::RequestDecoder`] tells of a second request, to be refused.
 //!
@@ -86,5 +88,6 @@ mod frame;
 
 pub use error::ProtocolError;
 pub use record::{
-    HEADER_LEN, Header, MAX_CONTENT, MAX_MANAGEMENT, ProtocolStatus, RecordType, Role, VERSION,
+    HEADER_LEN, Header, MAX_CONTENT, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType,
+    Role, VERSION,
 };

@@ -111,6 +111,7 @@ pub enum Action {
 /// | `worker_down` | ignored | → down | → down, the request is handed back and forgotten | → down |
 /// | `release` | ignored | ignored | → free, or busy with who is next; → leaving if retiring | ignored |
 /// | `retire` | ignored | → leaving | retiring | ignored |
+/// | `lose` | ignored | ignored | → leaving, the request is handed back and forgotten | ignored |
 /// | `outdate` | ignored | outdated | outdated, unless retiring | ignored |
 ///
 /// | event | request unknown | request waiting | request running |
@@ -168,8 +169,9 @@ pub(crate) struct View {
     pub(crate) leaving: usize,
     pub(crate) outdated_free: usize,
     pub(crate) outdated_busy: usize,
-    /// Requests that wait and that one more worker each would let run: no more than `maxconn` allows.
-    pub(crate) waiting: usize,
+    /// Requests that wait.
+    pub(crate) queued: usize,
+    pub(crate) maxconn: usize,
     pub(crate) finished: u64,
     pub(crate) proven: u64,
 }
@@ -240,6 +242,19 @@ impl Pool {
                 Some(request)
             }
         }
+    }
+
+    /// A busy worker has failed its request, and its process is still to end: it leaves, and its slot is not free before
+    /// [`worker_down`](Self::worker_down). Returns the request, and asks for the same calls as that.
+    pub fn lose(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
+        let now = self.advance(now);
+        let Some((request, since)) = self.workers.lose(worker) else {
+            self.totals.ignored += 1;
+            return None;
+        };
+        self.totals.lost += 1;
+        self.count_service(now.since(since));
+        Some(request)
     }
 
     /// Whether a worker can come up (true at first). False: all that is there is all there will be, so that requests
@@ -486,23 +501,22 @@ impl Pool {
 
     /// What the scaling looks at, which is less than [`stats`](Self::stats) and cheaper.
     pub(crate) fn view(&self) -> View {
-        let busy = self.workers.busy();
-        let waiting = self.queue.len();
         View {
             free: self.workers.free(),
-            busy,
+            busy: self.workers.busy(),
             retiring: self.workers.retiring(),
             leaving: self.workers.leaving(),
             outdated_free: self.workers.outdated_free(),
             outdated_busy: self.workers.outdated_busy(),
-            waiting: waiting.min(self.limits.maxconn.saturating_sub(busy)),
+            queued: self.queue.len(),
+            maxconn: self.limits.maxconn,
             finished: self.totals.finished,
             proven: self.totals.proven,
         }
     }
 
-    /// How many workers are idle since `limit` or longer; counts to `at_most`.
-    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> usize {
+    /// How many workers are idle since `limit` or longer, counted to `at_most`, and since when the next one is.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         self.workers.idle_since(limit, at_most)
     }
 

@@ -203,6 +203,17 @@ impl Workers {
         })
     }
 
+    /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
+    pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(RequestId, Micros)> {
+        let State::Busy { request, since } = self.state(worker) else {
+            return None;
+        };
+        self.leave_busy(worker.0);
+        self.slots[worker.0 as usize].state = State::Leaving;
+        self.leaving += 1;
+        Some((request, since))
+    }
+
     /// `Free` → `Leaving`; a busy one leaves when it is released.
     pub(crate) fn retire(&mut self, worker: WorkerId) -> Withdrawal {
         match self.state(worker) {
@@ -246,18 +257,18 @@ impl Workers {
         Some((WorkerId(self.bottom), slot.free_since))
     }
 
-    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago; no more
-    /// than `at_most`.
-    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> usize {
+    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago and no
+    /// further than `at_most`; and since when the one after these is free.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         let (mut at, mut count) = (self.bottom, 0);
-        while count < at_most
-            && let Some(slot) = self.slots.get(at as usize)
-            && slot.free_since <= limit
-        {
+        while let Some(slot) = self.slots.get(at as usize) {
+            if count == at_most || slot.free_since > limit {
+                return (count, Some(slot.free_since));
+            }
             count += 1;
             at = slot.all.above;
         }
-        count
+        (count, None)
     }
 
     /// A worker that is to be replaced: a free one, else a busy one that does not yet leave when it is released.
