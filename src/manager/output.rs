@@ -4,6 +4,7 @@
 //! nothing is cut, and nothing more is kept of any process.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -33,8 +34,8 @@ pub(super) struct OutputLog {
 pub(super) struct Outputs {
     stdout: Option<Output>,
     stderr: Option<Output>,
-    /// The beginning of the last line.
-    last: Vec<u8>,
+    /// The beginnings of the last lines.
+    last: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -123,7 +124,7 @@ impl Outputs {
         let outputs = Self {
             stdout: Some(stdout),
             stderr: Some(stderr),
-            last: Vec::new(),
+            last: VecDeque::new(),
         };
         Ok((outputs, [out, err]))
     }
@@ -159,7 +160,7 @@ impl Outputs {
         }
     }
 
-    /// The process has ended: what is left, also without an end of line. Returns the beginning of its last line.
+    /// The process has ended: what is left, also without an end of line. Returns what it said last.
     pub(super) fn finish(self, pid: u32, log: &OutputLog) -> String {
         let mut last = self.last;
         for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
@@ -170,7 +171,8 @@ impl Outputs {
                 });
             }
         }
-        String::from_utf8_lossy(&last).into_owned()
+        let lines = last.iter().map(|line| String::from_utf8_lossy(line));
+        lines.collect::<Vec<_>>().join(" / ")
     }
 }
 
@@ -252,14 +254,24 @@ impl Output {
 }
 
 /// Keeps the beginning of what is said.
-fn keep(last: &mut Vec<u8>, piece: Piece<'_>) {
+fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
     if !piece.continued {
-        last.clear();
-        last.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+        last.truncate(LAST_LINES);
+        let line = match last.len() {
+            LAST_LINES => last.pop_front(),
+            _ => None,
+        };
+        let mut line = line.unwrap_or_default();
+        line.clear();
+        line.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+        last.push_back(line);
     }
 }
 
-/// So much of the last line is kept, bytes.
+/// So many lines are kept of each process.
+const LAST_LINES: usize = 3;
+
+/// So much of each of them, bytes.
 const LAST: usize = 400;
 
 /// Longest line that is written in one piece, bytes.

@@ -16,5 +16,6 @@ mod own_php;
 mod php;
 mod routing;
 mod support;
+mod window;
 mod wordpress;
 mod workers;

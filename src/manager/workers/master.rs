@@ -72,6 +72,8 @@ struct Renewal {
     spec: Rc<Spec>,
     version: String,
     stage: Stage,
+    /// It has told that PHP cannot be loaded, and why.
+    failed: Option<String>,
     /// The stage is given up at that time.
     until: Instant,
     /// Who asked for it.
@@ -219,6 +221,7 @@ impl Pool {
                     spec,
                     version: String::new(),
                     stage: Stage::Boot,
+                    failed: None,
                     until: now + BOOT_LIMIT,
                     asked,
                 });
@@ -307,7 +310,13 @@ impl Pool {
                     self.stage_is_over(false, now, masters, news);
                 }
             }
-            Report::Failed(cause) if is_next => self.give_up(cause.clone(), now, news),
+            Report::Failed(cause) => {
+                if let Some(next) = php.next.as_mut().filter(|_| is_next) {
+                    // It is about to end: what it has printed says more.
+                    next.failed = Some(cause.clone());
+                    next.until = now + LAST_WORDS;
+                }
+            }
             Report::Warning(text) if is_next || php.current == Some(id) => {
                 tell!(warning, about_pool(&self.name), "{text}");
             }
@@ -338,7 +347,8 @@ impl Pool {
         let stage = std::mem::replace(&mut next.stage, Stage::Boot);
         let (stage, limit) = match stage {
             Stage::Boot if failed => {
-                let cause = format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let late = || format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let cause = next.failed.take().unwrap_or_else(late);
                 return self.give_up(cause, now, news);
             }
             Stage::Boot => {
@@ -411,9 +421,10 @@ impl Pool {
             true => String::new(),
             false => format!("; it said: {words}"),
         };
-        if php.next.as_ref().is_some_and(|next| next.master == id) {
-            let cause = format!("it ended before PHP was loaded: {exit}{said}");
-            return self.give_up(cause, now, news);
+        if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let died = || format!("it ended before PHP was loaded: {exit}");
+            let cause = next.failed.take().unwrap_or_else(died);
+            return self.give_up(cause + &said, now, news);
         }
         php.old.retain(|(old, _)| *old != id);
         if php.current != Some(id) {
@@ -560,6 +571,9 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
 
 /// A master that has not loaded PHP after so long never will.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a master that could not load PHP gets to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What writing down the scripts may take.
 const LIST_LIMIT: Duration = Duration::from_secs(3);

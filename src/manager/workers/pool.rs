@@ -128,8 +128,13 @@ impl Pool {
         if let Some(outputs) = worker.outputs {
             outputs.finish(pid, &self.log);
         }
-        events::worker_exited(&self.name, pid, exit, lived, worker.why);
-        if worker.why == Ending::Unasked {
+        // Asked to end or not: what else it ended by, it did by itself.
+        let why = match exit {
+            Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
+            _ => worker.why,
+        };
+        events::worker_exited(&self.name, pid, exit, lived, why);
+        if why == Ending::Unasked {
             self.lost = (self.lost + 1).min(self.quota.most);
         }
         match worker.claim {
@@ -142,7 +147,7 @@ impl Pool {
             Claim::Asked => news.push(self.failed(1)),
             Claim::None => {}
         }
-        if !proven && worker.why == Ending::Unasked {
+        if !proven && why == Ending::Unasked {
             let cause = format!("its program ends before it accepts a connection: {exit}");
             self.look_whether_down(cause, news);
         }
@@ -225,3 +230,9 @@ impl Pool {
         workers.chain([start, master]).flatten().min()
     }
 }
+
+/// What workers are ended by: the numbers are the same on all Linux.
+const SIGTERM: i32 = 15;
+
+/// See [`SIGTERM`].
+const SIGKILL: i32 = 9;
