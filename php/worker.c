@@ -100,9 +100,23 @@ static void mark_failure(void)
 	sapi_header_op(SAPI_HEADER_REPLACE, &header);
 }
 
+/* Says that the worker is free; false: it is not any more, but shall end. */
+static bool leave_request(const struct figures *figures)
+{
+	if (control_may_wait()) {
+		stream_ready(figures);
+		return true;
+	}
+	/* Not ready: the gateway shall not send another. */
+	stream_end();
+	stream_flush();
+	return false;
+}
+
 /* What the last script ended with. */
 static int last_exit_status;
 
+/* Answers the request whose parameters have come; false: it was the last. */
 static bool serve_one(const struct pool_config *config)
 {
 	static uint64_t cpu_before;
@@ -111,8 +125,7 @@ static bool serve_one(const struct pool_config *config)
 	script_find();
 	ini_set_for_request();
 	if (php_request_startup() == FAILURE) {
-		say("weir-php: PHP cannot start a request");
-		return false;
+		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
 	answer(config);
 	last_exit_status = EG(exit_status);
@@ -134,24 +147,7 @@ static bool serve_one(const struct pool_config *config)
 		figures.cpu_microseconds = cpu - cpu_before;
 		cpu_before = cpu;
 	}
-	if (control_is_stopping()) {
-		/* Not free any more: the gateway shall not send another. */
-		stream_end();
-		stream_flush();
-	} else {
-		stream_ready(&figures);
-	}
-	return true;
-}
-
-/* Waits for a request; false: there will be none. */
-static bool next_request(void)
-{
-	if (!control_may_wait() || !stream_next_request()) {
-		return false;
-	}
-	control_has_request();
-	return true;
+	return leave_request(&figures);
 }
 
 int worker_run(const struct pool_config *config, int stream, int orders)
@@ -161,11 +157,14 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	sapi_serve();
 	control_start(config, orders);
 	zend_first_try {
-		while (next_request()) {
-			if (!serve_one(config)) {
-				code = EXIT_INTERNAL;
-				break;
-			}
+		/* A new worker is free without saying so: its first request may have come before the order to stop. */
+		if (!control_may_wait()) {
+			stream_stop();
+		}
+		bool more = true;
+		while (more && stream_next_request()) {
+			control_has_request();
+			more = serve_one(config);
 		}
 	} zend_catch {
 		code = EXIT_INTERNAL;
