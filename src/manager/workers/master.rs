@@ -303,7 +303,7 @@ impl Pool {
         };
         let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
         match report {
-            Report::Ready { version } => {
+            Report::Ready { version, .. } => {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version.clone_from(version);
