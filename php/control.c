@@ -123,7 +123,8 @@ void control_start(const struct pool_config *config, int pipe)
 	orders = pipe;
 	slow_log = config->slow_log;
 	trace_start(slow_log, config->trace_depth);
-	pthread_barrier_t started;
+	/* Static: the last of both threads to leave it touches it when the other is gone already. */
+	static pthread_barrier_t started;
 	pthread_barrier_init(&started, NULL, 2);
 	pthread_attr_t attributes;
 	pthread_attr_init(&attributes);

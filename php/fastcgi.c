@@ -78,6 +78,8 @@ void stream_disown(void)
 {
 	stream.disowned = true;
 	stream.closed = true;
+	stream.out_end = 0;
+	stream.open_type = 0;
 	close(stream.descriptor);
 }
 
@@ -442,7 +444,7 @@ bool stream_flush(void)
 {
 	close_record();
 	if (stream.out_end == 0) {
-		return !stream.closed;
+		return stream.disowned || !stream.closed;
 	}
 	struct iovec piece = {.iov_base = stream.out, .iov_len = stream.out_end};
 	stream.out_end = 0;

@@ -100,6 +100,9 @@ static void mark_failure(void)
 	sapi_header_op(SAPI_HEADER_REPLACE, &header);
 }
 
+/* What the last script ended with. */
+static int last_exit_status;
+
 static bool serve_one(const struct pool_config *config)
 {
 	static uint64_t cpu_before;
@@ -112,6 +115,7 @@ static bool serve_one(const struct pool_config *config)
 		return false;
 	}
 	answer(config);
+	last_exit_status = EG(exit_status);
 	mark_failure();
 	struct figures figures = {0};
 	if (config->figures) {
@@ -168,7 +172,7 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	} zend_end_try();
 	/* What a script forked has the exit code that the script gave it. */
 	if (stream_is_disowned()) {
-		code = EG(exit_status);
+		code = last_exit_status;
 	}
 	engine_stop(false);
 	return code;

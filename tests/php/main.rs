@@ -6,6 +6,8 @@ mod ini;
 mod life;
 mod like_fpm;
 mod support;
+mod trace;
+mod workers;
 
 use support::*;
 
