@@ -251,6 +251,14 @@ impl Masters {
         Some(news)
     }
 
+    /// It does not do what it is told: it is killed, and all its workers with it.
+    pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
+        if let Some(master) = self.get(id) {
+            master.end(now);
+            master.kill();
+        }
+    }
+
     /// Ends all but those in `used`, with all their workers.
     pub(super) fn keep_only(&mut self, used: &[MasterId], now: Instant) {
         for master in &mut self.list {
