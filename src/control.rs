@@ -49,10 +49,19 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// Where requests are written. While running: the log was reopened.
     AccessLog(F),
+    /// Where a pool's requests are written in PHP-FPM's way. While running: the log was reopened.
+    PoolLog {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The file.
+        file: F,
+    },
     /// Where errors are written. While running: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
+    /// The listening socket of the operator's window.
+    Window(F),
     /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
@@ -255,6 +264,8 @@ pub struct Heritage {
     pub listeners: Vec<(u16, u16, OwnedFd)>,
     /// Where requests are written; none: nowhere.
     pub access_log: Option<OwnedFd>,
+    /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
+    pub pool_logs: Vec<(u16, OwnedFd)>,
     /// Where errors are written; none: nowhere.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.
@@ -265,6 +276,8 @@ pub struct Heritage {
     pub chroot: Option<PathBuf>,
     /// What lies outside of `chroot`, opened before, by its path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// The listening socket of the operator's window; none: there is none.
+    pub window: Option<OwnedFd>,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
@@ -442,6 +455,11 @@ impl<F> ToGateway<F> {
                 out.u8(4);
                 Some(file)
             }
+            Self::PoolLog { pool, file } => {
+                out.u8(18);
+                out.u16(*pool);
+                Some(file)
+            }
             Self::ErrorLog(file) => {
                 out.u8(5);
                 Some(file)
@@ -506,6 +524,10 @@ impl<F> ToGateway<F> {
             Self::Stop => {
                 out.u8(13);
                 None
+            }
+            Self::Window(socket) => {
+                out.u8(20);
+                Some(socket)
             }
             Self::PoolReady { pool, generation } => {
                 out.u8(14);
@@ -581,6 +603,10 @@ impl<F> ToGateway<F> {
             },
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
+            18 => Self::PoolLog {
+                pool: from.u16()?,
+                file: take()?,
+            },
             6 => Self::SpoolDir(take()?),
             7 => Self::Opened {
                 path: from.path()?,
@@ -611,6 +637,7 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
+            20 => Self::Window(take()?),
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
@@ -824,7 +851,9 @@ mod tests {
             }),
             any::<u8>().prop_map(ToGateway::AccessLog),
             any::<u8>().prop_map(ToGateway::ErrorLog),
+            (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
             any::<u8>().prop_map(ToGateway::SpoolDir),
+            any::<u8>().prop_map(ToGateway::Window),
             (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
             Just(ToGateway::Start),
             (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(

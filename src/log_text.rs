@@ -70,6 +70,17 @@ pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     });
 }
 
+/// Local time in a format of strftime(3), in the C locale; `-` where the format is none.
+pub fn put_time_formatted(time: SystemTime, format: &str, out: &mut Vec<u8>) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = Timestamp::from_second(since.as_secs() as i64).unwrap_or_default();
+    let local = time.to_zoned(time_zone().clone());
+    match jiff::fmt::strtime::format(format, &local) {
+        Ok(text) => out.extend_from_slice(text.as_bytes()),
+        Err(_) => out.push(b'-'),
+    }
+}
+
 /// `20-Nov-2026 12:14:00`, and `.123456` with `micros`: local, as PHP writes it in its logs.
 pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, fraction| {

@@ -23,6 +23,7 @@ use super::{
     listen::Sockets,
     php::{Masters, News},
     plan::Plan,
+    window::WindowSocket,
     workers::{Before, Pools},
 };
 use crate::control::{Action, ToGateway, ToManager};
@@ -34,6 +35,8 @@ pub(super) struct Generation {
     pub(super) id: u32,
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
+    /// Where operators come in.
+    pub(super) window: Option<WindowSocket>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     plan: Plan,
@@ -72,11 +75,11 @@ pub(super) enum Event {
 }
 
 impl Generation {
-    /// Binds and opens what the configuration needs. `sockets` and `before` have what is kept where both need it.
+    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what is kept where both need it.
     pub(super) fn prepare(
         id: u32,
         (loaded, plan): (Loaded, Plan),
-        sockets: &Sockets,
+        (sockets, window): (&Sockets, Option<&WindowSocket>),
         before: Before<'_>,
         masters: &Masters,
         now: Instant,
@@ -86,9 +89,12 @@ impl Generation {
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
+        let window = WindowSocket::open(loaded.window(), window)
+            .map_err(|problem| loaded.failure(vec![problem]))?;
         Ok(Self {
             id,
             sockets,
+            window,
             gateway: Gateway::default(),
             pools,
             plan,
@@ -113,6 +119,9 @@ impl Generation {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors)?);
+            if let Some(window) = &self.window {
+                messages.push(ToGateway::Window(window.socket()?));
+            }
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };

@@ -11,7 +11,6 @@
 //! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
 //! makes the manager do more than note an end.
 
-mod binary;
 mod inputs;
 mod wire;
 
@@ -43,7 +42,6 @@ use crate::{
     log_text::Worker,
 };
 
-pub(super) use binary::find;
 use inputs::Inputs;
 use wire::Order;
 pub(super) use wire::{Report, Task};

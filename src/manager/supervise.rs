@@ -56,7 +56,7 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
     let (none, before) = (Sockets::default(), Before::default());
-    let mut current = Generation::prepare(1, (loaded, plan), &none, before, &masters, now)?;
+    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -471,7 +471,7 @@ impl Manager {
         let mut next = Generation::prepare(
             self.generations,
             (loaded, plan),
-            &self.names,
+            (&self.names, self.current.window.as_ref()),
             before,
             &self.masters,
             now,

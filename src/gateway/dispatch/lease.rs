@@ -1,6 +1,9 @@
 //! The right to one worker, for one request.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use weir_config::Runtime;
 use weir_pool::{Micros, WorkerId};
@@ -11,6 +14,7 @@ use crate::{
     events::{self, Running},
     gateway::{
         clock,
+        pool_log::Ended,
         record::OwnedWorker,
         scoreboard::{Card, Cost, Facts},
         worker_conn::WorkerConn,
@@ -34,6 +38,8 @@ pub(crate) struct Lease {
     pub(super) last: bool,
     /// What it said of the request that it has done.
     pub(super) cost: Cost,
+    /// Where its end is noted, if somebody wants to know of it.
+    pub(super) ended: Option<Arc<OnceLock<Ended>>>,
 }
 
 impl Lease {
@@ -75,6 +81,11 @@ impl Lease {
         if let Some(card) = &self.card {
             card.begin(facts);
         }
+    }
+
+    /// Has the moment noted at which the worker is free again.
+    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<Ended>>) {
+        self.ended = Some(ended);
     }
 
     /// The response is complete, the script is not: it said so early.
@@ -162,6 +173,12 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(card) = &self.card {
             card.end(self.cost);
+        }
+        if let Some(ended) = &self.ended {
+            let _ = ended.set(Ended {
+                at: clock::now(),
+                cost: self.cost,
+            });
         }
         let pool = self.pool.clone();
         let mut after = After::default();

@@ -14,10 +14,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder};
-use crate::manager::{
-    php::{self, Spec},
-    workers::resolve,
-};
+use crate::manager::{php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and notes what stands against them.
 pub(super) struct Pools<'a> {
@@ -93,7 +90,7 @@ impl Pools<'_> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match php::find(php.version.as_deref()) {
+        let program = match crate::machine::php::find(php.version.as_deref()) {
             Ok((_, path)) => path,
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {
