@@ -106,7 +106,7 @@ struct Pool {
 #[derive(Debug)]
 enum Kind {
     Command(Rc<Program>),
-    Php(Php),
+    Php(Box<Php>),
 }
 
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl Pools {
                         output: log.clone(),
                         slow: Rc::new(slow.ok()?),
                     };
-                    Kind::Php(Php::new((spec, logs), (same, last), grace, now))
+                    Kind::Php(Box::new(Php::new((spec, logs), (same, last), grace, now)))
                 }
             };
             Some(Pool {

@@ -84,7 +84,13 @@ mod tests {
             folder.path().join("other.ini"),
         );
         fs::write(&file, "a").unwrap();
-        let take = || Inputs::of(Path::new("/bin/sh"), std::process::id(), &[file.clone()]);
+        let take = || {
+            Inputs::of(
+                Path::new("/bin/sh"),
+                std::process::id(),
+                std::slice::from_ref(&file),
+            )
+        };
         let inputs = take();
         assert!(
             inputs

@@ -140,7 +140,8 @@ fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled(
     }
     let cache = weir.get("/cache.php");
     assert!(cache.contains("/releases/two/who.php"), "{cache}");
-    assert!(!cache.contains("/releases/one/"), "{cache}");
+    // A request that was on its way may have brought its own script along; nothing was carried over.
+    assert!(!cache.contains("/releases/one/who.php"), "{cache}");
     weir.stop();
 }
 
