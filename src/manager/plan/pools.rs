@@ -32,7 +32,10 @@ impl Pools<'_> {
     pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
         let pool = &self.config.pools[id.0];
         match &pool.runtime {
-            Runtime::Command(command) => self.command(&pool.name, command).map(Runs::Command),
+            Runtime::Command(command) => {
+                let program = self.command(&pool.name, command);
+                program.map(|program| Runs::Command(Rc::new(program)))
+            }
             Runtime::Php(php) => self.php(id, pool, php).map(|spec| Runs::Php(Rc::new(spec))),
             Runtime::Servers(_) => None,
         }
