@@ -585,11 +585,7 @@ fn retries_have_an_end() {
     weir.get("/run.php")
         .expect(502)
         .expect_reason("worker_died");
-    assert_eq!(
-        responder.uris().len(),
-        4,
-        "three other workers by default"
-    );
+    assert_eq!(responder.uris().len(), 4, "three other workers by default");
 }
 
 #[test]

@@ -1,0 +1,1 @@
+//! A pool's `access_log`.
