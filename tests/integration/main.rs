@@ -18,5 +18,6 @@ mod pool_log;
 mod routing;
 mod status_page;
 mod support;
+mod web_servers;
 mod wordpress;
 mod workers;

@@ -15,7 +15,7 @@ use super::fcgi::{
     BEGIN_REQUEST, END_REQUEST, GET_VALUES_RESULT, PARAMS, STDERR, STDIN, STDOUT, record,
 };
 use super::process::{descendants, signal, wait};
-use super::{GROUP, LIMIT, USER, free_address, is_root, wait_until};
+use super::{GROUP, LIMIT, Setup, USER, Weir, free_address, is_root, wait_until};
 
 /// A connection to a FastCGI listener.
 pub struct Front {
@@ -240,6 +240,11 @@ impl Params {
         self
     }
 
+    /// Whether there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
     /// Encoded.
     pub fn encoded(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -275,6 +280,49 @@ pub fn head(id: u16, keep: bool, params: &Params) -> Vec<u8> {
     }
     bytes.extend(record(PARAMS, id, b""));
     bytes
+}
+
+/// A weir whose pool is reached by FastCGI too, over TCP and at `front.sock`.
+pub struct Behind {
+    /// It.
+    pub weir: Weir,
+    /// Where it speaks FastCGI.
+    pub address: SocketAddr,
+}
+
+impl Behind {
+    /// Starts it with this pool, and these lines for the TCP listener.
+    pub fn start(setup: Setup, pool: &str, lines: &str) -> Behind {
+        let address = free_address();
+        let socket = setup.folder().join("front.sock");
+        let weir = setup
+            .pool(pool)
+            .more(&format!(
+                "[listen.front]\nprotocol = \"fastcgi\"\naddress = \"{address}\"\npool = \"app\"\n{lines}\n\
+                 [listen.socket]\nprotocol = \"fastcgi\"\naddress = \"unix:{}\"\nmode = \"0666\"\npool = \"app\"\n",
+                socket.display()
+            ))
+            .start();
+        wait_until("the FastCGI listeners are there", || {
+            TcpStream::connect(address).is_ok() && UnixStream::connect(&socket).is_ok()
+        });
+        Behind { weir, address }
+    }
+
+    /// A connection of a web server's.
+    pub fn front(&self) -> Front {
+        Front::tcp(self.address)
+    }
+
+    /// The parameters of a GET request.
+    pub fn params(&self, target: &str) -> Params {
+        Params::get(&self.weir.root(), target)
+    }
+
+    /// The path of its unix socket.
+    pub fn socket(&self) -> String {
+        format!("{}/front.sock", self.weir.folder().display())
+    }
 }
 
 /// A web server of this test's own that listens on an address of its own.
