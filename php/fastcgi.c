@@ -81,6 +81,11 @@ void stream_disown(void)
 	close(stream.descriptor);
 }
 
+bool stream_is_disowned(void)
+{
+	return stream.disowned;
+}
+
 /* ---- what comes ---- */
 
 static _Noreturn void lost(const char *what)
@@ -96,6 +101,14 @@ static ssize_t receive(bool wait)
 	}
 	if (stream.in_at == stream.in_end) {
 		stream.in_at = stream.in_end = 0;
+	}
+	if (wait) {
+		/*
+		 * A unix socket tells its writer each time that its reader has taken something, and a process that waits in
+		 * recv() is woken by that too: once more for each response. One that waits in poll() is not.
+		 */
+		struct pollfd incoming = {.fd = stream.descriptor, .events = POLLIN};
+		poll(&incoming, 1, -1);
 	}
 	ssize_t got;
 	do {

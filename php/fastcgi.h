@@ -39,6 +39,7 @@ int stream_descriptor(void);
 
 /* Says that this process is a fork of the worker: from now on the stream is silent, as if its other end had gone. */
 void stream_disown(void);
+bool stream_is_disowned(void);
 
 /* Waits for a request and takes its parameters (params.h). False: the gateway has closed the stream. */
 bool stream_next_request(void);

@@ -20,7 +20,7 @@
 /* As much of a status line as PHP-FPM sends. */
 #define MAX_STATUS_LINE 1024
 
-/* Longest message of one record of error messages. */
+/* Longest message. PHP-FPM cuts at 1,024 bytes, in the middle of most stack traces. */
 #define MAX_MESSAGE 8192
 
 struct sapi_settings sapi_settings;
@@ -53,7 +53,9 @@ static void flush_out(void *server_context)
 	if (!serving || !server_context) {
 		return;
 	}
+#if PHP_VERSION_ID >= 80400
 	sapi_send_headers();
+#endif
 	if (!stream_flush() || stream_client_gone()) {
 		php_handle_aborted_connection();
 	}
@@ -284,6 +286,9 @@ void sapi_log(const char *format, ...)
 	va_start(arguments, format);
 	size_t length = vspprintf(&message, MAX_MESSAGE, format, arguments);
 	va_end(arguments);
+	if (length == MAX_MESSAGE) {
+		memcpy(message + length - 3, "...", 3);
+	}
 	log_to_gateway(message, length);
 	efree(message);
 }

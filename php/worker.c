@@ -10,6 +10,8 @@
 #include "SAPI.h"
 #include "php_main.h"
 
+#include "control.h"
+#include "disabled.h"
 #include "engine.h"
 #include "fastcgi.h"
 #include "ini.h"
@@ -120,6 +122,7 @@ static bool serve_one(const struct pool_config *config)
 		SG(request_info).path_translated = NULL;
 	}
 	php_request_shutdown(NULL);
+	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
 		uint64_t cpu;
@@ -127,17 +130,34 @@ static bool serve_one(const struct pool_config *config)
 		figures.cpu_microseconds = cpu - cpu_before;
 		cpu_before = cpu;
 	}
-	stream_ready(&figures);
+	if (control_is_stopping()) {
+		/* Not free any more: the gateway shall not send another. */
+		stream_end();
+		stream_flush();
+	} else {
+		stream_ready(&figures);
+	}
 	return true;
 }
 
-int worker_run(const struct pool_config *config, int stream)
+/* Waits for a request; false: there will be none. */
+static bool next_request(void)
+{
+	if (!control_may_wait() || !stream_next_request()) {
+		return false;
+	}
+	control_has_request();
+	return true;
+}
+
+int worker_run(const struct pool_config *config, int stream, int orders)
 {
 	volatile int code = EXIT_FINE;
 	stream_open(stream);
 	sapi_serve();
+	control_start(config, orders);
 	zend_first_try {
-		while (stream_next_request()) {
+		while (next_request()) {
 			if (!serve_one(config)) {
 				code = EXIT_INTERNAL;
 				break;
@@ -146,6 +166,10 @@ int worker_run(const struct pool_config *config, int stream)
 	} zend_catch {
 		code = EXIT_INTERNAL;
 	} zend_end_try();
+	/* What a script forked has the exit code that the script gave it. */
+	if (stream_is_disowned()) {
+		code = EG(exit_status);
+	}
 	engine_stop(false);
 	return code;
 }

@@ -60,6 +60,8 @@ pub enum ToGateway<F = OwnedFd> {
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
+    /// The listening socket of the operator's window.
+    Window(F),
     /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
@@ -274,6 +276,8 @@ pub struct Heritage {
     pub chroot: Option<PathBuf>,
     /// What lies outside of `chroot`, opened before, by its path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// The listening socket of the operator's window; none: there is none.
+    pub window: Option<OwnedFd>,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
@@ -521,6 +525,10 @@ impl<F> ToGateway<F> {
                 out.u8(13);
                 None
             }
+            Self::Window(socket) => {
+                out.u8(20);
+                Some(socket)
+            }
             Self::PoolReady { pool, generation } => {
                 out.u8(14);
                 out.u16(*pool);
@@ -629,6 +637,7 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
+            20 => Self::Window(take()?),
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
@@ -844,6 +853,7 @@ mod tests {
             any::<u8>().prop_map(ToGateway::ErrorLog),
             (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
             any::<u8>().prop_map(ToGateway::SpoolDir),
+            any::<u8>().prop_map(ToGateway::Window),
             (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
             Just(ToGateway::Start),
             (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(

@@ -287,7 +287,7 @@ impl WorkerStderr {
 pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
 /// Bytes as text; those that are no UTF-8 as `\xHH`.
-struct Lossless<'a>(&'a [u8]);
+pub struct Lossless<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -631,7 +631,7 @@ mod tests {
         stderr.push(b" \xff", &about);
         stderr.finish(&about);
         stderr.finish(&about);
-        assert!(flush(Duration::from_secs(20)));
+        assert!(flush(Duration::from_secs(30)));
         let expected = [
             "test] by the facade pool=a request=1700".to_owned(),
             "test] worker stderr: PHP Warning:  a request=1700".to_owned(),

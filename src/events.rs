@@ -363,7 +363,7 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    let text = String::from_utf8_lossy(line);
+    let text = error_log::Lossless(line);
     tell(
         "worker_said",
         &worker(pool, pid),

@@ -4,6 +4,7 @@
 //! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
+mod admin;
 mod cli;
 mod control;
 mod error_log;
@@ -13,6 +14,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod window;
 
 use std::process::ExitCode;
 
@@ -40,7 +42,8 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage).map_err(|message| manager::jail::complain(&manager, message))
+        gateway::run(heritage, admin::server::serve)
+            .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -539,16 +539,17 @@ impl Live {
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
+        if self.after_end == AfterEnd::Running {
+            return self.run_on();
+        }
         let unwritten = self.request.buffer.len() - self.request.written;
-        let whole = self.request.file.is_none() && unwritten == 0;
         recycle(std::mem::take(&mut self.request.buffer));
-        self.request.written = 0;
+        let whole = self.request.file.is_none() && unwritten == 0;
         match self.after_end {
-            AfterEnd::None | AfterEnd::Expected => {}
+            AfterEnd::None | AfterEnd::Expected | AfterEnd::Running => {}
             AfterEnd::Ready(cost) if whole => return self.lease.release(Some(self.conn), cost),
             AfterEnd::Ready(_) | AfterEnd::Stray => return self.lease.kill(),
             AfterEnd::Gone => return self.lease.release(None, Cost::default()),
-            AfterEnd::Running => return self.run_on(),
         }
         let settings = &self.lease.pool().settings;
         let spent = settings.max_reqs > 0 && self.conn.requests >= settings.max_reqs;

@@ -41,17 +41,18 @@ mod status;
 mod stream;
 pub mod template;
 pub mod trace;
+mod window;
 mod worker_conn;
 
 use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -65,12 +66,14 @@ use self::{
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
+    window::{Asked, View},
     worker_conn::WorkerConn,
 };
 use crate::{
     control::{Heritage, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
+    window::{Serve, Task},
 };
 
 /// What all reactors share.
@@ -84,7 +87,11 @@ pub(crate) struct Gateway {
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
-    /// Listening sockets that are still accepted from.
+    started: SystemTime,
+    asked: Asked,
+    /// The operator's window is closed, or there was none.
+    window_closed: Flag,
+    /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
 }
@@ -101,7 +108,7 @@ pub(crate) struct Drain {
 /// # Errors
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
-pub fn run(heritage: Heritage) -> Result<(), String> {
+pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     let Heritage {
         config,
         cores,
@@ -114,6 +121,7 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         trace,
         chroot,
         opened,
+        window,
         control,
     } = heritage;
     let reach = Reach {
@@ -155,15 +163,25 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum();
+    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
+    if window.is_none() {
+        gateway.window_closed.set();
+    }
+    let mut window = window.map(|socket| {
+        let view = Arc::new(View(gateway.clone()));
+        serve_window(socket, view)
+    });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        start_reactor(&gateway, home as u16, sockets, window.take())?;
     }
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
     obey(&gateway, &control);
+    // An operator who said so is still to hear that it is done.
+    gateway.drain.start();
+    gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     for log in gateway.pool_logs.iter().flatten() {
         log.sink().shutdown(LAST_WORDS);
@@ -221,6 +239,9 @@ impl Gateway {
                 server.max_connections_per_address,
             )),
             drain: Drain::default(),
+            started: SystemTime::now(),
+            asked: Asked::new(manager.clone()),
+            window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             router,
@@ -238,6 +259,27 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Gateway")
+    }
+}
+
+/// Something that happens once, and that a thread may wait for.
+#[derive(Debug, Default)]
+struct Flag {
+    set: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Flag {
+    fn set(&self) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    /// Waits for it, no longer than `limit`.
+    fn wait(&self, limit: Duration) {
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -304,6 +346,7 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    window: Option<Task<io::Result<()>>>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -323,6 +366,16 @@ fn start_reactor(
                             log::error!("cannot listen: {error}");
                         }
                         gateway.listening.fetch_sub(1, Relaxed);
+                    });
+                }
+                if let Some(window) = window {
+                    let gateway = gateway.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = window.await {
+                            log::error!("the operator's window cannot be opened: {error}");
+                        }
+                        gateway.listening.fetch_sub(1, Relaxed);
+                        gateway.window_closed.set();
                     });
                 }
                 if home == 0 {
@@ -420,7 +473,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::ActionDone { .. } => {}
+            ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -429,6 +482,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::Window(_)
             | ToGateway::Start => {}
         }
     }
@@ -455,6 +509,9 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
     }
 }
+
+/// How long a gateway that ends waits for the operator's window to answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;

@@ -168,7 +168,8 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         .collect()
 }
 
-fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
+/// Opens a log, for appending where it is a file; none: it is off.
+pub(super) fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
     let opened = match target {
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),

@@ -81,6 +81,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
+            ToGateway::Window(socket) => given.window = Some(socket),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Stop => return Err("the manager said to stop".into()),
             other => return Err(format!("the manager sent a message too early: {other:?}")),
@@ -134,6 +135,7 @@ struct Given {
     pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
+    window: Option<std::os::fd::OwnedFd>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
 }
 
@@ -154,6 +156,7 @@ impl Given {
             pool_logs: self.pool_logs,
             error_log: self.error_log,
             spool_dir: self.spool_dir,
+            window: self.window,
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,

@@ -18,16 +18,20 @@ mod gateway;
 mod generation;
 mod heritage;
 pub mod jail;
+mod line_log;
 mod listen;
+mod memory;
 mod output;
 mod php;
 mod plan;
+mod slow_log;
 mod supervise;
+mod window;
 mod workers;
 
 use std::{fmt, path::PathBuf};
 
-use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity};
+use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
 use plan::Problem;
 
@@ -42,6 +46,8 @@ pub struct Start {
     pub environment: Environment,
     /// The file, which is read again at a reload; none: the text above is all there is.
     pub file: Option<PathBuf>,
+    /// Where the operator's window is, if the command line says it.
+    pub window: Option<Window>,
     /// Say each step of each request on stderr.
     pub trace: bool,
     /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
@@ -81,6 +87,8 @@ struct Loaded {
     places: Places,
     /// What will bite, as the parser found it.
     warnings: Option<String>,
+    /// Where the operator's window is, if the command line says it.
+    window: Option<Window>,
     trace: bool,
     /// The text is not the user's, but what `weir serve FOLDER` means.
     generated: bool,
@@ -97,11 +105,17 @@ impl Loaded {
                 config: checked.config,
                 places: checked.places,
                 warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
+                window: start.window.clone(),
                 trace: start.trace,
                 generated: start.folder.is_some(),
             }),
             Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
         }
+    }
+
+    /// Where operators come in.
+    fn window(&self) -> &Window {
+        self.window.as_ref().unwrap_or(&self.config.server.admin)
     }
 
     /// Problems as a failure that shows where in the text they come from.

@@ -11,7 +11,6 @@
 //! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
 //! makes the manager do more than note an end.
 
-mod binary;
 mod wire;
 
 use std::{
@@ -34,6 +33,7 @@ use weir_sys::{
 use super::{
     gateway::is_full,
     output::{OutputLog, Outputs},
+    slow_log::{SlowLog, SlowSocket},
 };
 use crate::{
     error_log::{About, tell},
@@ -41,7 +41,6 @@ use crate::{
     log_text::Worker,
 };
 
-pub(super) use binary::find;
 use wire::Order;
 pub(super) use wire::{Report, Task};
 
@@ -56,8 +55,8 @@ pub(super) struct Spec {
     pub(super) environment: Vec<(OsString, OsString)>,
     /// Who it is; none: who we are.
     pub(super) identity: Option<Identity>,
-    /// It locks itself into a folder when PHP is loaded.
-    pub(super) may_chroot: bool,
+    /// The folder that it locks itself into when PHP is loaded.
+    pub(super) chroot: Option<PathBuf>,
     /// Limit of open files.
     pub(super) open_files: OpenFiles,
     /// Largest core file, bytes.
@@ -66,6 +65,19 @@ pub(super) struct Spec {
     pub(super) priority: Option<i32>,
     /// What CONFIG says.
     pub(super) config: Vec<(&'static str, Vec<u8>)>,
+    /// The roots of the sites whose scripts it runs, by the site's name, as configured.
+    pub(super) sites: Vec<(String, PathBuf)>,
+    /// Where these really are, symbolic links followed.
+    pub(super) roots: Vec<(String, PathBuf)>,
+    /// The pool is started anew when that changes.
+    pub(super) watch: bool,
+}
+
+/// Where it is written what processes of a pool print, and where its slow scripts are.
+#[derive(Debug, Clone)]
+pub(super) struct Logs {
+    pub(super) output: Rc<OutputLog>,
+    pub(super) slow: Rc<SlowLog>,
 }
 
 /// Which master; never used again.
@@ -87,7 +99,12 @@ pub(super) enum What {
     /// It told something.
     Told(Report),
     /// It has ended, and all its workers with it.
-    Gone(Exit),
+    Gone {
+        /// How.
+        exit: Exit,
+        /// What it printed last.
+        words: String,
+    },
 }
 
 /// All masters of this weir.
@@ -106,7 +123,8 @@ struct Master {
     channel: Option<OwnedFd>,
     queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     outputs: Outputs,
-    log: Rc<OutputLog>,
+    slow: Option<SlowSocket>,
+    logs: Logs,
     /// Killed at that time; none: it may live.
     until: Option<Instant>,
 }
@@ -116,14 +134,11 @@ impl Masters {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(super) fn start(
-        &mut self,
-        spec: &Rc<Spec>,
-        log: &Rc<OutputLog>,
-    ) -> Result<MasterId, String> {
+    pub(super) fn start(&mut self, spec: &Rc<Spec>, logs: &Logs) -> Result<MasterId, String> {
         let text = |error: io::Error| error.to_string();
         let (channel, theirs) = message::pair().map_err(text)?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
+        let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
             name: Some(format!("weir-php: pool {}", spec.pool).into()),
@@ -131,7 +146,7 @@ impl Masters {
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),
             chroot: None,
-            may_chroot: spec.may_chroot,
+            may_chroot: spec.chroot.is_some(),
             // Neither php.ini nor anything else is looked for where weir happened to be started.
             folder: Some("/".into()),
             open_files: Some(spec.open_files),
@@ -152,10 +167,11 @@ impl Masters {
             channel: Some(channel),
             queue: VecDeque::new(),
             outputs,
-            log: log.clone(),
+            slow: Some(slow),
+            logs: logs.clone(),
             until: None,
         };
-        master.send(&Order::Config(&spec.config), Vec::new());
+        master.send(&Order::Config(&spec.config), vec![slow_end]);
         self.list.push(master);
         Ok(id)
     }
@@ -164,6 +180,11 @@ impl Masters {
     pub(super) fn spec(&self, id: MasterId) -> Option<&Rc<Spec>> {
         let master = self.list.iter().find(|master| master.id == id)?;
         master.channel.is_some().then_some(&master.spec)
+    }
+
+    /// It is there, and does what one of these would.
+    pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
+        self.spec(id).is_some_and(|this| **this == *spec)
     }
 
     /// Has it make a process. What becomes of that comes as [`News`].
@@ -182,8 +203,11 @@ impl Masters {
         self.send(id, &Order::Signal(number, SIGKILL), Vec::new());
     }
 
-    /// Has a worker tell what it runs.
+    /// Has a worker tell the slow log what it runs.
     pub(super) fn trace(&mut self, id: MasterId, number: u32) {
+        if let Some(slow) = self.get(id).and_then(|master| master.slow.as_mut()) {
+            slow.expect();
+        }
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
@@ -203,10 +227,13 @@ impl Masters {
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
         master.read(LAST_MESSAGES, now, &mut news);
-        master.outputs.finish(pid, &master.log);
+        if let Some(slow) = &mut master.slow {
+            slow.read(&master.logs.slow);
+        }
+        let words = master.outputs.finish(pid, &master.logs.output);
         news.push(News {
             master: master.id,
-            what: What::Gone(exit),
+            what: What::Gone { exit, words },
         });
         Some(news)
     }
@@ -247,6 +274,29 @@ impl Masters {
         channels.map(AsFd::as_fd)
     }
 
+    /// From here on its processes' words are written there.
+    pub(super) fn write_to(&mut self, id: MasterId, logs: &Logs) {
+        if let Some(master) = self.get(id) {
+            master.logs = logs.clone();
+        }
+    }
+
+    /// Slow logs' sockets to wait for.
+    pub(super) fn slow_sockets(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let sockets = self.list.iter();
+        sockets.filter_map(|master| Some((master.id, master.slow.as_ref()?.as_fd())))
+    }
+
+    /// Writes the entries that have come to the slow log.
+    pub(super) fn read_slow(&mut self, id: MasterId) {
+        if let Some(master) = self.get(id)
+            && let Some(slow) = &mut master.slow
+            && !slow.read(&master.logs.slow)
+        {
+            master.slow = None;
+        }
+    }
+
     /// Outputs to wait for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = ((MasterId, Stream), BorrowedFd<'_>)> {
         self.list.iter().flat_map(|master| {
@@ -258,7 +308,7 @@ impl Masters {
     /// Reads what was written to an output.
     pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
         if let Some(master) = self.get(id) {
-            master.outputs.read(stream, master.pid, &master.log);
+            master.outputs.read(stream, master.pid, &master.logs.output);
         }
     }
 

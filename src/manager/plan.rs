@@ -11,7 +11,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config, Listener, Machine as _};
+use weir_config::{Address, Config, Listener, Machine as _, PoolId};
 use weir_sys::{
     file,
     identity::{self, Identity, User},
@@ -88,12 +88,14 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         .map(|listener| socket_rights(listener, &us, &mut problems))
         .collect();
     let mut pools = Pools {
+        config,
         us: &us,
         gateway: gateway.as_ref(),
         inherited,
         problems: &mut problems,
     };
-    let runs = config.pools.iter().map(|pool| pools.runs(pool)).collect();
+    let ids = (0..config.pools.len()).map(PoolId);
+    let runs = ids.map(|id| pools.runs(id)).collect();
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
     if !problems.is_empty() {

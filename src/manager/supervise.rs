@@ -24,8 +24,10 @@ use super::{
     listen::Sockets,
     php::{MasterId, Masters, News},
     plan::{self, Plan, Problem},
+    workers::Before,
 };
 use crate::{
+    control::Action,
     error_log,
     events::{self, Stream},
     log_sink::Target,
@@ -53,8 +55,8 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
-    let before = (&Sockets::default(), None);
-    let mut current = Generation::prepare(loaded, plan, before, &masters, now)?;
+    let (none, before) = (Sockets::default(), Before::default());
+    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -77,7 +79,9 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
         next: None,
         old: Vec::new(),
         stopping: Stopping::No,
-        reload_again: false,
+        reload_again: None,
+        askers: Vec::new(),
+        generations: 1,
         failure: None,
     };
     manager.work()
@@ -96,13 +100,36 @@ struct Manager {
     next: Option<Generation>,
     old: Vec<Generation>,
     stopping: Stopping,
-    /// A reload was asked for while one was under way.
-    reload_again: bool,
+    /// A reload was asked for while one was under way, by those and perhaps a signal.
+    reload_again: Option<(Reload, Vec<Asker>)>,
+    /// Who is to be told what becomes of the reload that is under way.
+    askers: Vec<Asker>,
+    /// How many there were.
+    generations: u32,
     failure: Option<Failure>,
 }
 
-/// Whose standard output or error something was written to.
+/// What a reload does with the PHP masters that the new configuration would have do the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    /// Keeps them, and so what OPcache holds.
+    Keep,
+    /// Starts all anew, as PHP-FPM does.
+    Anew,
+}
+
+/// An operator behind a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asker {
+    /// [`Generation::id`]
+    generation: u32,
+    /// As the gateway numbers it.
+    id: u32,
+}
+
+/// Whose words can be read.
 enum Speaker {
+    SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
 }
@@ -158,6 +185,10 @@ impl Manager {
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
         descriptors.extend(self.masters.channels());
         let mut outputs = Vec::new();
+        for (id, fd) in self.masters.slow_sockets() {
+            outputs.push((descriptors.len(), Speaker::SlowLog(id)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.outputs() {
             outputs.push((descriptors.len(), Speaker::Master(id)));
             descriptors.push(fd);
@@ -169,6 +200,7 @@ impl Manager {
         let readable = poll::readable(&descriptors, limit)?;
         for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
+                Speaker::SlowLog(id) => self.masters.read_slow(id),
                 Speaker::Master(id) => self.masters.read_output(id),
                 Speaker::Worker(id) => {
                     let mut generations = self.generations_mut();
@@ -184,7 +216,7 @@ impl Manager {
         for news in news {
             self.each(|generation, masters| {
                 generation.hear_master(now, news, masters);
-                None
+                Vec::new()
             });
         }
     }
@@ -209,17 +241,21 @@ impl Manager {
     }
 
     /// Lets every generation act, and acts on what comes of it.
-    fn each(&mut self, act: impl Fn(&mut Generation, &mut Masters) -> Option<Event>) {
-        if let Some(event) = act(&mut self.current, &mut self.masters) {
+    fn each(&mut self, act: impl Fn(&mut Generation, &mut Masters) -> Vec<Event>) {
+        for event in act(&mut self.current, &mut self.masters) {
             self.on_current(event);
         }
-        if let Some(next) = &mut self.next
-            && let Some(event) = act(next, &mut self.masters)
-        {
-            self.on_next(event);
+        if let Some(next) = &mut self.next {
+            for event in act(next, &mut self.masters) {
+                self.on_next(event);
+            }
         }
         for generation in &mut self.old {
-            act(generation, &mut self.masters);
+            for event in act(generation, &mut self.masters) {
+                if let Event::Act { id, .. } = event {
+                    generation.act_done(id, false, "another configuration serves by now");
+                }
+            }
         }
     }
 
@@ -241,7 +277,9 @@ impl Manager {
                     self.stop_gracefully()
                 }
                 Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
-                Signal::Hup | Signal::Usr2 => self.reload(),
+                Signal::Hup => self.reload(Reload::Keep, None),
+                // PHP-FPM's signal does what it does there: people use it to be rid of what OPcache holds.
+                Signal::Usr2 => self.reload(Reload::Anew, None),
                 Signal::Usr1 => self.reopen_logs(),
             }
         }
@@ -304,16 +342,57 @@ impl Manager {
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
+            Event::Act { id, action } => self.act(id, action),
+        }
+    }
+
+    /// Does what an operator asks for.
+    fn act(&mut self, id: u32, action: Action) {
+        let asker = Asker {
+            generation: self.current.id,
+            id,
+        };
+        match action {
+            Action::Reload if self.stopping == Stopping::No => {
+                self.reload(Reload::Keep, Some(asker));
+            }
+            Action::Stop if self.stopping == Stopping::No => {
+                self.answer(&[asker], true, "stopping");
+                self.stop_gracefully();
+            }
+            Action::StopNow => {
+                self.answer(&[asker], true, "stopping at once");
+                self.stop_at_once();
+            }
+            Action::Reload | Action::Stop => self.answer(&[asker], false, "weir is stopping"),
+            // Done by the generation itself.
+            Action::RestartPool { .. } => {}
+        }
+    }
+
+    /// Tells operators what became of what they asked for.
+    fn answer(&mut self, askers: &[Asker], done: bool, text: &str) {
+        for asker in askers {
+            let generation = self.generations_mut().find(|g| g.id == asker.generation);
+            if let Some(generation) = generation {
+                generation.act_done(asker.id, done, text);
+            }
         }
     }
 
     /// A reload succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
+        if let Event::Act { .. } = event {
+            // It meets nobody who could ask yet.
+            return;
+        }
         let Some(mut next) = self.next.take() else {
             return;
         };
+        let askers = std::mem::take(&mut self.askers);
         match event {
+            Event::Act { .. } => {}
             Event::Ready => {
                 let names = next.sockets.clone();
                 let mut before = std::mem::replace(&mut self.current, next);
@@ -327,6 +406,7 @@ impl Manager {
                 }
                 events::reloaded(std::process::id());
                 say_listeners(&self.current);
+                self.answer(&askers, true, "the new configuration serves");
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
                     self.old[0].stop_now(now);
@@ -334,33 +414,47 @@ impl Manager {
             }
             Event::Failed(cause) => {
                 say_lines("reload: nothing is changed", &cause);
+                self.answer(&askers, false, &cause);
                 next.sockets.remove_names(&self.names);
                 next.stop_now(now);
                 self.old.push(next);
             }
         }
-        if std::mem::take(&mut self.reload_again) {
-            self.reload();
+        if let Some((how, askers)) = self.reload_again.take() {
+            self.askers = askers;
+            self.reload(how, None);
         }
     }
 
-    fn reload(&mut self) {
+    fn reload(&mut self, how: Reload, asker: Option<Asker>) {
         if self.stopping != Stopping::No {
             return;
         }
         if self.next.is_some() {
-            self.reload_again = true;
+            let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
+            if how == Reload::Anew {
+                *again = how;
+            }
+            match (asker, askers.len() < MAX_ASKERS) {
+                (Some(asker), false) => self.answer(&[asker], false, "too many ask for that"),
+                (asker, _) => askers.extend(asker),
+            }
             return;
         }
+        self.askers.extend(asker);
         events::reloading();
         let now = Instant::now();
-        match self.prepare_next(now) {
+        match self.prepare_next(how, now) {
             Ok(next) => self.next = Some(next),
-            Err(failure) => say_lines("reload: nothing is changed", &failure.message),
+            Err(failure) => {
+                say_lines("reload: nothing is changed", &failure.message);
+                let askers = std::mem::take(&mut self.askers);
+                self.answer(&askers, false, &failure.message);
+            }
         }
     }
 
-    fn prepare_next(&self, now: Instant) -> Result<Generation, Failure> {
+    fn prepare_next(&mut self, how: Reload, now: Instant) -> Result<Generation, Failure> {
         let text = match &self.start.file {
             Some(path) => fs::read_to_string(path)
                 .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
@@ -369,15 +463,21 @@ impl Manager {
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
         let warnings = plan_warnings(&loaded, &plan);
-        let before = (&self.names, Some(&self.current.pools));
-        let mut next = Generation::prepare(loaded, plan, before, &self.masters, now)?;
+        let before = Before {
+            pools: Some(&self.current.pools),
+            keep: how == Reload::Keep,
+        };
+        self.generations = self.generations.wrapping_add(1);
+        let mut next = Generation::prepare(
+            self.generations,
+            (loaded, plan),
+            (&self.names, self.current.window.as_ref()),
+            before,
+            &self.masters,
+            now,
+        )?;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        if let Err(error) = next.start_gateway(now) {
-            next.sockets.remove_names(&self.names);
-            return Err(Failure::internal(format!(
-                "the gateway cannot be started: {error}"
-            )));
-        }
+        next.boot();
         Ok(next)
     }
 
@@ -415,6 +515,12 @@ impl Manager {
     }
 
     fn abandon_next(&mut self, now: Instant) {
+        let askers = std::mem::take(&mut self.askers);
+        let again = self.reload_again.take();
+        let askers = askers
+            .into_iter()
+            .chain(again.into_iter().flat_map(|(_, askers)| askers));
+        self.answer(&askers.collect::<Vec<_>>(), false, "weir is stopping");
         if let Some(mut next) = self.next.take() {
             next.sockets.remove_names(&self.names);
             next.stop_now(now);
@@ -523,6 +629,9 @@ impl Drop for PidFile {
         }
     }
 }
+
+/// Operators who wait for a reload, at most.
+const MAX_ASKERS: usize = 64;
 
 /// Generations that may finish at once: each has its own workers, and a reload is not meant to multiply them.
 const MAX_OLD: usize = 4;

@@ -17,7 +17,9 @@
 //! end, and end; one that does not is killed when its script has had the time that scripts have.
 
 mod command;
+mod master;
 mod php;
+mod pool;
 mod quota;
 
 use std::{
@@ -26,18 +28,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::Config;
+use weir_config::{Config, Pm};
 use weir_sys::process::{self, Exit};
 
-use self::{
-    command::Socket,
-    php::{Forked, Php},
-    quota::Quota,
-};
+use self::{command::Socket, master::Php, php::Forked, quota::Quota};
 use super::{
+    memory,
     output::{OutputLog, Outputs},
-    php::{MasterId, Masters, News, Spec},
-    plan::{Program, Runs},
+    php::{Logs, MasterId, Masters, News},
+    plan::{Problem, Program, Runs},
+    slow_log::SlowLog,
 };
 use crate::{
     control::ToGateway,
@@ -45,6 +45,7 @@ use crate::{
     events::{self, Ending, Stream},
     log_text,
 };
+pub(super) use master::resolve;
 
 /// The pools of one configuration whose workers weir runs.
 #[derive(Debug)]
@@ -55,8 +56,19 @@ pub(super) struct Pools {
     /// That limit was told to be reached.
     process_max_told: bool,
     stopping: Stopping,
+    /// When to look at memory; none: no pool depends on it.
+    look: Option<Instant>,
     /// What the gateway is to be told.
     news: Vec<ToGateway>,
+}
+
+/// The pools of the configuration that is to be replaced.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before<'a> {
+    /// None: there is none.
+    pub(super) pools: Option<&'a Pools>,
+    /// PHP masters are kept where the new configuration would have them do the same.
+    pub(super) keep: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +94,8 @@ struct Pool {
     patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
+    /// How many workers it has depends on memory.
+    auto: bool,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
     log: Rc<OutputLog>,
@@ -139,23 +153,37 @@ enum Claim {
 }
 
 impl Pools {
-    /// All pools that `plan` runs, without workers yet. PHP masters of `before` are kept where they do the same.
+    /// All pools that `plan` runs, without workers yet.
     pub(super) fn new(
         now: Instant,
         config: &Config,
         plan: &[Option<Runs>],
-        before: Option<&Self>,
+        before: Before<'_>,
         masters: &Masters,
-    ) -> Self {
+    ) -> Result<Self, Vec<Problem>> {
         let pools = (0..).zip(config.pools.iter().zip(plan));
+        let mut problems = Vec::new();
         let list = pools.filter_map(|(id, (settings, runs))| {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
+            let mut note = |problem| problems.push(problem);
+            let log = OutputLog::open(&settings.name, workers).map_err(&mut note);
+            let log = Rc::new(log.ok()?);
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
                 Runs::Php(spec) => {
-                    let same = before.and_then(|before| before.master_of(&spec, masters));
-                    Kind::Php(Php::new(spec, same, now))
+                    let last = before
+                        .pools
+                        .and_then(|pools| pools.master_of(&settings.name));
+                    let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
+                    let same = last.filter(is_same);
+                    let grace = config.server.shutdown_timeout;
+                    let slow = SlowLog::open(&settings.name, settings.php()?).map_err(note);
+                    let logs = Logs {
+                        output: log.clone(),
+                        slow: Rc::new(slow.ok()?),
+                    };
+                    Kind::Php(Php::new((spec, logs), (same, last), grace, now))
                 }
             };
             Some(Pool {
@@ -173,17 +201,23 @@ impl Pools {
                     limit => limit,
                 },
                 down: false,
+                auto: matches!(workers.pm, Pm::Auto { .. }),
                 lost: 0,
-                log: Rc::new(OutputLog::new(&settings.name, workers.decorate_output)),
+                log,
             })
         });
-        Self {
-            list: list.collect(),
+        let list: Vec<Pool> = list.collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            look: list.iter().any(|pool| pool.auto).then_some(now),
+            list,
             process_max: config.server.process_max,
             process_max_told: false,
             stopping: Stopping::No,
             news: Vec::new(),
-        }
+        })
     }
 
     /// Starts what is due, looks who has accepted, kills who does not end.
@@ -195,6 +229,10 @@ impl Pools {
             self.start_wanted(now, masters);
             for pool in &mut self.list {
                 pool.look(now, &mut self.news);
+            }
+            if self.look.is_some_and(|look| look <= now) {
+                self.look = Some(now + MEMORY_LOOK);
+                self.measure();
             }
         }
         for pool in &mut self.list {
@@ -303,6 +341,55 @@ impl Pools {
         }
     }
 
+    /// Starts a pool anew beside its old workers; `asked` is told when that is done.
+    pub(super) fn renew(&mut self, name: &str, asked: u32, now: Instant, masters: &mut Masters) {
+        match self.list.iter_mut().find(|pool| pool.name == name) {
+            Some(pool) => pool.renew(Some(asked), now, masters, &mut self.news),
+            None => self.news.push(ToGateway::ActionDone {
+                id: asked,
+                done: false,
+                text: format!("weir runs no workers of a pool \"{name}\""),
+            }),
+        }
+    }
+
+    /// These pools are tried: their masters are not started again where they cannot be had.
+    pub(super) fn try_once(&mut self) {
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::try_once);
+    }
+
+    /// These pools serve.
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(|php| php.trial_is_over(now, masters));
+    }
+
+    /// Opens the pools' logs again; what stands against that.
+    pub(super) fn reopen_logs(&self) -> Vec<Problem> {
+        let reopen = |pool: &Pool| {
+            let slow = match &pool.kind {
+                Kind::Php(php) => php.logs.slow.reopen(),
+                Kind::Command(_) => Ok(()),
+            };
+            [pool.log.reopen().err(), slow.err()]
+        };
+        self.list.iter().flat_map(reopen).flatten().collect()
+    }
+
+    /// Workers of every pool can be asked for.
+    pub(super) fn are_ready(&self) -> bool {
+        self.list.iter().all(Pool::is_ready)
+    }
+
+    /// Pools whose master cannot be had, and why.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.list.iter().filter_map(|pool| match &pool.kind {
+            Kind::Php(php) => Some((pool.name.as_str(), php.failure()?)),
+            Kind::Command(_) => None,
+        })
+    }
+
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
         self.stopping = Stopping::Asked;
@@ -350,10 +437,8 @@ impl Pools {
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stopping = self.stopping != Stopping::No;
-        self.list
-            .iter()
-            .filter_map(|pool| pool.deadline(stopping))
-            .min()
+        let pools = self.list.iter().filter_map(|pool| pool.deadline(stopping));
+        pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
     /// The outputs to wait for.
@@ -379,14 +464,13 @@ impl Pools {
         false
     }
 
-    /// The master that does what `spec` says, if there is one.
-    fn master_of(&self, spec: &Spec, masters: &Masters) -> Option<MasterId> {
-        let php = self.list.iter().filter_map(|pool| match &pool.kind {
+    /// The master of the pool of this name.
+    fn master_of(&self, name: &str) -> Option<MasterId> {
+        let pool = self.list.iter().find(|pool| pool.name == name)?;
+        match &pool.kind {
             Kind::Php(php) => php.current(),
             Kind::Command(_) => None,
-        });
-        let mut ready = php.filter(|id| masters.spec(*id).is_some_and(|s| **s == *spec));
-        ready.next()
+        }
     }
 
     /// Places of a pool and of a worker in it.
@@ -395,6 +479,21 @@ impl Pools {
         let workers = &self.list[place].workers;
         let index = workers.iter().position(|w| w.number == worker)?;
         Some((place, index))
+    }
+
+    /// Tells the gateway what workers cost, and what is left for more.
+    fn measure(&mut self) {
+        let left = memory::left();
+        for pool in self.list.iter().filter(|pool| pool.auto) {
+            // The last ones first: those that were started before have been measured before.
+            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            self.news.push(ToGateway::Memory {
+                pool: pool.id,
+                worker_cost: memory::cost(pids).unwrap_or(0),
+                available: left.available,
+                pressure: left.pressure,
+            });
+        }
     }
 
     fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
@@ -415,204 +514,6 @@ impl Pools {
         if all < self.process_max {
             self.process_max_told = false;
         }
-    }
-}
-
-impl Pool {
-    /// Workers of the present generation that serve or will.
-    fn live(&self) -> usize {
-        let serves = |worker: &&Worker| {
-            worker.generation == self.generation
-                && worker.claim != Claim::None
-                && worker.until.is_none()
-        };
-        self.workers.iter().filter(serves).count()
-    }
-
-    /// Processes of the present generation, also those that are about to end.
-    fn processes(&self) -> usize {
-        let is_new = |worker: &&Worker| worker.generation == self.generation;
-        self.workers.iter().filter(is_new).count()
-    }
-
-    fn is_ready(&self) -> bool {
-        match &self.kind {
-            Kind::Command(_) => true,
-            Kind::Php(php) => php.is_ready(),
-        }
-    }
-
-    fn ready(&self) -> ToGateway {
-        ToGateway::PoolReady {
-            pool: self.id,
-            generation: self.generation,
-        }
-    }
-
-    fn may_start(&self, now: Instant) -> bool {
-        self.is_ready()
-            && self.processes() < self.quota.most
-            && self.quota.due().is_some_and(|due| due <= now)
-    }
-
-    fn start(&mut self, now: Instant, masters: &mut Masters, news: &mut Vec<ToGateway>) {
-        self.quota.start(now);
-        let number = next_number();
-        let started = match &mut self.kind {
-            Kind::Command(program) => command::start(program, now),
-            Kind::Php(php) => php.fork(number, masters),
-        };
-        match started {
-            Ok(started) => {
-                if let Some(pid) = started.pid {
-                    self.told_started(pid);
-                }
-                self.workers.push(Worker {
-                    number,
-                    generation: self.generation,
-                    pid: started.pid,
-                    since: now,
-                    claim: Claim::Asked,
-                    until: None,
-                    why: Ending::Unasked,
-                    outputs: Some(started.outputs),
-                    link: started.link,
-                });
-            }
-            Err(cause) => {
-                tell!(error, about_pool(&self.name), "{cause}");
-                news.push(self.failed(1));
-                self.look_whether_down(cause, news);
-            }
-        }
-    }
-
-    fn told_started(&mut self, pid: u32) {
-        let replaces = self.lost > 0;
-        self.lost = self.lost.saturating_sub(1);
-        events::worker_started(&self.name, pid, replaces);
-    }
-
-    fn failed(&self, count: u32) -> ToGateway {
-        ToGateway::StartFailed {
-            pool: self.id,
-            count,
-        }
-    }
-
-    /// Nothing more is started of what was asked for.
-    fn cannot_start(&mut self) -> Option<ToGateway> {
-        let wanted = std::mem::take(&mut self.quota.wanted);
-        (wanted > 0).then(|| self.failed(u32::try_from(wanted).unwrap_or(u32::MAX)))
-    }
-
-    /// A worker's process has ended.
-    fn exited(&mut self, index: usize, exit: Exit, now: Instant, news: &mut Vec<ToGateway>) {
-        let worker = self.workers.remove(index);
-        let pid = worker.pid.unwrap_or_default();
-        let lived = now.saturating_duration_since(worker.since);
-        let proven = match &worker.link {
-            Link::Command(link) => link.close(pid),
-            Link::Php(_) => true,
-        };
-        if let Some(outputs) = worker.outputs {
-            outputs.finish(pid, &self.log);
-        }
-        events::worker_exited(&self.name, pid, exit, lived, worker.why);
-        if worker.why == Ending::Unasked {
-            self.lost = (self.lost + 1).min(self.quota.most);
-        }
-        match worker.claim {
-            Claim::Given => news.push(ToGateway::WorkerExited {
-                pool: self.id,
-                worker: worker.number,
-                pid,
-                exit,
-            }),
-            Claim::Asked => news.push(self.failed(1)),
-            Claim::None => {}
-        }
-        if !proven && worker.why == Ending::Unasked {
-            let cause = format!("its program ends before it accepts a connection: {exit}");
-            self.look_whether_down(cause, news);
-        }
-    }
-
-    /// Tells the gateway that the pool has no worker and gets none, if that is so.
-    fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        if !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
-            tell!(
-                error,
-                about_pool(&self.name),
-                "the pool has no worker: {cause}"
-            );
-            self.down = true;
-            news.push(self.is_down(cause));
-        }
-    }
-
-    fn is_down(&self, message: String) -> ToGateway {
-        ToGateway::PoolDown {
-            pool: self.id,
-            message,
-        }
-    }
-
-    fn is_up(&mut self, pid: u32) {
-        if std::mem::take(&mut self.down) {
-            tell!(notice, about(&self.name, pid), "a worker could start again");
-        }
-    }
-
-    /// Gives up to `count` workers of a gateway that is gone to the one that is there; says how many.
-    fn claim(&mut self, count: usize, now: Instant) -> usize {
-        let free = |worker: &&mut Worker| {
-            worker.is_command() && worker.claim == Claim::None && worker.why == Ending::Unasked
-        };
-        let kept = self.workers.iter_mut().filter(free).take(count);
-        kept.map(|worker| {
-            worker.claim = Claim::Asked;
-            worker.until = None;
-            worker.reconnect(now);
-        })
-        .count()
-    }
-
-    fn kill_overdue(&mut self, now: Instant, masters: &mut Masters) {
-        for worker in &mut self.workers {
-            if worker.until.is_some_and(|until| until <= now) {
-                if worker.why == Ending::Unasked {
-                    // Left behind by a gateway, and not wanted by the next one.
-                    worker.leave(&self.name, Ending::Asked, now + RETIRE_LIMIT);
-                    continue;
-                }
-                let waited = now.saturating_duration_since(worker.since).as_secs_f64();
-                tell!(
-                    warning,
-                    about(&self.name, worker.pid.unwrap_or_default()),
-                    "the worker does not end, {waited:.1} s after its start: killed"
-                );
-                worker.kill(&self.name, masters);
-                // Should that not have helped.
-                worker.until = Some(now + RETIRE_LIMIT);
-            }
-        }
-    }
-
-    fn deadline(&self, stopping: bool) -> Option<Instant> {
-        let workers = self.workers.iter().flat_map(|worker| {
-            let look = worker.next_look().filter(|_| !stopping);
-            [worker.until, look]
-        });
-        let start = match self.is_ready() && self.processes() < self.quota.most && !stopping {
-            true => self.quota.due(),
-            false => None,
-        };
-        let master = match &self.kind {
-            Kind::Php(php) if !stopping => php.deadline(),
-            _ => None,
-        };
-        workers.chain([start, master]).flatten().min()
     }
 }
 
@@ -726,6 +627,9 @@ fn about_pool(pool: &str) -> About<'_> {
         ..About::default()
     }
 }
+
+/// How often memory is looked at.
+const MEMORY_LOOK: Duration = Duration::from_secs(3);
 
 /// A worker that was asked to end, or killed, and is still there after so long is killed (again).
 const RETIRE_LIMIT: Duration = Duration::from_secs(10);

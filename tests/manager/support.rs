@@ -107,6 +107,7 @@ impl Site {
             r#"[server]
 user = "{user}"
 pid_file = "{folder}/weir.pid"
+admin = "off"
 [listen.web]
 address = "127.0.0.1:0"
 {unix}[site.test]

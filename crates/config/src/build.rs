@@ -60,6 +60,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         max_connections_per_address: entries.count("max_connections_per_address"),
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
+        admin: entries.window("admin"),
         process_max: entries.count("process_max"),
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),

@@ -15,7 +15,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{HostPattern, LogFormat, LogTarget},
+    model::{HostPattern, LogFormat, LogTarget, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section, State},
     scalar,
     sink::Sink,
@@ -245,6 +245,13 @@ impl Entries {
         match self.value(name) {
             Some(Value::Pairs(pairs)) => pairs,
             _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn window(&self, name: &str) -> Window {
+        match self.value(name) {
+            Some(Value::Window(window)) => window,
+            _ => Window::Usual,
         }
     }
 

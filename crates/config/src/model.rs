@@ -56,12 +56,26 @@ pub struct Server {
     pub spool_dir: PathBuf,
     /// All temporary files together may take so many bytes.
     pub max_spool: u64,
+    /// The operator's window.
+    pub admin: Window,
     /// Workers of all pools together; 0: no limit but each pool's own.
     pub process_max: usize,
     /// So many workers of a pool killed by SIGSEGV or SIGBUS within `emergency_restart_interval` start it anew; 0: never.
     pub emergency_restart_threshold: usize,
     /// See `emergency_restart_threshold`.
     pub emergency_restart_interval: Duration,
+}
+
+/// Where the operator's window is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Window {
+    /// Where the machine has such sockets: `weir/admin.sock` in the folder for them. It is done without where that
+    /// cannot be.
+    Usual,
+    /// Nowhere.
+    Off,
+    /// On this unix socket.
+    At(PathBuf),
 }
 
 /// Where a listener or a server is.

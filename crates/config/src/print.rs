@@ -7,7 +7,7 @@ use crate::{
     model::{
         Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
         LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
-        Site, Workers,
+        Site, Window, Workers,
     },
     rows::{self, Default, Section, State},
     settings::default_hide_files,
@@ -108,6 +108,11 @@ fn server(server: &Server, key: &str) -> Printed {
         "max_connections_per_address" => plain(server.max_connections_per_address),
         "spool_dir" => Value(path(&server.spool_dir)),
         "max_spool" => Value(size(server.max_spool)),
+        "admin" => match &server.admin {
+            Window::Usual => Absent,
+            Window::Off => Value("\"off\"".into()),
+            Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
+        },
         "process_max" => plain(server.process_max),
         "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
         "emergency_restart_interval" => Value(duration(server.emergency_restart_interval)),

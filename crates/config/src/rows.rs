@@ -100,6 +100,7 @@ pub(crate) enum Kind {
     Paths,
     Address,
     Addresses,
+    Window,
     Program,
     Hosts,
     Methods,
@@ -155,6 +156,7 @@ impl Kind {
             Kind::Path => ("a path", "\"/srv/shop\""),
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
+            Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
             Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
@@ -297,6 +299,9 @@ const SERVER: &[Row] = &[
     key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
         "All spooled bodies together may take so much.")
         .called(&["fastcgi_max_temp_file_size"]),
+    key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
+        "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
+        .called(&["stats_socket", "admin_socket"]),
     key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
         "Workers of all pools together; 0: no limit but each pool's own.").called(&["process.max"]),
     key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    model::{Address, LogFormat, LogTarget, PathPattern},
+    model::{Address, LogFormat, LogTarget, PathPattern, Window},
     scalar::{self, Checked, wrong},
     template::Template,
 };
@@ -310,6 +310,20 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
             "",
         ),
         false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+/// Where the operator's window is. It may stop weir, so that only a unix socket, which has permissions, will do.
+pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
+    if text == "off" {
+        return Ok(Window::Off);
+    }
+    match anchored_address(folder, text)? {
+        Address::Unix(path) => Ok(Window::At(path)),
+        Address::Tcp(_) => wrong(
+            "the operator's window is on a unix socket",
+            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"",
+        ),
     }
 }
 

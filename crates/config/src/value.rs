@@ -16,7 +16,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern},
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -36,6 +36,7 @@ pub(crate) enum Value {
     Paths(Vec<PathBuf>),
     Address(Address),
     Addresses(Vec<Address>),
+    Window(Window),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
     Template(Template),
@@ -124,6 +125,11 @@ impl Reader<'_> {
                 let folder = self.folder;
                 let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
                 Some(Value::Address(address))
+            }
+            Kind::Window => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::window(folder, t))
+                    .map(Value::Window)
             }
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self

@@ -59,23 +59,38 @@ impl Bucket {
     }
 }
 
-/// Growing pauses while workers die before they have done anything.
+/// Growing pauses while workers die before they have done anything, or cannot be started.
 ///
 /// Deaths are counted by rounds: one round is all workers that were started before the first of them died. The first
 /// round is replaced at once, since one death says nothing, and many at once say no more than one. If one of the
 /// replacements dies young too, there is a pause, and then a single worker is tried; each that fails doubles the pause.
-/// It is over when a worker has served, or has lived for [`YOUNG`].
+/// It is over when a worker has served, or has lived for [`YOUNG`]; or has come up, where it was that which failed.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     /// Rounds that failed, one after another.
     failures: u32,
     first_failure: Micros,
     last_failure: Micros,
+    /// What failed last.
+    failure: Failed,
+    pause: Micros,
     resume_at: Micros,
-    /// The last worker came up, since the last failure.
+    /// The first worker that came up since the last failure did so then.
     came_at: Option<Micros>,
     /// Workers that had ever served when the last round failed; none until it is known.
     proven: Option<u64>,
+}
+
+/// What failed, which says how long the pauses may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// A worker could not be started. To try costs next to nothing, and may succeed as soon as others have ended.
+    Start,
+    /// A worker died with nothing to do: its program is broken.
+    Idle,
+    /// A worker died under its first request. That may be the request's fault, and there may be others in the queue:
+    /// whoever finds a script that crashes shall not be able to stop all others for long.
+    AtWork,
 }
 
 /// What may be started.
@@ -84,6 +99,8 @@ pub(crate) enum Allowance {
     All,
     /// One, if no other is starting.
     One,
+    /// None before the one that was tried has shown what it is good for.
+    Nothing,
     NothingUntil(Micros),
 }
 
@@ -93,15 +110,16 @@ impl Backoff {
             failures: 0,
             first_failure: Micros::ZERO,
             last_failure: Micros::ZERO,
+            failure: Failed::Idle,
+            pause: Micros::ZERO,
             resume_at: Micros::ZERO,
             came_at: None,
             proven: None,
         }
     }
 
-    /// A worker that was started at `born` died before it did anything, or could not be started. Tells the pause if it
-    /// is the first one.
-    pub(crate) fn failed(&mut self, now: Micros, born: Micros) -> Option<Micros> {
+    /// A worker that was started at `born` failed. Tells the pause if it is the first one.
+    pub(crate) fn failed(&mut self, now: Micros, born: Micros, failure: Failed) -> Option<Micros> {
         if self.failures > 0 && born < self.last_failure {
             return None;
         }
@@ -110,17 +128,15 @@ impl Backoff {
         }
         self.failures = self.failures.saturating_add(1);
         self.last_failure = now;
+        self.failure = failure;
         self.came_at = None;
         self.proven = None;
-        let pause = match self.failures {
-            1 => Micros::ZERO,
-            round => {
-                let doubled = FIRST_PAUSE.0 << (round - 2).min(16);
-                Micros(doubled.min(LONGEST_PAUSE.0))
-            }
-        };
-        self.resume_at = now.after(pause);
-        (self.failures == 2).then_some(pause)
+        if self.failures > 1 {
+            let doubled = Micros(2 * self.pause.0).max(FIRST_PAUSE);
+            self.pause = doubled.min(longest_pause(failure));
+        }
+        self.resume_at = now.after(self.pause);
+        (self.failures == 2).then_some(self.pause)
     }
 
     pub(crate) fn came(&mut self, now: Micros) {
@@ -133,29 +149,35 @@ impl Backoff {
             return None;
         }
         let before = *self.proven.get_or_insert(proven);
-        let grown = self.came_at.is_some_and(|came| now.since(came) >= YOUNG);
-        if proven <= before && !grown {
+        let is_good = self
+            .came_at
+            .is_some_and(|came| self.failure == Failed::Start || now.since(came) >= YOUNG);
+        if proven <= before && !is_good {
             return None;
         }
         let (failures, first) = (self.failures, self.first_failure);
+        let was_trying = self.is_trying();
         *self = Self::new();
-        (failures > 1).then_some((failures, now.since(first)))
+        was_trying.then_some((failures, now.since(first)))
     }
 
     pub(crate) fn allowance(&self, now: Micros) -> Allowance {
         if now < self.resume_at {
             Allowance::NothingUntil(self.resume_at)
-        } else if self.failures > 1 {
+        } else if self.is_trying() && self.came_at.is_some() {
+            Allowance::Nothing
+        } else if self.is_trying() {
             Allowance::One
         } else {
             Allowance::All
         }
     }
 
-    /// When [`look`](Self::look) may find that it is over, if nothing happens until then.
-    pub(crate) fn next(&self) -> Option<Micros> {
-        let came = self.came_at.filter(|_| self.failures > 0)?;
-        Some(came.after(YOUNG))
+    /// When something changes if nothing happens until then.
+    pub(crate) fn next(&self, now: Micros) -> Option<Micros> {
+        let came = self.came_at.filter(|_| self.failures > 0);
+        let grown = came.map(|came| came.after(YOUNG));
+        grown.or(self.hopeless_until(now))
     }
 
     /// The end of the pause; none while there is none.
@@ -163,9 +185,14 @@ impl Backoff {
         (now < self.resume_at).then_some(self.resume_at)
     }
 
-    /// Workers die so persistently that nobody should wait for one.
-    pub(crate) fn is_hopeless(&self) -> bool {
-        self.resume_at.since(self.last_failure) >= HOPELESS
+    pub(crate) fn is_trying(&self) -> bool {
+        self.failures > 1
+    }
+
+    /// Workers die so persistently that nobody should wait for one, until then: the next request is what the next
+    /// worker is tried with.
+    pub(crate) fn hopeless_until(&self, now: Micros) -> Option<Micros> {
+        self.paused_until(now).filter(|_| self.pause >= HOPELESS)
     }
 }
 
@@ -212,7 +239,15 @@ impl Emergency {
 pub(crate) const YOUNG: Micros = Micros::from_secs(10);
 
 const FIRST_PAUSE: Micros = Micros::from_millis(100);
-const LONGEST_PAUSE: Micros = Micros::from_secs(30);
+
+const fn longest_pause(failure: Failed) -> Micros {
+    match failure {
+        Failed::Idle => Micros::from_secs(30),
+        Failed::Start => Micros::from_millis(1_600),
+        // Below what is hopeless: somebody has to be let into the queue for the next worker to be tried with.
+        Failed::AtWork => Micros::from_millis(200),
+    }
+}
 
 /// While pauses are as long as this, requests are not made to wait for a worker.
 const HOPELESS: Micros = Micros::from_secs(1);
@@ -245,10 +280,10 @@ mod tests {
         for _ in 0..12 {
             let born = now;
             now = now.after(Micros(1_000));
-            backoff.failed(now, born);
+            backoff.failed(now, born, Failed::Idle);
             let until = match backoff.allowance(now) {
                 Allowance::NothingUntil(until) => until,
-                Allowance::All | Allowance::One => now,
+                _ => now,
             };
             pauses.push(until.since(now).0 / 1_000);
             now = until;
@@ -263,12 +298,16 @@ mod tests {
     fn deaths_at_the_same_time_are_one_round() {
         let mut backoff = Backoff::new();
         for moment in 100..120 {
-            assert_eq!(backoff.failed(Micros(moment), Micros(10)), None);
+            assert_eq!(
+                backoff.failed(Micros(moment), Micros(10), Failed::Idle),
+                None
+            );
         }
         assert_eq!(backoff.allowance(Micros(120)), Allowance::All);
-        let pause = backoff.failed(Micros(200), Micros(150));
+        let pause = backoff.failed(Micros(200), Micros(150), Failed::Idle);
         assert_eq!(pause, Some(Micros::from_millis(100)), "told once");
-        assert_eq!(backoff.failed(Micros(100_500), Micros(100_300)), None);
+        let later = Micros(100_500);
+        assert_eq!(backoff.failed(later, Micros(100_300), Failed::Idle), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum Decision {
         /// They died; else they could not be started.
         died: bool,
     },
-    /// A worker has served, or has lived for ten seconds: no more pauses.
+    /// A worker has served, or has lived for ten seconds, or could be started at last: no more pauses.
     Recovered {
         /// So many tries failed.
         tries: u32,

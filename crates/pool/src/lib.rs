@@ -28,6 +28,7 @@ extern crate alloc;
 mod backoff;
 mod climb;
 mod decision;
+mod memory;
 mod pool;
 mod queue;
 mod retry;

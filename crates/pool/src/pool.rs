@@ -169,8 +169,9 @@ pub(crate) struct View {
     pub(crate) leaving: usize,
     pub(crate) outdated_free: usize,
     pub(crate) outdated_busy: usize,
-    /// Requests that wait and that one more worker each would let run: no more than `maxconn` allows.
-    pub(crate) waiting: usize,
+    /// Requests that wait.
+    pub(crate) queued: usize,
+    pub(crate) maxconn: usize,
     pub(crate) finished: u64,
     pub(crate) proven: u64,
 }
@@ -500,23 +501,22 @@ impl Pool {
 
     /// What the scaling looks at, which is less than [`stats`](Self::stats) and cheaper.
     pub(crate) fn view(&self) -> View {
-        let busy = self.workers.busy();
-        let waiting = self.queue.len();
         View {
             free: self.workers.free(),
-            busy,
+            busy: self.workers.busy(),
             retiring: self.workers.retiring(),
             leaving: self.workers.leaving(),
             outdated_free: self.workers.outdated_free(),
             outdated_busy: self.workers.outdated_busy(),
-            waiting: waiting.min(self.limits.maxconn.saturating_sub(busy)),
+            queued: self.queue.len(),
+            maxconn: self.limits.maxconn,
             finished: self.totals.finished,
             proven: self.totals.proven,
         }
     }
 
-    /// How many workers are idle since `limit` or longer; counts to `at_most`.
-    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> usize {
+    /// How many workers are idle since `limit` or longer, counted to `at_most`, and since when the next one is.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         self.workers.idle_since(limit, at_most)
     }
 

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::backoff::{Allowance, Backoff, Bucket, YOUNG};
+use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
 use crate::climb::Climb;
+use crate::memory::{Memory, Patience};
 use crate::pool::View;
 use crate::{Decision, MAX_WORKERS, Micros, Pool};
 
@@ -76,6 +77,8 @@ pub enum Exit {
     Clean {
         /// Time since it was started.
         lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
         /// It had finished a request.
         had_served: bool,
     },
@@ -83,6 +86,8 @@ pub enum Exit {
     Crashed {
         /// Time since it was started.
         lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
         /// It had finished a request.
         had_served: bool,
     },
@@ -124,6 +129,8 @@ pub struct ScalerStats {
     pub ended: u64,
     /// The end of the pause because workers die young; none while there is none.
     pub paused_until: Option<Micros>,
+    /// Workers die young, so that only one is tried at a time.
+    pub trying: bool,
     /// Memory is short.
     pub pressure: bool,
     /// Decisions that were not fetched in time and are lost.
@@ -131,6 +138,46 @@ pub struct ScalerStats {
 }
 
 /// Decides how many workers a [`Pool`] has.
+///
+/// # What it is told, and when
+///
+/// All of this under the pool's lock, in the order in which it happens: [`ready`](Self::ready) when the master that
+/// forks workers comes up or is lost, [`came`](Self::came) beside [`Pool::worker_up`],
+/// [`start_failed`](Self::start_failed), [`exited`](Self::exited) beside [`Pool::worker_down`], and
+/// [`memory`](Self::memory) now and then. After each of them, and after each change of the pool (a request admitted,
+/// released, gone), [`look`](Self::look) says what is to be done; it costs a few comparisons when that is nothing.
+/// Where nothing happens, a timer set to [`next_look`](Self::next_look) calls it.
+///
+/// # What it does
+///
+/// PHP-FPM looks once a second and starts one worker, then two, then four: a crowd of twenty waits for seconds. Here
+/// each request that waits counts at once.
+///
+/// | mode | one is started | one leaves |
+/// |---|---|---|
+/// | static | while fewer than `max_children` are there | never |
+/// | dynamic | for each request that waits, and while fewer than `min_spare` are idle | each second in which more than `max_spare` were idle |
+/// | ondemand | for each request that waits | once it was idle for `idle_timeout` |
+/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | once two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
+///
+/// `auto` sets a limit of its own, below `max_children`: by what more workers bring, which is explained in `climb.rs`,
+/// and by memory. The latter is [`MemoryView::available`] in workers, and under pressure what is there: then the idle
+/// leave, one each 100 ms, then busy ones as they finish, one each 2 s, down to `start`. When the pressure has gone the
+/// limit rises again by one each 10 s, because whoever gives back at once what was just taken is soon short again.
+///
+/// An `auto` worker that leaves and is missed soon after was sent away too early: `idle_timeout` counts double then, up
+/// to eight times, until that has not happened for long.
+///
+/// # What holds
+///
+/// - Workers that are up, leave or start are never more than `max_children`, unless it was lowered.
+/// - Workers are not started faster than `max_spawn_rate`, but for those of the start when the master comes up.
+/// - Nobody waits for a worker that may be started: what is missing and not forbidden is asked for at the same look.
+/// - A worker that works is never withdrawn under its request.
+/// - Workers that die young without having served are replaced once at once, and then by a single one, after a pause that
+///   doubles from 100 ms to 30 s; to 200 ms where they die under their first request, which may be the request's fault; to
+///   1.6 s where they cannot be started. It is over when one has served, or lived for 10 s.
+/// - Outdated workers work until their successors are there, or until there is no room for both.
 #[derive(Debug)]
 pub struct Scaler {
     scaling: Scaling,
@@ -144,30 +191,19 @@ pub struct Scaler {
     begins: bool,
     bucket: Bucket,
     backoff: Backoff,
-    climb: Climb,
+    /// `Auto` only.
+    climb: Option<Climb>,
     memory: Memory,
-    /// There are more idle workers than `max_spare` since then, or one has left.
+    patience: Patience,
+    /// There are more idle workers than `max_spare` since then, or since one has left.
     too_many_since: Option<Micros>,
     at_max: bool,
+    at_memory: bool,
     wanted: usize,
     limit: usize,
     next: Option<Micros>,
     decisions: Vec<Decision>,
     totals: ScalerStats,
-}
-
-/// What is known of the memory.
-#[derive(Debug)]
-struct Memory {
-    view: Option<MemoryView>,
-    /// The view is new: what it allows counts from the workers that are there now.
-    is_new: bool,
-    /// All workers that there is memory for.
-    workers: usize,
-    told: bool,
-    pressed: bool,
-    /// When the next worker may leave because of pressure, or one more may come after it.
-    step_at: Micros,
 }
 
 impl Scaler {
@@ -183,17 +219,12 @@ impl Scaler {
             begins: false,
             bucket: Bucket::new(scaling.max_spawn_rate),
             backoff: Backoff::new(),
-            climb: Climb::new(base(&scaling)),
-            memory: Memory {
-                view: None,
-                is_new: false,
-                workers: usize::MAX,
-                told: false,
-                pressed: false,
-                step_at: Micros::ZERO,
-            },
+            climb: climb(&scaling),
+            memory: Memory::new(),
+            patience: Patience::new(),
             too_many_since: None,
             at_max: false,
+            at_memory: false,
             wanted: 0,
             limit: scaling.max_children,
             next: None,
@@ -203,14 +234,16 @@ impl Scaler {
         }
     }
 
-    /// Changes what bounds the number of workers.
+    /// Changes what bounds the number of workers. If there are too many then, they leave at the next look.
     pub fn set(&mut self, now: Micros, scaling: Scaling) {
         let now = self.advance(now);
         let scaling = bounded(scaling);
         self.bucket.set_rate(now, scaling.max_spawn_rate);
-        self.climb.set_base(base(&scaling));
+        if scaling.mode != self.scaling.mode {
+            self.climb = climb(&scaling);
+            self.too_many_since = None;
+        }
         self.scaling = scaling;
-        self.too_many_since = None;
     }
 
     /// Workers can be asked for (the master is up), or not (any more): those that were asked for will not come then.
@@ -234,7 +267,7 @@ impl Scaler {
         self.backoff.came(now);
     }
 
-    /// So many of those asked for could not be started.
+    /// So many of those asked for could not be started, or died before they were up.
     pub fn start_failed(&mut self, now: Micros, count: usize) {
         let now = self.advance(now);
         let count = count.min(self.starting);
@@ -243,28 +276,43 @@ impl Scaler {
         }
         self.starting -= count;
         self.totals.failed += count as u64;
-        self.failed(now, self.asked_at, false);
+        self.failed(now, self.asked_at, Failed::Start);
     }
 
     /// A worker that was up has ended. Call it together with [`Pool::worker_down`].
     pub fn exited(&mut self, now: Micros, how: Exit) {
         let now = self.advance(now);
-        let (lived, had_served) = match how {
+        let (lived, had_work, had_served) = match how {
             Exit::Withdrawn => {
                 self.totals.withdrawn += 1;
                 return;
             }
-            Exit::Clean { lived, had_served } => {
+            Exit::Clean {
+                lived,
+                had_work,
+                had_served,
+            } => {
                 self.totals.ended += 1;
-                (lived, had_served)
+                (lived, had_work, had_served)
             }
-            Exit::Crashed { lived, had_served } => {
+            Exit::Crashed {
+                lived,
+                had_work,
+                had_served,
+            } => {
                 self.totals.crashed += 1;
-                (lived, had_served)
+                (lived, had_work, had_served)
             }
         };
-        if !had_served && lived < YOUNG {
-            self.failed(now, Micros(now.0.saturating_sub(lived.0)), true);
+        // Without a master, none can live.
+        if self.ready && !had_served && lived < YOUNG {
+            let born = Micros(now.0.saturating_sub(lived.0));
+            let failure = if had_work {
+                Failed::AtWork
+            } else {
+                Failed::Idle
+            };
+            self.failed(now, born, failure);
         }
     }
 
@@ -272,7 +320,6 @@ impl Scaler {
     pub fn memory(&mut self, now: Micros, view: MemoryView) {
         self.advance(now);
         self.memory.view = Some(view);
-        self.memory.is_new = true;
     }
 
     /// What is to be done now. To be called after each change of the pool or of the scaler, and at
@@ -281,40 +328,35 @@ impl Scaler {
         let now = self.advance(now);
         let view = pool.view();
         self.next = None;
-        if let Some((tries, after)) = self.backoff.look(now, view.proven) {
-            self.tell(Decision::Recovered { tries, after });
-        }
-        if let Some(at) = self.backoff.next() {
-            self.wake(at);
-        }
-        let up = view.free + view.busy;
+        self.see_recovery(now, &view);
         if self.begins && self.ready {
-            self.begins = false;
-            let start = match self.scaling.mode {
-                Mode::Static => self.scaling.max_children,
-                Mode::Dynamic { start, .. } | Mode::Auto { start, .. } => start,
-                Mode::OnDemand => 0,
-            };
-            self.initial = start.saturating_sub(up - view.outdated_free - view.outdated_busy);
+            self.begin(&view);
         }
         self.find_limit(now, &view);
-        let missing = self.missing(&view);
-        self.wanted = up + self.starting + missing;
+        let waiting = self.waiting(&view);
+        let missing = self.missing(&view, waiting);
+        let total = self.total(&view);
+        self.wanted = total - view.leaving + missing;
+        self.at_max &= total >= self.scaling.max_children;
+        self.at_memory &= total >= self.memory.limit();
         let mut orders = Orders::default();
         if missing > 0 {
-            orders.start = self.grow(now, pool, &view, missing);
+            orders.start = self.grow(now, pool, &view, waiting, missing);
         } else {
-            self.at_max &= up + view.leaving + self.starting >= self.scaling.max_children;
             self.initial = 0;
         }
         if view.outdated_free + view.outdated_busy > 0 {
             orders.renew = self.renew(&view, missing);
-        } else if view.free > 0 {
-            orders.stop = self.shrink(now, pool, &view);
+        } else if view.free > 0 && orders.start == 0 {
+            orders.stop = self.shrink(now, pool, &view, waiting);
         } else {
             self.too_many_since = None;
         }
-        orders.retire = self.surplus(now, &view, orders.stop + orders.renew);
+        let staying = (view.free + view.busy - view.retiring) - (orders.stop + orders.renew);
+        orders.retire = self.too_many(staying);
+        if self.memory.pressed && orders.stop + orders.retire == 0 {
+            self.give_memory_back(now, &view, staying, &mut orders);
+        }
         orders
     }
 
@@ -323,13 +365,14 @@ impl Scaler {
         self.next
     }
 
-    /// Whether a request should wait for a worker while none is up: not while they die as soon as they are started. For
-    /// [`Pool::worker_expected`].
+    /// Whether a request should wait for a worker while none is up: not in the pauses, once they are long, after
+    /// workers that died as soon as they were started. For [`Pool::worker_expected`], after each [`look`](Self::look),
+    /// [`exited`](Self::exited) and [`start_failed`](Self::start_failed).
     pub fn expects_worker(&self) -> bool {
-        self.starting > 0 || !self.backoff.is_hopeless()
+        self.starting > 0 || self.backoff.hopeless_until(self.clock).is_none()
     }
 
-    /// What was decided since the last call, and why. More than 64 are not kept.
+    /// What was decided since the last call, and why. No more than 64 are kept until then.
     pub fn decisions(&mut self) -> impl Iterator<Item = Decision> + '_ {
         self.decisions.drain(..)
     }
@@ -341,9 +384,32 @@ impl Scaler {
             wanted: self.wanted,
             limit: self.limit,
             paused_until: self.backoff.paused_until(self.clock),
+            trying: self.backoff.is_trying(),
             pressure: self.memory.pressed,
             ..self.totals
         }
+    }
+
+    fn see_recovery(&mut self, now: Micros, view: &View) {
+        if let Some((tries, after)) = self.backoff.look(now, view.proven) {
+            self.tell(Decision::Recovered { tries, after });
+        }
+        if let Some(at) = self.backoff.next(now) {
+            self.wake(at);
+        }
+    }
+
+    /// The master has come up: the workers of the start are missing, but for those that are there.
+    fn begin(&mut self, view: &View) {
+        self.begins = false;
+        let start = match self.scaling.mode {
+            Mode::Static => self.scaling.max_children,
+            Mode::Dynamic { start, .. } | Mode::Auto { start, .. } => start,
+            Mode::OnDemand => 0,
+        };
+        let outdated = view.outdated_free + view.outdated_busy;
+        let fresh = view.free + view.busy - outdated;
+        self.initial = start.saturating_sub(fresh + self.starting);
     }
 
     /// How many workers there may be now, into `limit`.
@@ -352,150 +418,172 @@ impl Scaler {
         let Mode::Auto { start, .. } = self.scaling.mode else {
             return;
         };
-        let up = view.free + view.busy + view.leaving;
-        if let Some(memory) = self.memory.view
-            && core::mem::take(&mut self.memory.is_new)
-        {
-            let more = memory.available.checked_div(memory.worker_cost);
-            let more = more.map_or(usize::MAX, |more| {
-                usize::try_from(more).unwrap_or(usize::MAX)
-            });
-            self.memory.workers = up.saturating_add(more);
-            if memory.pressure != self.memory.pressed {
-                self.memory.pressed = memory.pressure;
-                self.tell(match memory.pressure {
-                    true => Decision::MemoryPressure { workers: up },
-                    false => Decision::MemoryRelieved { workers: up },
-                });
-            }
+        if let Some(decision) = self.memory.look(now, view, self.limit) {
+            self.tell(decision);
         }
-        if self.memory.pressed {
-            self.memory.workers = self.memory.workers.min(up);
-        }
-        let most = self.limit.min(self.memory.workers.max(start));
-        if let Some(at) = self.climb.observe(now, view, most) {
+        if let Some(at) = self.memory.next().filter(|_| !self.memory.pressed) {
             self.wake(at);
         }
-        self.limit = most.min(self.climb.cap());
+        self.limit = self.limit.min(self.memory.limit().max(start));
+        let Some(climb) = &mut self.climb else { return };
+        let (next, useless) = climb.look(now, view, self.limit);
+        self.limit = self.limit.min(climb.cap());
+        if let Some(at) = next {
+            self.wake(at);
+        }
+        if let Some(useless) = useless {
+            self.tell(Decision::GrowthWasUseless {
+                workers: useless.workers,
+                rate: useless.rate,
+                tried: useless.tried,
+                rate_tried: useless.rate_tried,
+            });
+        }
+    }
+
+    /// Requests that wait and that one more worker each would let run.
+    fn waiting(&self, view: &View) -> usize {
+        if view.maxconn >= self.scaling.max_children {
+            return view.queued;
+        }
+        view.queued.min(view.maxconn.saturating_sub(view.busy))
     }
 
     /// So many more workers are wanted, whether they may be or not.
-    fn missing(&self, view: &View) -> usize {
+    fn missing(&self, view: &View, waiting: usize) -> usize {
         let fresh_free = view.free - view.outdated_free;
         let fresh = fresh_free + view.busy - view.outdated_busy - view.retiring;
         let coming = fresh_free + self.starting;
         match self.scaling.mode {
             Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
             Mode::Dynamic { min_spare, .. } => {
-                let needed = (view.waiting + min_spare).saturating_sub(coming);
+                let needed = (waiting + min_spare).saturating_sub(coming);
                 needed.max(self.initial)
             }
-            Mode::OnDemand => view.waiting.saturating_sub(coming),
+            Mode::OnDemand => waiting.saturating_sub(coming),
             Mode::Auto { start, .. } => {
-                let spare = usize::from(view.busy + view.waiting > 0);
-                let needed = (view.waiting + spare).saturating_sub(coming);
+                let spare = usize::from(view.busy + waiting > 0);
+                let needed = (waiting + spare).saturating_sub(coming);
                 needed.max(start.saturating_sub(fresh + self.starting))
             }
         }
     }
 
     /// Asks for as many of those that are missing as may be.
-    fn grow(&mut self, now: Micros, pool: &Pool, view: &View, missing: usize) -> usize {
-        let total = view.free + view.busy + view.leaving + self.starting;
-        if total + missing > self.scaling.max_children {
-            self.reached_max_children(view, total);
-        } else {
-            self.at_max = false;
+    fn grow(
+        &mut self,
+        now: Micros,
+        pool: &Pool,
+        view: &View,
+        waiting: usize,
+        missing: usize,
+    ) -> usize {
+        let total = self.total(view);
+        let room = self.limit.saturating_sub(total);
+        if room < missing {
+            self.tell_limit(total, waiting);
         }
-        let mut count = missing.min(self.limit.saturating_sub(total));
+        let mut count = missing.min(room);
         if count == 0 || !self.ready {
             return 0;
         }
         match self.backoff.allowance(now) {
             Allowance::All => {}
             Allowance::One => count = count.min(1_usize.saturating_sub(self.starting)),
+            Allowance::Nothing => return 0,
             Allowance::NothingUntil(at) => {
                 self.wake(at);
                 return 0;
             }
         }
-        let free_of_charge = count.min(self.initial);
-        let limited = count - free_of_charge;
+        let exempt = count.min(self.initial);
+        let limited = count - exempt;
         let taken = self.bucket.take(now, limited);
         if taken < limited {
             self.wake(self.bucket.next(now));
         }
-        let count = free_of_charge + taken;
+        let count = exempt + taken;
         if count == 0 {
             return 0;
         }
-        self.initial -= free_of_charge;
+        self.initial -= exempt;
         self.starting += count;
         self.totals.asked += count as u64;
         self.asked_at = now;
-        let oldest = pool.oldest_waiting();
+        self.patience.missed(now, self.scaling.idle_timeout);
+        let oldest = pool.oldest_waiting().filter(|_| waiting > 0);
         self.tell(Decision::Grew {
             by: count,
             workers: total + count,
-            waiting: view.waiting,
+            waiting,
             waited: oldest.map_or(Micros::ZERO, |oldest| now.since(oldest)),
         });
         count
     }
 
-    fn reached_max_children(&mut self, view: &View, total: usize) {
-        let is_static = self.scaling.mode == Mode::Static;
-        if is_static || self.at_max || total < self.scaling.max_children {
-            return;
+    /// More are wanted than may be: says so, if it was not said already.
+    fn tell_limit(&mut self, total: usize, waiting: usize) {
+        let max_children = self.scaling.max_children;
+        if total >= max_children {
+            // All there shall be are there: nothing is reached by that.
+            if self.scaling.mode != Mode::Static && !self.at_max {
+                self.at_max = true;
+                self.totals.max_children_reached += 1;
+                self.tell(Decision::ReachedMaxChildren {
+                    max_children,
+                    waiting,
+                });
+            }
+        } else if total >= self.memory.limit() && !self.at_memory {
+            self.at_memory = true;
+            self.tell(Decision::ReachedMemory {
+                workers: total,
+                waiting,
+            });
         }
-        self.at_max = true;
-        self.totals.max_children_reached += 1;
-        self.tell(Decision::ReachedMaxChildren {
-            max_children: self.scaling.max_children,
-            waiting: view.waiting,
-        });
     }
 
     /// So many idle workers leave.
-    fn shrink(&mut self, now: Micros, pool: &Pool, view: &View) -> usize {
-        let up = view.free + view.busy;
-        let timeout = self.scaling.idle_timeout;
-        let limit = now.0.checked_sub(timeout.0).map(Micros);
+    fn shrink(&mut self, now: Micros, pool: &Pool, view: &View, waiting: usize) -> usize {
         let Some((_, coldest)) = pool.coldest_idle() else {
             return 0;
         };
-        let expired = || limit.map_or(0, |limit| pool.idle_since(limit, MOST_AT_ONCE));
+        let up = view.free + view.busy;
         let count = match self.scaling.mode {
             Mode::Static => 0,
             Mode::Dynamic { max_spare, .. } => {
-                if view.free <= max_spare || view.waiting > 0 {
+                if view.free <= max_spare || waiting > 0 {
                     self.too_many_since = None;
                     return 0;
                 }
                 let due = self.too_many_since.get_or_insert(now).after(PACE);
-                if now < due {
-                    self.wake(due);
-                    return 0;
+                let is_due = usize::from(now >= due);
+                if is_due == 1 {
+                    self.too_many_since = Some(now);
                 }
-                self.too_many_since = Some(now);
-                self.wake(now.after(PACE));
-                1
+                self.wake(if is_due == 1 { now.after(PACE) } else { due });
+                is_due
             }
             Mode::OnDemand => {
-                self.wake(now.max(coldest.after(timeout)));
-                expired()
+                let timeout = self.scaling.idle_timeout;
+                self.expired(now, pool, coldest, timeout)
             }
             Mode::Auto { start, .. } => {
-                let count = expired().saturating_sub(1).min(up.saturating_sub(start));
-                if up > start && view.free > 1 {
-                    self.wake(now.after(timeout));
+                let too_many = up.saturating_sub(start);
+                if too_many == 0 || view.free < 2 {
+                    return 0;
                 }
-                count
+                let timeout = self.patience.stretch(self.scaling.idle_timeout);
+                let expired = self.expired(now, pool, coldest, timeout);
+                expired.saturating_sub(1).min(too_many)
             }
         };
         if count > 0 {
             let left = up - count + self.starting;
-            self.climb.shrunk(left);
+            if let Some(climb) = &mut self.climb {
+                climb.shrunk(left);
+            }
+            self.patience.sent_away(now, self.scaling.idle_timeout);
             self.tell(Decision::Shrank {
                 by: count,
                 workers: left,
@@ -505,6 +593,21 @@ impl Scaler {
         count
     }
 
+    /// So many are idle for `timeout` or longer. Looks again when that may be more.
+    fn expired(&mut self, now: Micros, pool: &Pool, coldest: Micros, timeout: Micros) -> usize {
+        let due = coldest.after(timeout);
+        if now < due {
+            self.wake(due);
+            return 0;
+        }
+        let limit = Micros(now.0 - timeout.0);
+        let (expired, next) = pool.idle_since(limit, MOST_AT_ONCE);
+        if let Some(next) = next {
+            self.wake(next.after(timeout));
+        }
+        expired
+    }
+
     /// So many outdated workers leave: all of them once the others suffice, else a few at a time, and these only where
     /// there is no room for their successors beside them.
     fn renew(&self, view: &View, missing: usize) -> usize {
@@ -512,8 +615,7 @@ impl Scaler {
         if missing == 0 && self.starting == 0 {
             return outdated;
         }
-        let total = view.free + view.busy + view.leaving + self.starting;
-        if total < self.limit {
+        if !self.ready || self.total(view) < self.limit {
             return 0;
         }
         let at_once = (self.limit / 4).max(1);
@@ -521,23 +623,47 @@ impl Scaler {
         outdated.min(at_once.saturating_sub(under_way))
     }
 
-    /// So many workers more than may be leave.
-    fn surplus(&mut self, _now: Micros, view: &View, leaving: usize) -> usize {
-        let staying = (view.free + view.busy - view.retiring).saturating_sub(leaving);
-        let limit = match self.scaling.mode {
-            Mode::Auto { .. } => self.scaling.max_children.min(self.climb.cap()),
-            _ => self.scaling.max_children,
-        };
-        staying.saturating_sub(limit)
+    /// So many of those that stay are more than may be, and not only more than may come.
+    fn too_many(&self, staying: usize) -> usize {
+        let cap = self.climb.as_ref().map_or(usize::MAX, Climb::cap);
+        staying.saturating_sub(self.scaling.max_children.min(cap))
     }
 
-    fn failed(&mut self, now: Micros, born: Micros, died: bool) {
-        if let Some(pause) = self.backoff.failed(now, born) {
+    /// Memory is short: one leaves, if it is time for that.
+    fn give_memory_back(&mut self, now: Micros, view: &View, staying: usize, orders: &mut Orders) {
+        let Mode::Auto { start, .. } = self.scaling.mode else {
+            return;
+        };
+        if staying <= start {
+            return;
+        }
+        if let Some(at) = self.memory.next().filter(|at| now < *at) {
+            return self.wake(at);
+        }
+        let is_idle = view.free > 0;
+        if is_idle {
+            orders.stop = 1;
+        } else {
+            orders.retire = 1;
+        }
+        self.memory.step(now, is_idle);
+        self.wake(now);
+    }
+
+    fn failed(&mut self, now: Micros, born: Micros, failure: Failed) {
+        if let Some(pause) = self.backoff.failed(now, born, failure) {
+            let died = failure != Failed::Start;
             self.tell(Decision::Pausing { pause, died });
         }
     }
 
+    /// Workers that take up room: those that are up, leave, or start.
+    fn total(&self, view: &View) -> usize {
+        view.free + view.busy + view.leaving + self.starting
+    }
+
     fn wake(&mut self, at: Micros) {
+        let at = at.max(self.clock.after(SOON));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 
@@ -557,26 +683,37 @@ impl Scaler {
 
 fn bounded(mut scaling: Scaling) -> Scaling {
     scaling.max_children = scaling.max_children.min(MAX_WORKERS as usize);
-    if let Mode::Auto { start, cores } = &mut scaling.mode {
-        *start = (*start).clamp(1, scaling.max_children.max(1));
-        *cores = (*cores).max(1);
+    let most = scaling.max_children;
+    match &mut scaling.mode {
+        Mode::Dynamic {
+            start, min_spare, ..
+        } => {
+            *start = (*start).min(most);
+            *min_spare = (*min_spare).min(most);
+        }
+        Mode::Auto { start, cores } => {
+            *start = (*start).clamp(1, most.max(1));
+            *cores = (*cores).clamp(1, MAX_WORKERS as usize);
+        }
+        Mode::Static | Mode::OnDemand => {}
     }
     scaling
 }
 
-/// Workers that `Auto` starts without asking whether they do any good: enough to keep the processors busy while some
-/// wait for their next request.
-fn base(scaling: &Scaling) -> usize {
+fn climb(scaling: &Scaling) -> Option<Climb> {
     match scaling.mode {
-        Mode::Auto { start, cores } => start.max(cores.saturating_add(cores.div_ceil(2))),
-        _ => usize::MAX,
+        Mode::Auto { start, cores } => Some(Climb::new(start, cores)),
+        Mode::Static | Mode::Dynamic { .. } | Mode::OnDemand => None,
     }
 }
 
 /// One idle worker too many leaves in that time (`Dynamic`), as in PHP-FPM.
 const PACE: Micros = Micros::from_secs(1);
 
-/// Idle workers that leave at one look.
+/// Idle workers that leave at one look: the lock is held, and the machine has other things to do.
 const MOST_AT_ONCE: usize = 16;
+
+/// No timer is shorter.
+const SOON: Micros = Micros::from_millis(1);
 
 const MOST_DECISIONS: usize = 64;

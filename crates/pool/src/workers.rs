@@ -257,18 +257,18 @@ impl Workers {
         Some((WorkerId(self.bottom), slot.free_since))
     }
 
-    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago; no more
-    /// than `at_most`.
-    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> usize {
+    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago and no
+    /// further than `at_most`; and since when the one after these is free.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         let (mut at, mut count) = (self.bottom, 0);
-        while count < at_most
-            && let Some(slot) = self.slots.get(at as usize)
-            && slot.free_since <= limit
-        {
+        while let Some(slot) = self.slots.get(at as usize) {
+            if count == at_most || slot.free_since > limit {
+                return (count, Some(slot.free_since));
+            }
             count += 1;
             at = slot.all.above;
         }
-        count
+        (count, None)
     }
 
     /// A worker that is to be replaced: a free one, else a busy one that does not yet leave when it is released.

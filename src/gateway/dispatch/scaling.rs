@@ -88,6 +88,14 @@ impl Scaling {
         self.scaler.figures()
     }
 
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down
+    }
+
     /// Whether a worker of this generation is to be replaced.
     pub(super) fn is_outdated(&self, generation: u32) -> bool {
         generation < self.generation
@@ -101,13 +109,22 @@ impl Scaling {
 
     /// The worker of this slot has ended.
     pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit) {
-        let (lived, had_served) = (now.since(Micros(slot.since)), slot.served);
+        let lived = now.since(Micros(slot.since));
+        let (had_work, had_served) = (slot.requests > 0, slot.served);
         self.scaler.exited(
             now,
             match exit {
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
-                Exit::Code(0) => weir_pool::Exit::Clean { lived, had_served },
-                _ => weir_pool::Exit::Crashed { lived, had_served },
+                Exit::Code(0) => weir_pool::Exit::Clean {
+                    lived,
+                    had_work,
+                    had_served,
+                },
+                _ => weir_pool::Exit::Crashed {
+                    lived,
+                    had_work,
+                    had_served,
+                },
             },
         );
     }
@@ -332,7 +349,7 @@ impl After {
     }
 }
 
-/// Says in the log what the scaling has decided.
+/// Says in the log what the scaling has decided, and notes it for the operator's window.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
     let about = About {
@@ -340,52 +357,97 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         ..About::default()
     };
     let pm = pool.settings.workers().map(|workers| workers.pm);
-    let ms = |span: Micros| span.0 / 1_000;
+    let what = words(&decision);
     match decision {
         Decision::Grew {
             by,
             workers,
             waiting,
-            waited,
+            ..
         } => {
             if matches!(pm, Some(Pm::Dynamic { .. })) && waiting > 0 && by >= SEEMS_BUSY {
                 events::pool_seems_busy(name, by, pool.stats().free, workers - by);
             }
-            tell!(
-                debug,
-                about,
-                "{by} workers are started, which makes {workers}; {waiting} requests wait, the first for {} ms",
-                ms(waited)
-            );
+            tell_growth(about, pm, &what);
         }
-        Decision::Shrank { by, workers, idle } => tell!(
-            debug,
-            about,
-            "{by} workers leave, {workers} are left; nothing to do for {} ms",
-            ms(idle)
-        ),
+        Decision::Shrank { .. } | Decision::GrowthWasUseless { .. } => {
+            tell_growth(about, pm, &what)
+        }
         Decision::ReachedMaxChildren { max_children, .. } => {
             events::pool_reached_max_children(name, max_children, pm == Some(Pm::OnDemand));
         }
-        Decision::ReachedMemory { workers, waiting } => tell!(
-            warning,
-            about,
-            "there is memory for {workers} workers and no more, and {waiting} requests wait"
+        Decision::ReachedMemory { .. } | Decision::MemoryPressure { .. } => {
+            tell!(warning, about, "{what}");
+        }
+        Decision::Pausing { .. } => tell!(error, about, "{what}"),
+        Decision::MemoryRelieved { .. } | Decision::Recovered { .. } => {
+            tell!(notice, about, "{what}");
+        }
+    }
+    pool.note_decision(what);
+}
+
+/// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
+fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
+    match pm {
+        Some(Pm::Auto { .. }) => tell!(notice, about, "{what}"),
+        _ => tell!(debug, about, "{what}"),
+    }
+}
+
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision, and what it was made from.
+fn words(decision: &Decision) -> String {
+    let ms = |span: Micros| span.0 / 1_000;
+    match *decision {
+        Decision::Grew {
+            by,
+            workers,
+            waiting: 0,
+            ..
+        } => format!("{} started, which makes {workers}", counted(by, "worker")),
+        Decision::Grew {
+            by,
+            workers,
+            waiting,
+            waited,
+        } => format!(
+            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            counted(by, "worker"),
+            counted(waiting, "request"),
+            ms(waited)
         ),
-        Decision::MemoryPressure { workers } => tell!(
-            warning,
-            about,
-            "memory is short: some of {workers} workers leave, and none is started"
+        Decision::Shrank { by, workers, idle } => format!(
+            "{} withdrawn, {workers} left: idle for {} ms",
+            counted(by, "worker"),
+            ms(idle)
         ),
-        Decision::MemoryRelieved { .. } => tell!(notice, about, "memory is not short any more"),
+        Decision::ReachedMaxChildren {
+            max_children,
+            waiting,
+        } => format!("max_children ({max_children}) is reached; {waiting} requests wait"),
+        Decision::ReachedMemory { workers, waiting } => {
+            format!(
+                "there is memory for {workers} workers and no more, and {waiting} requests wait"
+            )
+        }
+        Decision::MemoryPressure { workers } => {
+            format!("memory is short: some of {workers} workers leave, and none is started")
+        }
+        Decision::MemoryRelieved { .. } => "memory is not short any more".into(),
         Decision::GrowthWasUseless {
             workers,
             tried,
             rate,
             rate_tried,
-        } => tell!(
-            debug,
-            about,
+        } => format!(
             "{tried} workers finished {} requests a second, {workers} finish {}: there are {workers} again",
             rate_tried / 1_000,
             rate / 1_000
@@ -395,16 +457,12 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
                 true => "die before they have served anything",
                 false => "cannot be started",
             };
-            tell!(
-                error,
-                about,
+            format!(
                 "workers {what}: the next is tried in {} ms, and in twice that each time",
                 ms(pause)
-            );
+            )
         }
-        Decision::Recovered { tries, after } => tell!(
-            notice,
-            about,
+        Decision::Recovered { tries, after } => format!(
             "workers start again, after {tries} tries in {:.1} s",
             Duration::from(after).as_secs_f64()
         ),

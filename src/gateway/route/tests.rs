@@ -231,6 +231,21 @@ fn the_worker_s_names_follow_script_root_or_the_real_root() {
     });
     let link = far.root.with_file_name("current");
     assert_eq!(filename(&far).1, link.to_str().unwrap());
+
+    let jailed = Fixture::new(|settings, config| {
+        let root = settings.root.clone().unwrap();
+        if let Runtime::Command(command) = &mut config.pools[0].runtime {
+            command.workers.chroot = root.parent().map(Into::into);
+        }
+        let link = root.with_file_name("current");
+        symlink(&root, &link).unwrap();
+        settings.root = Some(link);
+    });
+    let name = jailed.root.file_name().unwrap().to_str().unwrap();
+    assert_eq!(
+        filename(&jailed),
+        (format!("/{name}/index.php"), format!("/{name}"))
+    );
 }
 
 #[test]

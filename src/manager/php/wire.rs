@@ -35,12 +35,10 @@ pub(in crate::manager) enum Task<'a> {
 /// From a master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::manager) enum Report {
-    /// PHP is loaded: its version, and the files that it was configured by.
+    /// PHP is loaded.
     Ready {
         /// `8.2.29`
         version: String,
-        /// php.ini and what was read beside it.
-        files: Vec<PathBuf>,
     },
     /// PHP cannot be loaded, and why.
     Failed(String),
@@ -130,14 +128,9 @@ impl Report {
             bytes.map_or(0, u32::from_be_bytes)
         };
         match kind {
-            1 => {
-                let body = text(body);
-                let mut lines = body.lines();
-                Ok(Self::Ready {
-                    version: lines.next().unwrap_or_default().to_owned(),
-                    files: lines.take(MAX_FILES).map(PathBuf::from).collect(),
-                })
-            }
+            1 => Ok(Self::Ready {
+                version: text(body),
+            }),
             2 => Ok(Self::Failed(text(body))),
             3 => {
                 numbers(8)?;
@@ -179,9 +172,6 @@ fn text(bytes: &[u8]) -> String {
 /// Longest text of a report that is kept, bytes.
 const MAX_TEXT: usize = 16 * 1024;
 
-/// Configuration files that are remembered of a master.
-const MAX_FILES: usize = 500;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,14 +200,8 @@ mod tests {
 
     #[test]
     fn reports_are_read_and_nothing_else_is() {
-        let ready = Report::Ready {
-            version: "8.2.1".into(),
-            files: vec!["/etc/php.ini".into(), "/etc/a.ini".into()],
-        };
-        assert_eq!(
-            Report::decode(b"\x018.2.1\n/etc/php.ini\n/etc/a.ini"),
-            Ok(ready)
-        );
+        let version = "8.2.1".to_owned();
+        assert_eq!(Report::decode(b"\x018.2.1"), Ok(Report::Ready { version }));
         assert_eq!(
             Report::decode(b"\x03\0\0\0\x07\0\0\x01\0"),
             Ok(Report::Forked {
@@ -251,8 +235,11 @@ mod tests {
             let mut packet = vec![kind];
             packet.extend(body.repeat(times));
             match Report::decode(&packet) {
-                Ok(Report::Failed(text) | Report::Warning(text)) => prop_assert!(text.len() <= 3 * MAX_TEXT),
-                Ok(Report::Ready { files, .. }) => prop_assert!(files.len() <= MAX_FILES),
+                Ok(
+                    Report::Failed(text)
+                    | Report::Warning(text)
+                    | Report::Ready { version: text },
+                ) => prop_assert!(text.len() <= 3 * MAX_TEXT),
                 _ => {}
             }
         }

@@ -7,17 +7,18 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Command, Php, Pool, Runtime, Workers};
+use weir_config::{Command, Config, Php, Pool, PoolId, Runtime, Workers};
 use weir_sys::{
     identity::{self, Identity},
     limits::OpenFiles,
 };
 
 use super::{Problem, Program, Runs, Us, check_folder};
-use crate::manager::php::{self, Spec};
+use crate::manager::{php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and notes what stands against them.
 pub(super) struct Pools<'a> {
+    pub(super) config: &'a Config,
     pub(super) us: &'a Us,
     /// Who the gateway becomes: so do workers of nobody in particular, and never root.
     pub(super) gateway: Option<&'a Identity>,
@@ -28,10 +29,11 @@ pub(super) struct Pools<'a> {
 
 impl Pools<'_> {
     /// None: others run its workers, or there was a problem.
-    pub(super) fn runs(&mut self, pool: &Pool) -> Option<Runs> {
+    pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
+        let pool = &self.config.pools[id.0];
         match &pool.runtime {
             Runtime::Command(command) => self.command(&pool.name, command).map(Runs::Command),
-            Runtime::Php(php) => self.php(pool, php).map(|spec| Runs::Php(Rc::new(spec))),
+            Runtime::Php(php) => self.php(id, pool, php).map(|spec| Runs::Php(Rc::new(spec))),
             Runtime::Servers(_) => None,
         }
     }
@@ -70,7 +72,7 @@ impl Pools<'_> {
         })
     }
 
-    fn php(&mut self, pool: &Pool, php: &Php) -> Option<Spec> {
+    fn php(&mut self, id: PoolId, pool: &Pool, php: &Php) -> Option<Spec> {
         let (name, workers) = (&pool.name, &php.workers);
         let identity = self.identity(name, workers);
         self.check_folders(name, workers);
@@ -85,7 +87,7 @@ impl Pools<'_> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match php::find(php.version.as_deref()) {
+        let program = match crate::machine::php::find(php.version.as_deref()) {
             Ok((_, path)) => path,
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {
@@ -98,16 +100,20 @@ impl Pools<'_> {
             }
         };
         let environment = self.environment(workers, Some(identity.as_ref()));
+        let sites = sites(self.config, id);
         Some(Spec {
             pool: name.clone(),
             program,
             environment,
-            may_chroot: workers.chroot.is_some(),
+            chroot: workers.chroot.clone(),
             identity,
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
             priority: workers.priority,
             config: config(pool, php),
+            roots: resolve(&sites),
+            sites,
+            watch: php.watch_root,
         })
     }
 
@@ -192,6 +198,24 @@ impl Pools<'_> {
         let key = format!("pool.{pool}.{key}");
         self.problems.push(Problem::new(key, cause, mend));
     }
+}
+
+/// The roots of what the pool runs scripts of, by the name of the site, with the route's number.
+fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
+    let mut sites = Vec::new();
+    for site in &config.sites {
+        let routes = site.routes.iter().enumerate();
+        let routes = routes.map(|(index, r)| (format!("{} {index}", site.name), &r.settings));
+        for (name, settings) in std::iter::once((site.name.clone(), &site.settings)).chain(routes) {
+            if let Some(root) = &settings.root
+                && settings.pool == Some(pool)
+                && sites.iter().all(|(_, other)| other != root)
+            {
+                sites.push((name, root.clone()));
+            }
+        }
+    }
+    sites
 }
 
 /// What a master is told of its pool.

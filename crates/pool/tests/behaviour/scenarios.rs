@@ -364,7 +364,7 @@ fn a_hundred_thousand_clients_leave_from_anywhere_in_no_time_and_their_memory_is
     }
     // A scan for each would be ten thousand million steps.
     assert!(
-        begin.elapsed() < Duration::from_secs(5),
+        begin.elapsed() < Duration::from_secs(30),
         "{:?}",
         begin.elapsed()
     );

@@ -128,7 +128,7 @@ impl Fixture {
 
     /// Asks until the file is old enough to be kept in memory.
     pub(super) fn keep(&self, request: &str) -> Arc<FileEntry> {
-        let limit = Instant::now() + Duration::from_secs(20);
+        let limit = Instant::now() + Duration::from_secs(30);
         loop {
             match self.resolve(request) {
                 Target::File(entry) if entry.is_settled() => return entry,
