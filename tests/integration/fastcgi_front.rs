@@ -250,7 +250,7 @@ fn no_worker_is_taken_before_the_body_is_there() {
 fn a_body_for_which_there_is_no_room_is_refused() {
     let setup = Setup::new().server("max_spool = \"1M\"");
     let responder = Responder::unix(setup.folder(), |_, answer| answer.page("served"));
-    let pool = format!("{}", responder.pool(1));
+    let pool = responder.pool(1);
     let setup = setup.site("max_body = \"1M\"");
     let behind = Behind::start(setup, &pool, "");
     let params = Params::post(&behind.weir.root(), "/run.php", 3_000_000);
@@ -436,7 +436,7 @@ fn what_is_no_fastcgi_is_closed() {
         ("HTTP", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()),
         (
             "noise",
-            (0..4000_u32).map(|n| (n * 7919 >> 3) as u8 | 2).collect(),
+            (0..4000_u32).map(|n| ((n * 7919) >> 3) as u8 | 2).collect(),
         ),
         ("a body before the parameters", {
             let mut bytes = record(BEGIN_REQUEST, 1, &[0, 1, 1, 0, 0, 0, 0, 0]);
@@ -563,6 +563,8 @@ fn a_socket_has_its_access_control_list() {
         socket.display()
     );
     let weir = setup.pool(&responder.pool(1)).more(&lines).start();
+    wait_until("the socket is there", || socket.exists());
+    weir.wait_for_error(&["FastCGI for pool app", "listen=acl"]);
     let ask_as = |user: &str| {
         Command::new("/usr/bin/setpriv")
             .args([

@@ -1,6 +1,7 @@
 //! A pool's own log (`access_log`, `access_format`) beside that of a real PHP-FPM.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use regex::Regex;
@@ -44,7 +45,9 @@ fn the_lines_are_php_fpms() {
         socket.display()
     );
     let weir = setup.pool(&pool).more(&more).start();
-    wait_until("the socket is there", || socket.exists());
+    wait_until("the socket is there", || {
+        UnixStream::connect(&socket).is_ok()
+    });
     let root = weir.root();
     let requests = [
         Params::get(&root, "/show.php"),

@@ -1,6 +1,6 @@
 //! PHP-FPM's status page and ping page as weir answers them, beside those of a real PHP-FPM.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use regex::Regex;
@@ -65,6 +65,9 @@ fn the_pages_are_laid_out_as_php_fpms() {
         ))
         .more(&front(address, ""))
         .start();
+    wait_until("the listener is there", || {
+        TcpStream::connect(address).is_ok()
+    });
     let root = weir.root();
     let both = |target: &str, method: &str| {
         let params = Params::get(&root, target).with("REQUEST_METHOD", method);
@@ -138,6 +141,9 @@ fn gated(setup: Setup, lines: &str) -> (Weir, Responder, Gate, SocketAddr) {
         .pool(&pool)
         .more(&front(address, ""))
         .start();
+    wait_until("the listener is there", || {
+        TcpStream::connect(address).is_ok()
+    });
     (weir, responder, gate, address)
 }
 
@@ -217,6 +223,9 @@ fn a_listener_for_the_pages_alone_runs_no_script() {
         .pool(&pool)
         .more(&front(address, "status_only = true"))
         .start();
+    wait_until("the listener is there", || {
+        TcpStream::connect(address).is_ok()
+    });
     let ask = |target: &str| {
         Front::tcp(address)
             .ask(&Params::get(&weir.root(), target), b"")
