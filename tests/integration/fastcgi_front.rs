@@ -594,3 +594,67 @@ fn a_socket_has_its_access_control_list() {
     );
     drop(weir);
 }
+
+/// Records in any order, right and wrong, cut anywhere: whatever comes of it, the next web server is served.
+#[test]
+fn no_sequence_of_records_does_any_harm() {
+    let (behind, _responder, gate) =
+        gated(2, "", "header_timeout = \"1s\"\nbody_timeout = \"1s\"\n");
+    gate.open();
+    let params = behind.params("/run.php").encoded();
+    let piece = |number: u64| -> Vec<u8> {
+        let id = 1 + (number >> 8) as u16 % 3;
+        match number % 12 {
+            0..3 => record(
+                BEGIN_REQUEST,
+                id,
+                &[0, 1, (number >> 16) as u8 & 1, 0, 0, 0, 0, 0],
+            ),
+            3 => record(
+                BEGIN_REQUEST,
+                id,
+                &[0, (number >> 16) as u8, 1, 0, 0, 0, 0, 0],
+            ),
+            4..6 => record(PARAMS, id, &params),
+            6 => record(PARAMS, id, b""),
+            7 => record(STDIN, id, b"x"),
+            8 => record(STDIN, id, b""),
+            9 => record(ABORT_REQUEST, id, b""),
+            10 => record(GET_VALUES, 0, b"\x0f\x00FCGI_MPXS_CONNS"),
+            _ => record((number >> 16) as u8, id, &number.to_be_bytes()),
+        }
+    };
+    // xorshift64: each run is the same.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..300 {
+        let mut front = behind.front();
+        let mut bytes: Vec<u8> = (0..random() % 20).flat_map(|_| piece(random())).collect();
+        if random() % 4 == 0 {
+            bytes.truncate((random() % 60) as usize);
+        }
+        front.try_send(&bytes);
+        // Some leave at once, some wait for what comes.
+        if random() % 3 == 0 {
+            front.shut();
+            while front.record().is_some() {}
+        }
+    }
+    let target = "/run.php?after";
+    let (_, body) = behind.front().ask(&behind.params(target), b"").text();
+    assert_eq!(body, target);
+    assert_eq!(
+        behind.weir.get("/run.php?http").expect(200).text(),
+        "/run.php?http"
+    );
+    assert!(
+        !behind.weir.stderr().contains("panicked"),
+        "{}",
+        behind.weir.stderr()
+    );
+}
