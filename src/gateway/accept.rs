@@ -23,6 +23,8 @@ use tokio::{
 };
 use weir_config::{Address, Listener, Protocol};
 
+use crate::events;
+
 use super::{
     Gateway,
     client_io::{Conn, Socket, Timeouts},
@@ -89,10 +91,7 @@ pub(crate) async fn listen(
         if let Some(peer) = peer
             && !may_connect(&settings.protocol, peer)
         {
-            log::error!(
-                "Connection disallowed: IP address '{}' has been dropped.",
-                peer.ip().to_canonical()
-            );
+            events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return;
         }
         // A web server in front has one address for all of its clients.
