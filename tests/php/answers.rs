@@ -305,5 +305,14 @@ fn the_time_limit_ends_a_script() {
     );
     both.same_script("<?php set_time_limit(1); $f = function () { while (true); }; $f();");
     both.same_script("<?php set_time_limit(0); $end = microtime(true) + 1.5; while (microtime(true) < $end); echo 'through';");
+    // What one request has used does not count for the next.
+    both.site.script(
+        "busy.php",
+        "<?php $used = fn() => getrusage()['ru_utime.tv_sec'] * 1e6 + getrusage()['ru_utime.tv_usec'];
+         $end = $used() + 3e5; while ($used() < $end); echo 'through';",
+    );
+    for _ in 0..5 {
+        assert_eq!(both.worker.get(&both.site, "/busy.php").body(), "through");
+    }
     both.same_script("<?php sleep(1); usleep(600000); echo 'time that is slept does not count';");
 }
