@@ -108,6 +108,14 @@ static ssize_t receive(bool wait)
 	if (stream.in_at == stream.in_end) {
 		stream.in_at = stream.in_end = 0;
 	}
+	if (wait) {
+		/*
+		 * A unix socket tells its writer each time that its reader has taken something, and a process that waits in
+		 * recv() is woken by that too: once more for each response. One that waits in poll() is not.
+		 */
+		struct pollfd incoming = {.fd = stream.descriptor, .events = POLLIN};
+		poll(&incoming, 1, -1);
+	}
 	ssize_t got;
 	do {
 		got = recv(stream.descriptor, stream.in + stream.in_end, IN_SIZE - stream.in_end, wait ? 0 : MSG_DONTWAIT);

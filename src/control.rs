@@ -49,10 +49,19 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// Where requests are written. While running: the log was reopened.
     AccessLog(F),
+    /// Where a pool's requests are written in PHP-FPM's way. While running: the log was reopened.
+    PoolLog {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The file.
+        file: F,
+    },
     /// Where errors are written. While running: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
+    /// The listening socket of the operator's window.
+    Window(F),
     /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
@@ -70,6 +79,8 @@ pub enum ToGateway<F = OwnedFd> {
         worker: u32,
         /// Its process id.
         pid: u32,
+        /// The generation of its pool that it belongs to ([`PoolReady`](Self::PoolReady)).
+        generation: u32,
         /// It has had a connection before: who has not heard of it does not know how many requests it has done.
         used: bool,
         /// A connected stream, non-blocking, that the worker has accepted.
@@ -93,6 +104,41 @@ pub enum ToGateway<F = OwnedFd> {
         /// Why, for the log.
         message: String,
     },
+    /// Workers of the pool can be asked for, and begin in this generation. Those of earlier ones are to be replaced: as
+    /// each new one comes, an old one that is free is withdrawn, or one that is busy after its request.
+    PoolReady {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Counts up from 1.
+        generation: u32,
+    },
+    /// Of the workers that were asked for, so many could not be started.
+    StartFailed {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// What `pm = "auto"` needs to know of the machine; comes again and again.
+    Memory {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// What one worker of it costs (proportional set size), bytes; 0: not known yet.
+        worker_cost: u64,
+        /// What all workers may still take, bytes.
+        available: u64,
+        /// The kernel is short of memory.
+        pressure: bool,
+    },
+    /// What became of an [`Action`] that was asked for.
+    ActionDone {
+        /// As in [`ToManager::Act`].
+        id: u32,
+        /// It was done.
+        done: bool,
+        /// What there is to say of it; of one that was not done, why.
+        text: String,
+    },
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain,
     /// End now.
@@ -115,15 +161,59 @@ pub enum ToManager {
         /// Its number.
         worker: u32,
     },
-    /// This worker is stuck or answers nonsense: kill and replace it.
+    /// This worker is stuck or answers nonsense: kill it.
     Kill {
         /// Index into `Config::pools`.
         pool: u16,
         /// Its number.
         worker: u32,
     },
+    /// More workers of a pool are wanted. Never more than `max_children` of a generation are there.
+    StartWorkers {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// How many.
+        count: u32,
+    },
+    /// This worker is free and not wanted any more: it is to end by itself.
+    Retire {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// The PHP stack of what this worker runs is to be written to the slow log.
+    TraceWorker {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+    },
+    /// An operator asks for something.
+    Act {
+        /// Comes back in [`ToGateway::ActionDone`].
+        id: u32,
+        /// What.
+        action: Action,
+    },
     /// Nothing runs any more.
     Drained,
+}
+
+/// What an operator may ask of the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read the configuration again, as at SIGHUP.
+    Reload,
+    /// Start one pool anew beside its old workers.
+    RestartPool {
+        /// Its name.
+        pool: String,
+    },
+    /// Stop gracefully, as at SIGTERM.
+    Stop,
+    /// Stop at once, as at SIGINT.
+    StopNow,
 }
 
 /// What the gateway becomes.
@@ -166,12 +256,16 @@ pub struct Channel {
 pub struct Heritage {
     /// What to serve.
     pub config: weir_config::Config,
+    /// Cores of the machine.
+    pub cores: usize,
     /// Reactors to run; each has its own sockets among `listeners`.
     pub reactors: u16,
     /// Index into `config.listeners`, reactor, listening socket. A reactor may have several of one listener.
     pub listeners: Vec<(u16, u16, OwnedFd)>,
     /// Where requests are written; none: nowhere.
     pub access_log: Option<OwnedFd>,
+    /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
+    pub pool_logs: Vec<(u16, OwnedFd)>,
     /// Where errors are written; none: nowhere.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.
@@ -182,6 +276,8 @@ pub struct Heritage {
     pub chroot: Option<PathBuf>,
     /// What lies outside of `chroot`, opened before, by its path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// The listening socket of the operator's window; none: there is none.
+    pub window: Option<OwnedFd>,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
@@ -359,6 +455,11 @@ impl<F> ToGateway<F> {
                 out.u8(4);
                 Some(file)
             }
+            Self::PoolLog { pool, file } => {
+                out.u8(18);
+                out.u16(*pool);
+                Some(file)
+            }
             Self::ErrorLog(file) => {
                 out.u8(5);
                 Some(file)
@@ -380,6 +481,7 @@ impl<F> ToGateway<F> {
                 pool,
                 worker,
                 pid,
+                generation,
                 used,
                 connection,
             } => {
@@ -387,6 +489,7 @@ impl<F> ToGateway<F> {
                 out.u16(*pool);
                 out.u32(*worker);
                 out.u32(*pid);
+                out.u32(*generation);
                 out.u8((*used).into());
                 Some(connection)
             }
@@ -420,6 +523,42 @@ impl<F> ToGateway<F> {
             }
             Self::Stop => {
                 out.u8(13);
+                None
+            }
+            Self::Window(socket) => {
+                out.u8(20);
+                Some(socket)
+            }
+            Self::PoolReady { pool, generation } => {
+                out.u8(14);
+                out.u16(*pool);
+                out.u32(*generation);
+                None
+            }
+            Self::StartFailed { pool, count } => {
+                out.u8(15);
+                out.u16(*pool);
+                out.u32(*count);
+                None
+            }
+            Self::Memory {
+                pool,
+                worker_cost,
+                available,
+                pressure,
+            } => {
+                out.u8(16);
+                out.u16(*pool);
+                out.u64(*worker_cost);
+                out.u64(*available);
+                out.u8((*pressure).into());
+                None
+            }
+            Self::ActionDone { id, done, text } => {
+                out.u8(17);
+                out.u32(*id);
+                out.u8((*done).into());
+                out.text(text);
                 None
             }
         };
@@ -464,6 +603,10 @@ impl<F> ToGateway<F> {
             },
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
+            18 => Self::PoolLog {
+                pool: from.u16()?,
+                file: take()?,
+            },
             6 => Self::SpoolDir(take()?),
             7 => Self::Opened {
                 path: from.path()?,
@@ -474,6 +617,7 @@ impl<F> ToGateway<F> {
                 pool: from.u16()?,
                 worker: from.u32()?,
                 pid: from.u32()?,
+                generation: from.u32()?,
                 used: from.flag()?,
                 connection: take()?,
             },
@@ -493,6 +637,26 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
+            20 => Self::Window(take()?),
+            14 => Self::PoolReady {
+                pool: from.u16()?,
+                generation: from.u32()?,
+            },
+            15 => Self::StartFailed {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            16 => Self::Memory {
+                pool: from.u16()?,
+                worker_cost: from.u64()?,
+                available: from.u64()?,
+                pressure: from.flag()?,
+            },
+            17 => Self::ActionDone {
+                id: from.u32()?,
+                done: from.flag()?,
+                text: from.text()?,
+            },
             _ => return Err(BadMessage),
         };
         // A descriptor that the message does not speak of, or more bytes than it has.
@@ -528,6 +692,34 @@ impl ToManager {
                 out.u32(*worker);
             }
             Self::Drained => out.u8(6),
+            Self::StartWorkers { pool, count } => {
+                out.u8(7);
+                out.u16(*pool);
+                out.u32(*count);
+            }
+            Self::Retire { pool, worker } => {
+                out.u8(8);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::TraceWorker { pool, worker } => {
+                out.u8(9);
+                out.u16(*pool);
+                out.u32(*worker);
+            }
+            Self::Act { id, action } => {
+                out.u8(10);
+                out.u32(*id);
+                match action {
+                    Action::Reload => out.u8(1),
+                    Action::RestartPool { pool } => {
+                        out.u8(2);
+                        out.text(pool);
+                    }
+                    Action::Stop => out.u8(3),
+                    Action::StopNow => out.u8(4),
+                }
+            }
         }
         out.bytes
     }
@@ -551,6 +743,28 @@ impl ToManager {
                 worker: from.u32()?,
             },
             6 => Self::Drained,
+            7 => Self::StartWorkers {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            8 => Self::Retire {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            9 => Self::TraceWorker {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            10 => Self::Act {
+                id: from.u32()?,
+                action: match from.u8()? {
+                    1 => Action::Reload,
+                    2 => Action::RestartPool { pool: from.text()? },
+                    3 => Action::Stop,
+                    4 => Action::StopNow,
+                    _ => return Err(BadMessage),
+                },
+            },
             _ => return Err(BadMessage),
         };
         if !from.bytes.is_empty() {
@@ -579,164 +793,4 @@ impl From<BadMessage> for io::Error {
 const MAX_MESSAGE: usize = 32 * 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::{wire::MAX_TEXT, *};
-    use proptest::prelude::*;
-    use std::{ffi::OsString, os::unix::ffi::OsStringExt};
-
-    fn path() -> impl Strategy<Value = PathBuf> {
-        prop::collection::vec(any::<u8>(), 0..100).prop_map(|b| OsString::from_vec(b).into())
-    }
-
-    fn jail() -> impl Strategy<Value = Jail> {
-        let groups = prop::collection::vec(any::<u32>(), 0..20);
-        let identity = (any::<u32>(), any::<u32>(), groups)
-            .prop_map(|(uid, gid, groups)| Identity { uid, gid, groups });
-        (prop::option::of(identity), prop::option::of(path()))
-            .prop_map(|(identity, chroot)| Jail { identity, chroot })
-    }
-
-    fn source() -> impl Strategy<Value = Source> {
-        (".*", path(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
-            |(name, folder, cores, memory, open_files)| Source {
-                name,
-                folder,
-                cores,
-                memory,
-                open_files,
-            },
-        )
-    }
-
-    fn exit() -> impl Strategy<Value = Exit> {
-        prop_oneof![
-            any::<i32>().prop_map(Exit::Code),
-            any::<i32>().prop_map(Exit::Signal)
-        ]
-    }
-
-    /// A number stands for the descriptor.
-    fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
-        let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
-        prop_oneof![
-            jail().prop_map(ToGateway::Jail),
-            (source(), any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
-                |(source, trace, reactors, text)| ToGateway::Config {
-                    source,
-                    trace,
-                    reactors,
-                    text
-                }
-            ),
-            (any::<u16>(), any::<u16>(), any::<u8>()).prop_map(|(listener, reactor, socket)| {
-                ToGateway::Listener {
-                    listener,
-                    reactor,
-                    socket,
-                }
-            }),
-            any::<u8>().prop_map(ToGateway::AccessLog),
-            any::<u8>().prop_map(ToGateway::ErrorLog),
-            any::<u8>().prop_map(ToGateway::SpoolDir),
-            (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
-            Just(ToGateway::Start),
-            (numbers(), any::<bool>(), any::<u8>()).prop_map(
-                |((pool, worker, pid), used, connection)| ToGateway::Worker {
-                    pool,
-                    worker,
-                    pid,
-                    used,
-                    connection,
-                }
-            ),
-            (numbers(), exit()).prop_map(|((pool, worker, pid), exit)| {
-                ToGateway::WorkerExited {
-                    pool,
-                    worker,
-                    pid,
-                    exit,
-                }
-            }),
-            (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
-            Just(ToGateway::Drain),
-            Just(ToGateway::Stop),
-        ]
-    }
-
-    fn to_manager() -> impl Strategy<Value = ToManager> {
-        prop_oneof![
-            Just(ToManager::Ready),
-            ".*".prop_map(ToManager::Failed),
-            ".*".prop_map(ToManager::Warning),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
-            Just(ToManager::Drained),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_for_the_gateway_is_decoded(message in to_gateway()) {
-            let (bytes, attached) = message.encode();
-            let attached = attached.copied();
-            prop_assert_eq!(ToGateway::decode(&bytes, attached), Ok(message.clone()));
-            // Cut short, lengthened, or with a descriptor too many or too few, it is no message.
-            prop_assert_eq!(ToGateway::decode(&bytes[..bytes.len() - 1], attached), Err(BadMessage));
-            let longer = [bytes.as_slice(), &[0]].concat();
-            prop_assert_eq!(ToGateway::decode(&longer, attached), Err(BadMessage));
-            let other = if attached.is_some() { None } else { Some(0) };
-            prop_assert_eq!(ToGateway::decode(&bytes, other), Err(BadMessage));
-        }
-
-        #[test]
-        fn what_is_encoded_for_the_manager_is_decoded(message in to_manager()) {
-            prop_assert_eq!(ToManager::decode(&message.encode()), Ok(message));
-        }
-
-        #[test]
-        fn any_bytes_are_decoded_or_refused(
-            bytes in prop::collection::vec(any::<u8>(), 0..200),
-            attached in prop::option::of(any::<u8>()),
-        ) {
-            let _ = ToManager::decode(&bytes);
-            if let Ok(message) = ToGateway::decode(&bytes, attached) {
-                prop_assert_eq!(message.encode().0, bytes);
-            }
-        }
-    }
-
-    #[test]
-    fn a_long_text_is_cut_at_a_character() {
-        let message = ToManager::Failed("ä".repeat(MAX_TEXT));
-        let ToManager::Failed(text) = ToManager::decode(&message.encode()).unwrap() else {
-            panic!("another message");
-        };
-        assert_eq!(text.len(), MAX_TEXT);
-    }
-
-    #[test]
-    fn a_message_arrives_with_its_descriptor_and_the_end_is_seen() {
-        let (manager, gateway) = Channel::pair().unwrap();
-        let text = weir_sys::memory::file(c"test", b"text").unwrap();
-        manager.tell_gateway(&ToGateway::AccessLog(text)).unwrap();
-        let Some(ToGateway::AccessLog(text)) = gateway.next_for_gateway().unwrap() else {
-            panic!("another message");
-        };
-        assert_eq!(weir_sys::memory::read(text.as_fd(), 10).unwrap(), b"text");
-        gateway.tell_manager(&ToManager::Ready).unwrap();
-        assert_eq!(manager.next_for_manager().unwrap(), Some(ToManager::Ready));
-        drop(gateway);
-        assert_eq!(manager.next_for_manager().unwrap(), None);
-    }
-
-    #[test]
-    fn paths_are_translated_into_the_chroot_or_lie_outside() {
-        let inside = |path: &str| path_inside(Path::new("/srv/weir"), Path::new(path));
-        assert_eq!(inside("/srv/weir/site"), Some("/site".into()));
-        assert_eq!(inside("/srv/weir"), Some("/".into()));
-        assert_eq!(inside("/srv/weirder"), None);
-        assert_eq!(inside("/etc"), None);
-    }
-}
+mod tests;

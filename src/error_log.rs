@@ -7,13 +7,20 @@
 //! One event is one line, whatever is in it. Nothing is suppressed because it was said before. Levels are the
 //! configuration's: error, warning, notice (the facade's `info`), debug (`debug` and `trace`).
 //!
+//! With `[log] error_format = "fpm"` the lines are PHP-FPM's ([`fpm`]), for whoever has scripts that read those; what
+//! pools and workers do is then told in its words, too ([`crate::events`]).
+//!
 //! The gateway writes through a [`Sink`] and so never waits for a disk. The manager has one thread and few words: it
 //! writes them at once.
+
+mod fpm;
+pub mod syslog;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -48,6 +55,37 @@ pub fn set_level(level: weir_config::Level) {
     });
 }
 
+/// What lines look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `2026-11-20T12:14:00.123Z error [manager] message key=value`
+    Weir,
+    /// `[20-Nov-2026 12:14:00] ERROR: message`
+    Fpm,
+}
+
+impl From<weir_config::ErrorFormat> for Format {
+    fn from(format: weir_config::ErrorFormat) -> Self {
+        match format {
+            weir_config::ErrorFormat::Weir => Self::Weir,
+            weir_config::ErrorFormat::Fpm => Self::Fpm,
+        }
+    }
+}
+
+/// Says what lines look like from here on; weir's own until then.
+pub fn set_format(format: Format) {
+    FPM.store(format == Format::Fpm, Ordering::Relaxed);
+}
+
+/// What lines look like now.
+pub fn format() -> Format {
+    match FPM.load(Ordering::Relaxed) {
+        true => Format::Fpm,
+        false => Format::Weir,
+    }
+}
+
 /// From here on writes to `target`, each event at once: the manager's way.
 ///
 /// # Errors
@@ -66,6 +104,17 @@ pub fn write_directly(target: Target) -> io::Result<()> {
 pub fn write_behind(target: Target) -> io::Result<()> {
     if let Some(log) = LOG.get() {
         log.replace(Way::behind(target)?);
+    }
+    Ok(())
+}
+
+/// From here on writes to the system's log, each event at once. `socket` is connected to it ([`syslog::connect`]).
+///
+/// # Errors
+/// The socket cannot be used.
+pub fn write_to_syslog(socket: OwnedFd, tag: syslog::Tag) -> io::Result<()> {
+    if let Some(log) = LOG.get() {
+        log.replace(Way::Syslog(syslog::Syslog::new(socket, tag)?));
     }
     Ok(())
 }
@@ -157,6 +206,41 @@ pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
     );
 }
 
+/// What [`crate::events`] calls: an event with its name and its line there, which PHP-FPM's format shows when it
+/// debugs.
+pub fn write_event(
+    event: &'static str,
+    line: u32,
+    level: Level,
+    about: &About<'_>,
+    message: fmt::Arguments<'_>,
+) {
+    if level > log::max_level() {
+        return;
+    }
+    log::logger().log(
+        &Record::builder()
+            .level(level)
+            .target("weir")
+            .module_path_static(Some(event))
+            .line(Some(line))
+            .args(message)
+            .key_values(about)
+            .build(),
+    );
+}
+
+/// A line as somebody else wrote it, without time, level or anything: what a worker said, where that is to stand in
+/// the log undecorated. Control characters are escaped all the same.
+pub fn write_plain(line: &[u8]) {
+    if let Some(log) = LOG.get() {
+        let mut out = Vec::with_capacity(line.len() + 1);
+        text::put_message(line, &mut out);
+        out.push(b'\n');
+        log.write_text(Level::Warn, out);
+    }
+}
+
 /// What a worker writes to its standard error while it has a request: each line becomes an event of level error
 /// with the request, whole. A line longer than [`LONGEST_STDERR_LINE`] goes on in another event, marked on both.
 #[derive(Debug, Default)]
@@ -223,7 +307,7 @@ impl WorkerStderr {
 pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
 /// Bytes as text; those that are no UTF-8 as `\xHH`.
-struct Lossless<'a>(&'a [u8]);
+pub struct Lossless<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -247,6 +331,7 @@ struct ErrorLog {
 enum Way {
     Direct { file: Option<File>, lost: u64 },
     Behind(Arc<Sink>),
+    Syslog(syslog::Syslog),
 }
 
 impl Way {
@@ -296,13 +381,14 @@ impl ErrorLog {
         self.with_way(|way| match way {
             Way::Direct { file, .. } => *file = Some(fd.into()),
             Way::Behind(sink) => sink.reopen(fd),
+            Way::Syslog(syslog) => syslog.reopen(fd),
         });
     }
 
     fn wait(&self, limit: Duration) -> bool {
         // Not under the lock: others go on logging, and the writer itself may have something to say.
         let sink = self.with_way(|way| match way {
-            Way::Direct { .. } => None,
+            Way::Direct { .. } | Way::Syslog(_) => None,
             Way::Behind(sink) => Some(Arc::clone(sink)),
         });
         sink.is_none_or(|sink| sink.flush(limit))
@@ -310,9 +396,26 @@ impl ErrorLog {
 
     fn write(&self, record: &Record<'_>) {
         let mut line = Vec::with_capacity(256);
-        self.put_line(record, SystemTime::now(), &mut line);
+        if self.with_way(|way| matches!(way, Way::Syslog(_))) {
+            match format() {
+                Format::Weir => syslog::put_text(record, self.role, &mut line),
+                Format::Fpm => fpm::put_text(record, &mut line),
+            }
+            return self.write_text(record.level(), line);
+        }
+        match format() {
+            Format::Weir => self.put_line(record, SystemTime::now(), &mut line),
+            Format::Fpm => fpm::put_line(record, SystemTime::now(), &mut line),
+        }
+        line.push(b'\n');
+        self.write_text(record.level(), line);
+    }
+
+    /// Writes a line with its end, or a message to the system's log.
+    fn write_text(&self, level: Level, mut line: Vec<u8>) {
         self.with_way(|way| match way {
             Way::Behind(sink) => sink.push(&line),
+            Way::Syslog(syslog) => syslog.send(level, line.trim_ascii_end()),
             Way::Direct { file: None, .. } => {}
             Way::Direct {
                 file: Some(file),
@@ -344,11 +447,7 @@ impl ErrorLog {
         }
         text::put_formatted(*record.args(), out);
         // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
-        let _ = record.key_values().visit(&mut Pairs {
-            out,
-            value: String::new(),
-        });
-        out.push(b'\n');
+        let _ = record.key_values().visit(&mut Pairs(out));
     }
 }
 
@@ -369,21 +468,20 @@ impl Log for ErrorLog {
 }
 
 /// Appends `key=value` pairs.
-struct Pairs<'a> {
-    out: &'a mut Vec<u8>,
-    value: String,
-}
+struct Pairs<'a>(&'a mut Vec<u8>);
 
 impl<'kvs> VisitSource<'kvs> for Pairs<'_> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
-        self.out.push(b' ');
-        text::put_message(key.as_str().as_bytes(), self.out);
-        self.out.push(b'=');
-        self.value.clear();
-        fmt::Write::write_fmt(&mut self.value, format_args!("{value}"))?;
-        text::put_value(self.value.as_bytes(), self.out);
+        put_pair(&key, &value, self.0);
         Ok(())
     }
+}
+
+fn put_pair(key: &Key<'_>, value: &Value<'_>, out: &mut Vec<u8>) {
+    out.push(b' ');
+    text::put_message(key.as_str().as_bytes(), out);
+    out.push(b'=');
+    text::put_value(value.to_string().as_bytes(), out);
 }
 
 /// Writes a line, in one piece where the file takes it so. Whether it is written; a pipe that is full gets a little
@@ -431,6 +529,9 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
 
 static LOG: OnceLock<ErrorLog> = OnceLock::new();
 
+/// The format is PHP-FPM's.
+static FPM: AtomicBool = AtomicBool::new(false);
+
 /// How long a panic waits for its line to be written.
 const PANIC_FLUSH: Duration = Duration::from_millis(200);
 
@@ -472,6 +573,7 @@ mod tests {
             UNIX_EPOCH + Duration::from_millis(1_795_176_840_123),
             &mut out,
         );
+        out.push(b'\n');
         String::from_utf8(out).expect("text")
     }
 
@@ -561,7 +663,7 @@ mod tests {
         stderr.push(b" \xff", &about);
         stderr.finish(&about);
         stderr.finish(&about);
-        assert!(flush(Duration::from_secs(20)));
+        assert!(flush(Duration::from_secs(30)));
         let expected = [
             "test] by the facade pool=a request=1700".to_owned(),
             "test] worker stderr: PHP Warning:  a request=1700".to_owned(),

@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                 last += 1;
                 pool.admit(Micros(now), RequestId(last), home);
             }
-            3 => drop(pool.release(Micros(now), worker)),
+            3 => _ = pool.release(Micros(now), worker),
             4 => drop(pool.worker_up(Micros(now), worker, home)),
             5 => {
                 if let Some(request) = pool.worker_down(Micros(now), worker) {

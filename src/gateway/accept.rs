@@ -21,14 +21,16 @@ use tokio::{
     net::{TcpListener, UnixListener},
     sync::Notify,
 };
-use weir_config::{Address, Listener};
+use weir_config::{Address, Listener, Protocol};
+
+use crate::events;
 
 use super::{
     Gateway,
     client_io::{Conn, Socket, Timeouts},
     clock,
     connection::{self, Limits},
-    route,
+    fastcgi_front, route,
 };
 
 /// The connections of all reactors, counted against the server's limits.
@@ -86,7 +88,15 @@ pub(crate) async fn listen(
         Address::Unix(_) => None,
     };
     let serve = |(socket, peer): (Socket, Option<SocketAddr>)| {
-        let Some(place) = gateway.census.enter(peer) else {
+        if let Some(peer) = peer
+            && !may_connect(&settings.protocol, peer)
+        {
+            events::client_turned_away(&settings.name, peer.ip().to_canonical());
+            return;
+        }
+        // A web server in front has one address for all of its clients.
+        let counted = peer.filter(|_| settings.protocol == Protocol::Http);
+        let Some(place) = gateway.census.enter(counted) else {
             log::warn!(
                 "closed a connection of {}: max_connections_per_address ({}) reached",
                 peer.map_or_else(String::new, |peer| peer.ip().to_string()),
@@ -98,8 +108,14 @@ pub(crate) async fn listen(
         let conn = Arc::new(Conn::new(listener, home, peer, local, timeouts));
         let registered = Registered::new(conn.clone());
         let (gateway, limits) = (gateway.clone(), limits.clone());
+        let protocol = settings.protocol.clone();
         tokio::spawn(async move {
-            connection::serve(gateway, socket, conn, limits).await;
+            match protocol {
+                Protocol::Http => connection::serve(gateway, socket, conn, limits).await,
+                Protocol::FastCgi(front) => {
+                    fastcgi_front::serve(gateway, socket, conn, &front).await;
+                }
+            }
             drop((registered, place));
         });
     };
@@ -285,6 +301,16 @@ fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<Socket
         (Socket::Tcp(tcp), Some(address)) if address.ip().is_unspecified() => tcp.local_addr().ok(),
         (_, address) => address,
     }
+}
+
+/// Whether a web server may connect from `peer` (`allowed_clients`).
+fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
+    let Protocol::FastCgi(front) = protocol else {
+        return true;
+    };
+    let peer = peer.ip().to_canonical();
+    let same = |allowed: &IpAddr| allowed.to_canonical() == peer;
+    front.allowed_clients.is_empty() || front.allowed_clients.iter().any(same)
 }
 
 /// Errors that accept(2) reports for the connection it took, not for the listener (accept(2), "Error handling").

@@ -545,7 +545,7 @@ mod tests {
         for entry in &entries {
             log.write(entry);
         }
-        assert!(log.sink().flush(Duration::from_secs(20)));
+        assert!(log.sink().flush(Duration::from_secs(30)));
         let expected: String = entries.iter().map(combined).collect();
         assert!(fs::read_to_string(&path).expect("text") == expected);
     }

@@ -268,12 +268,30 @@ impl Conn {
             return;
         }
         self.posted.store(false, Relaxed);
-        if let Some(record) = self.outbox().record.take() {
-            self.phase.store(Phase::Idle as u8, Relaxed);
-            self.head_started.store(clock::now(), Relaxed);
-            self.deadline
-                .store(clock::deadline(self.timeouts.idle), Relaxed);
+        let record = self.outbox().record.take();
+        if let Some(record) = record {
+            self.rest();
             record.sent();
+        }
+    }
+
+    /// Between two requests: the last answer is with the kernel.
+    pub(crate) fn rest(&self) {
+        self.phase.store(Phase::Idle as u8, Relaxed);
+        self.head_started.store(clock::now(), Relaxed);
+        self.deadline
+            .store(clock::deadline(self.timeouts.idle), Relaxed);
+    }
+
+    /// Takes note of whether a write `waits` for the client; for how long, `send_timeout` limits.
+    pub(crate) fn note_write(&self, waits: bool) {
+        let waited = self.send_deadline.load(Relaxed) != NEVER;
+        match (waits, waited) {
+            (true, false) => self
+                .send_deadline
+                .store(clock::deadline(self.timeouts.send), Relaxed),
+            (false, true) => self.send_deadline.store(NEVER, Relaxed),
+            _ => {}
         }
     }
 
@@ -402,18 +420,6 @@ impl ClientIo {
             }
         }
     }
-
-    fn note_progress<T>(&self, progress: &Poll<io::Result<T>>) {
-        let blocked = self.conn.send_deadline.load(Relaxed) != NEVER;
-        match progress {
-            Poll::Pending if !blocked => self
-                .conn
-                .send_deadline
-                .store(clock::deadline(self.conn.timeouts.send), Relaxed),
-            Poll::Ready(_) if blocked => self.conn.send_deadline.store(NEVER, Relaxed),
-            _ => {}
-        }
-    }
 }
 
 impl AsyncRead for ClientIo {
@@ -473,7 +479,7 @@ impl AsyncWrite for ClientIo {
                 }),
             several => Pin::new(&mut this.socket).poll_write_vectored(cx, several),
         };
-        this.note_progress(&written);
+        this.conn.note_write(written.is_pending());
         written
     }
 

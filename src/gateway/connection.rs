@@ -225,7 +225,7 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
 
 /// Closes so that the client reads the answer: a socket closed with unread bytes in it is reset, and the reset
 /// overtakes the answer (RFC 9112 §9.6).
-async fn linger(mut socket: Socket) {
+pub(super) async fn linger(mut socket: Socket) {
     if socket.shutdown().await.is_err() {
         return;
     }

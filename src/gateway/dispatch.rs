@@ -5,28 +5,44 @@
 //! state is behind one lock that is held for a few comparisons and never across a wait.
 //!
 //! ```text
-//! acquire ──admit──► Run(worker) ───────────────► Lease ──release──► the next in the queue, or free
-//!               └──► Wait ──oneshot──► Lease            └─dropped──► connection gone: down until the manager
-//!               └──► Shed                                            gives a new one (command), or free (servers)
+//! acquire ──admit──► Run(worker) ───────────────► Lease ──release──► the next in the queue, or free, or withdrawn
+//!               └──► Wait ──oneshot──► Lease            └─dropped──► connection gone: killed (php), down until the
+//!               └──► Shed                                            manager gives a new one (command), free (servers)
 //! ```
+//!
+//! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
+
+mod lease;
+mod scaling;
+mod servers;
 
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::sync::{Notify, oneshot};
-use weir_config::{Address, Pool as Settings, Runtime};
+use weir_config::{Pm, Pool as Settings, Runtime};
 use weir_pool::{
-    Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, Stats, WorkerId,
+    Admission, Limits, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, WorkerId,
 };
 use weir_sys::process::Exit;
 
-use super::{clock, record::OwnedWorker, worker_conn::WorkerConn};
-use crate::control::{ToManager, path_inside};
+pub(crate) use self::lease::Lease;
+use self::{
+    scaling::{After, Scaling},
+    servers::Server,
+};
+use super::{
+    clock,
+    scoreboard::{Card, Cost, PoolStatus},
+    worker_conn::WorkerConn,
+};
+use crate::control::ToManager;
 
 /// A pool as the gateway uses it.
 #[derive(Debug)]
@@ -36,31 +52,24 @@ pub(crate) struct PoolHandle {
     pub(crate) settings: Settings,
     /// The servers as weir.toml writes them.
     server_names: Vec<Arc<str>>,
-    /// After so many requests a process ends by itself; it is given no more, since what is written to it then is lost.
-    process_requests: Option<u64>,
+    /// A process is given so many requests, and is replaced then.
+    process_requests: u64,
+    /// The process ends by itself then: one that was used before it came here may be about to.
+    ends_by_itself: bool,
+    started: SystemTime,
+    /// What the scaling decided lately, and when.
+    decisions: Mutex<VecDeque<(SystemTime, String)>>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
+    /// Told when the pool's task is to look earlier than it meant to.
+    woken: Notify,
     manager: Manager,
 }
 
 /// How the manager is told of workers. Never waits.
 #[derive(Clone)]
 pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
-
-/// The right to one worker.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    pool: Arc<PoolHandle>,
-    worker: WorkerId,
-    /// The manager's number of the process; none where others run it.
-    process: Option<u32>,
-    pid: u32,
-    conn: Option<WorkerConn>,
-    server: Option<usize>,
-    /// The process is to be replaced.
-    kill: bool,
-}
 
 /// How a request came to its worker, for the log.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,46 +89,71 @@ pub(crate) struct ConnectError {
     pub(crate) error: io::Error,
 }
 
+/// A process that the manager has started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewWorker {
+    /// The manager's number of it.
+    pub(crate) number: u32,
+    pub(crate) pid: u32,
+    pub(crate) generation: u32,
+    /// It has had a connection before.
+    pub(crate) used: bool,
+}
+
+/// How a request that waits is told of its worker, or that it gets none.
+type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
 #[derive(Debug)]
 struct State {
     pool: Pool,
+    /// None: others run the workers.
+    scaling: Option<Scaling>,
     slots: Vec<Slot>,
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<RequestId>,
+    slow_requests: u64,
+    /// The most memory that a request took, bytes.
+    memory_peak: u64,
 }
 
-/// A place for one worker: a process of a command, or one connection to servers.
+/// A place for one worker: a process that weir runs, or one connection to servers.
 #[derive(Debug, Default)]
 struct Slot {
     conn: Option<WorkerConn>,
+    /// A second hold on the stream of weir's own PHP, to end it where a child of a worker that is gone keeps it open.
+    grip: Option<OwnedFd>,
     leased: bool,
     /// The manager's number of the process; none while there is none.
     process: Option<u32>,
+    pid: u32,
+    generation: u32,
+    /// When it came ([`clock::now`]).
+    since: u64,
     /// Requests that the process was given.
     requests: u64,
-    pid: u32,
+    /// It has done one.
+    served: bool,
+    /// It was told to end, or is killed.
+    withdrawn: bool,
+    /// Its connection is gone, and its process is not, or not yet.
+    lost: bool,
+    /// It has ended like this while it was lent.
+    exit: Option<Exit>,
+    card: Option<Arc<Card>>,
     server: Option<usize>,
 }
 
-/// One of `servers`.
-#[derive(Debug, Default)]
-struct Server {
-    busy: usize,
-    /// Its last connection was refused, or timed out.
-    refused: bool,
-    /// Not tried before ([`clock::now`]) while there are others.
-    down_until: u64,
-}
-
 impl PoolHandle {
-    /// `chroot`: the folder that the gateway is locked into; servers' sockets are named as seen from outside.
+    /// `chroot`: the folder that the gateway is locked into; servers' sockets are named as seen from outside. `cores`:
+    /// processors of the machine.
     pub(crate) fn new(
         id: u16,
         mut settings: Settings,
         chroot: Option<&Path>,
+        cores: usize,
         manager: Manager,
     ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
@@ -128,44 +162,53 @@ impl PoolHandle {
             max_queue: settings.queue.max_queue,
             timeout: Micros(settings.queue.timeout.as_micros() as u64),
         });
-        let (slots, servers) = match &settings.runtime {
-            Runtime::Command(_) => (0, 0),
-            Runtime::Servers(servers) => {
-                for worker in 0..maxconn as u32 {
-                    pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
-                }
-                (maxconn, servers.len())
+        let (mut slots, mut servers, mut server_names) = (Vec::new(), Vec::new(), Vec::new());
+        if let Runtime::Servers(list) = &mut settings.runtime {
+            slots.resize_with(maxconn, Slot::default);
+            servers.resize_with(list.len(), Server::default);
+            server_names = list
+                .iter()
+                .map(|server| server.to_string().into())
+                .collect();
+            for worker in 0..maxconn as u32 {
+                pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
             }
-        };
+            if let Some(chroot) = chroot {
+                list.iter_mut()
+                    .for_each(|server| servers::find_inside(chroot, server));
+            }
+        }
         let state = State {
             pool,
-            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
-            servers: std::iter::repeat_with(Server::default)
-                .take(servers)
-                .collect(),
+            scaling: settings
+                .workers()
+                .map(|workers| Scaling::new(workers, cores)),
+            slots,
+            servers,
             exits: VecDeque::new(),
             waiting: HashMap::new(),
             expired: Vec::new(),
+            slow_requests: 0,
+            memory_peak: 0,
         };
-        let server_names = match &settings.runtime {
-            Runtime::Command(_) => Vec::new(),
-            Runtime::Servers(servers) => servers
-                .iter()
-                .map(|server| address_text(server).into())
-                .collect(),
-        };
-        if let (Some(chroot), Runtime::Servers(servers)) = (chroot, &mut settings.runtime) {
-            servers
-                .iter_mut()
-                .for_each(|server| find_inside(chroot, server));
-        }
+        let by_itself = php_requests(&settings.runtime);
+        let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
             id,
-            process_requests: php_requests(&settings.runtime),
+            process_requests: replaced
+                .filter(|most| *most > 0)
+                .into_iter()
+                .chain(by_itself)
+                .min()
+                .unwrap_or(u64::MAX),
+            ends_by_itself: by_itself.is_some(),
             settings,
             server_names,
+            started: SystemTime::now(),
+            decisions: Mutex::default(),
             state: Mutex::new(state),
             exits: Notify::new(),
+            woken: Notify::new(),
             manager,
         }
     }
@@ -187,6 +230,7 @@ impl PoolHandle {
         let now = clock::now();
         let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);
+        let mut after = After::default();
         let receiver = {
             let mut state = self.state();
             let queue = state.pool.stats().waiting;
@@ -204,7 +248,11 @@ impl PoolHandle {
             match admission {
                 Admission::Run(worker) => {
                     wait.waited = Some(now - admitted);
-                    return Ok(state.lend(self, worker));
+                    let lease = state.lend(self, worker);
+                    state.look_at_load(self, Micros(now), &mut after);
+                    drop(state);
+                    after.perform(self);
+                    return Ok(lease);
                 }
                 Admission::Shed(reason) => {
                     wait.waited = Some(now - admitted);
@@ -214,10 +262,12 @@ impl PoolHandle {
                     wait.waited = None;
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
+                    state.look_at_load(self, Micros(now), &mut after);
                     receiver
                 }
             }
         };
+        after.perform(self);
         let mut place = QueuePlace {
             pool: self,
             request,
@@ -242,80 +292,73 @@ impl PoolHandle {
             let left = Duration::from_micros(deadline.saturating_sub(clock::now()).max(1_000));
             match tokio::time::timeout(left, &mut receiver).await {
                 Ok(result) => return result.unwrap_or(Err(ShedReason::NoWorker)),
-                Err(_) => self.expire(),
+                Err(_) => self.change(|state, now, after| state.expire(now, after)),
             }
         }
     }
 
-    /// Refuses those who have waited too long.
-    fn expire(self: &Arc<Self>) {
-        let mut state = self.state();
-        let mut expired = std::mem::take(&mut state.expired);
-        state.pool.expire(Micros(clock::now()), &mut expired);
-        let senders: Vec<_> = expired
-            .drain(..)
-            .filter_map(|request| state.waiting.remove(&request))
-            .collect();
-        state.expired = expired;
-        drop(state);
-        for sender in senders {
-            let _ = sender.send(Err(ShedReason::QueueTimeout));
-        }
-    }
-
-    /// The manager has a connection to a worker: a new process, or a new connection to one that runs (`used`).
-    pub(crate) fn worker_ready(
-        self: &Arc<Self>,
-        worker: u32,
-        pid: u32,
-        used: bool,
-        conn: WorkerConn,
-    ) {
-        let mut state = self.state();
-        state.pool.worker_expected(true);
-        let index = state.slot_of(worker, used);
-        let slot = &mut state.slots[index];
-        slot.pid = pid;
-        slot.conn = Some(conn);
-        if slot.leased {
-            return;
-        }
-        let next = state
-            .pool
-            .worker_up(Micros(clock::now()), WorkerId(index as u32), 0);
-        self.give(state, next);
+    /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
+    pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
+        self.change(|state, now, after| {
+            let index = state.slot_of(&worker, self.ends_by_itself);
+            let id = WorkerId(index as u32);
+            let slot = &mut state.slots[index];
+            if slot.withdrawn {
+                return after.close(Some(conn));
+            }
+            if self.settings.php().is_some() {
+                slot.grip = conn.as_fd().try_clone_to_owned().ok();
+            }
+            after.close(slot.conn.replace(conn));
+            if slot.leased {
+                return;
+            }
+            if std::mem::take(&mut slot.lost) {
+                state.pool.worker_down(now, id);
+            }
+            if slot.card.is_none() {
+                slot.since = now.0;
+                slot.card = Some(Arc::new(Card::new(worker.pid)));
+                if let Some(scaling) = &mut state.scaling {
+                    scaling.came(now);
+                }
+            }
+            if let Some(next) = state.pool.worker_up(now, id, 0) {
+                state.grant(self, next, after);
+            }
+            let outdated = |scaling: &Scaling| scaling.is_outdated(worker.generation);
+            if state.scaling.as_ref().is_some_and(outdated) {
+                state.pool.outdate(now, id);
+            }
+        });
     }
 
     /// A worker's process has ended.
     pub(crate) fn worker_exited(self: &Arc<Self>, worker: u32, exit: Exit) {
-        let mut state = self.state();
-        if state.exits.len() == REMEMBERED_EXITS {
-            state.exits.pop_front();
-        }
-        state.exits.push_back((worker, exit));
-        let known = state
-            .slots
-            .iter()
-            .position(|slot| slot.process == Some(worker));
-        if let Some(index) = known {
-            let slot = &mut state.slots[index];
-            slot.process = None;
-            slot.conn = None;
-            if !slot.leased {
-                state
-                    .pool
-                    .worker_down(Micros(clock::now()), WorkerId(index as u32));
+        self.change(|state, now, after| {
+            if state.exits.len() == REMEMBERED_EXITS {
+                state.exits.pop_front();
             }
-        }
-        self.settle(state);
+            state.exits.push_back((worker, exit));
+            let known = state
+                .slots
+                .iter()
+                .position(|slot| slot.process == Some(worker));
+            if let Some(index) = known {
+                let slot = &mut state.slots[index];
+                slot.process = None;
+                slot.exit = Some(exit);
+                after.close(slot.conn.take());
+                if let Some(grip) = &slot.grip {
+                    // Not connected any more, as a rule.
+                    let _ = weir_sys::socket::end(grip.as_fd());
+                }
+                if !slot.leased {
+                    state.ended(WorkerId(index as u32), now);
+                }
+            }
+        });
         self.exits.notify_waiters();
-    }
-
-    /// No worker can be started: nobody shall wait for one.
-    pub(crate) fn down(self: &Arc<Self>) {
-        let mut state = self.state();
-        state.pool.worker_expected(false);
-        self.settle(state);
     }
 
     /// How a worker's process ended, once the manager has told; none where it does not in time, or runs on.
@@ -346,8 +389,8 @@ impl PoolHandle {
     }
 
     /// Whether weir runs the workers itself.
-    pub(crate) fn is_command(&self) -> bool {
-        matches!(self.settings.runtime, Runtime::Command(_))
+    pub(crate) fn has_workers(&self) -> bool {
+        self.settings.workers().is_some()
     }
 
     /// Whether the workers are PHP told to take PATH_TRANSLATED for the script.
@@ -379,44 +422,72 @@ impl PoolHandle {
         self.state().pool.stats()
     }
 
-    /// After a worker went down: those who wait may run at others, or wait for nothing.
-    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let now = Micros(clock::now());
-        let mut granted = Vec::new();
-        while let Some(Assignment { request, worker }) = state.pool.dispatch(now) {
-            let lease = state.lend(self, worker);
-            granted.push((state.waiting.remove(&request), lease));
-        }
-        let mut stranded = Vec::new();
-        state.pool.drain_waiting(now, &mut stranded);
-        let refused: Vec<_> = stranded
-            .into_iter()
-            .filter_map(|request| state.waiting.remove(&request))
-            .collect();
-        drop(state);
-        for (sender, lease) in granted {
-            if let Some(sender) = sender {
-                drop(sender.send(Ok(lease)));
-            }
-        }
-        for sender in refused {
-            let _ = sender.send(Err(ShedReason::NoWorker));
+    /// The pool's figures now, and those of its workers, for the status page.
+    pub(crate) fn status(&self) -> PoolStatus {
+        let (stats, figures, slow_requests, memory_peak, cards) = {
+            let state = self.state();
+            let running = state.slots.iter().filter(|slot| slot.process.is_some());
+            let cards: Vec<Arc<Card>> = running.filter_map(|slot| slot.card.clone()).collect();
+            let figures = state.scaling.as_ref().map(Scaling::figures);
+            let (slow, peak) = (state.slow_requests, state.memory_peak);
+            (state.pool.stats(), figures, slow, peak, cards)
+        };
+        PoolStatus {
+            name: self.settings.name.clone(),
+            pm: match self.settings.workers().map(|workers| workers.pm) {
+                Some(Pm::Static) => "static",
+                Some(Pm::Dynamic { .. }) => "dynamic",
+                Some(Pm::OnDemand) => "ondemand",
+                Some(Pm::Auto { .. }) => "auto",
+                None => "servers",
+            },
+            started: self.started,
+            accepted: stats.started,
+            listen_queue: stats.waiting,
+            max_listen_queue: stats.max_waiting,
+            listen_queue_len: self.settings.queue.max_queue,
+            idle: stats.free,
+            active: stats.busy,
+            max_active: stats.max_busy,
+            max_children_reached: figures.map_or(0, |figures| figures.max_children_reached),
+            slow_requests,
+            memory_peak,
+            workers: cards.iter().map(|card| card.status()).collect(),
         }
     }
 
-    /// Hands a worker that has become free to the request that is next.
-    fn give(self: &Arc<Self>, mut state: MutexGuard<'_, State>, next: Option<Assignment>) {
-        let Some(Assignment { request, worker }) = next else {
-            return;
-        };
-        let sender = state.waiting.remove(&request);
-        let lease = state.lend(self, worker);
-        drop(state);
-        match sender {
-            // Dropped where the client has just left: the lease goes on to the one behind it.
-            Some(sender) => drop(sender.send(Ok(lease))),
-            None => drop(lease),
+    /// What decides how many workers there are; none where others run them.
+    pub(crate) fn scaling(&self) -> Option<ScalerStats> {
+        self.state().scaling.as_ref().map(Scaling::figures)
+    }
+
+    /// Which generation new workers belong to; 0 before the first, and where others run the workers.
+    pub(crate) fn generation(&self) -> u32 {
+        let state = self.state();
+        state.scaling.as_ref().map_or(0, Scaling::generation)
+    }
+
+    /// There is no worker, and none is expected.
+    pub(crate) fn is_lost(&self) -> bool {
+        let state = self.state();
+        state.pool.stats().workers == 0 && state.scaling.as_ref().is_some_and(Scaling::is_down)
+    }
+
+    /// What the scaling decided lately, the oldest first.
+    pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        decisions.iter().cloned().collect()
+    }
+
+    /// Notes a decision for whoever looks at the pool.
+    fn note_decision(&self, what: String) {
+        let decisions = self.decisions.lock();
+        let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        if decisions.len() == REMEMBERED_DECISIONS {
+            decisions.pop_front();
         }
+        decisions.push_back((SystemTime::now(), what));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -429,9 +500,6 @@ impl State {
         let slot = &mut self.slots[worker.0 as usize];
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
-        let retires = pool
-            .process_requests
-            .is_some_and(|most| slot.requests >= most);
         let conn = slot.conn.take();
         Lease {
             pool: pool.clone(),
@@ -440,17 +508,22 @@ impl State {
             pid: slot.pid,
             server: slot.server.filter(|_| conn.is_some()),
             conn,
-            kill: retires,
+            card: slot.card.clone(),
+            kill: false,
+            last: slot.requests >= pool.process_requests,
+            cost: Cost::default(),
+            ended: None,
         }
     }
 
-    /// The place of a process: the one it has, one that is empty, or a new one. `used`: another gateway may have given
-    /// it requests. One that ends by itself after so many is good for one more then, having just accepted a connection.
-    fn slot_of(&mut self, process: u32, used: bool) -> usize {
+    /// The place of a process: the one it has, one that is empty, or a new one. `ends_by_itself`: after so many
+    /// requests; another gateway may have given it some, and it is good for one more then, having just accepted a
+    /// connection.
+    fn slot_of(&mut self, worker: &NewWorker, ends_by_itself: bool) -> usize {
         let known = self
             .slots
             .iter()
-            .position(|slot| slot.process == Some(process));
+            .position(|slot| slot.process == Some(worker.number));
         let free = |slot: &Slot| slot.process.is_none() && !slot.leased;
         let index = known
             .or_else(|| self.slots.iter().position(free))
@@ -458,206 +531,27 @@ impl State {
                 self.slots.push(Slot::default());
                 self.slots.len() - 1
             });
-        let slot = &mut self.slots[index];
-        if slot.process != Some(process) {
-            slot.process = Some(process);
-            slot.requests = if used { u64::MAX } else { 0 };
+        if known.is_none() {
+            self.slots[index] = Slot {
+                process: Some(worker.number),
+                pid: worker.pid,
+                generation: worker.generation,
+                requests: match worker.used && ends_by_itself {
+                    true => u64::MAX,
+                    false => 0,
+                },
+                ..Slot::default()
+            };
         }
         index
     }
 
-    /// The server that is least busy, of those that have not just refused; all of them where all have. It is counted
-    /// as busier by one. Only one request at a time finds out whether a server that has refused is there again.
-    fn choose_server(&mut self, now: u64, connect_timeout: Duration) -> usize {
-        let order = |index: &usize| {
-            let server = &self.servers[*index];
-            (server.down_until > now, server.busy)
-        };
-        let index = (0..self.servers.len()).min_by_key(order).unwrap_or(0);
-        let server = &mut self.servers[index];
-        server.busy += 1;
-        if server.refused {
-            let answered_by = now + connect_timeout.as_micros() as u64;
-            server.down_until = server.down_until.max(answered_by);
-        }
-        index
-    }
-
-    /// Whether there is a server that has not just refused.
-    fn has_server(&self, now: u64) -> bool {
-        self.servers.iter().any(|server| server.down_until <= now)
-    }
-}
-
-impl Server {
-    fn works(&mut self) {
-        self.refused = false;
-        self.down_until = 0;
-    }
-
-    fn refuses(&mut self, now: u64) {
-        self.refused = true;
-        self.down_until = now + SERVER_DOWN;
-    }
-}
-
-impl Lease {
-    /// The worker's connection, watched by the reactor `home`; connects where there is none.
-    ///
-    /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
-    /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
-    /// weir's own worker is asked whether it is still there. So is one that nobody has used for a while.
-    ///
-    /// # Errors
-    ///
-    /// Where no server takes a connection within `connect_timeout`, or a worker has just gone.
-    pub(crate) async fn connect(
-        &mut self,
-        home: u16,
-        certain: bool,
-    ) -> Result<WorkerConn, ConnectError> {
-        let renew = certain && !self.pool.is_command();
-        if let Some(conn) = self.conn.take()
-            && !renew
-            && let Ok(conn) = conn.at_home(home)
-            && !((certain || conn.has_rested()) && conn.is_stale())
-        {
-            return Ok(conn);
-        }
-        let pool = self.pool.clone();
-        match &pool.settings.runtime {
-            Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
-            Runtime::Command(_) => Err(ConnectError {
-                address: format!("worker {}", self.pid),
-                error: io::ErrorKind::NotConnected.into(),
-            }),
-        }
-    }
-
-    async fn connect_to(
-        &mut self,
-        servers: &[Address],
-        home: u16,
-    ) -> Result<WorkerConn, ConnectError> {
-        let mut limit = clock::deadline(self.pool.settings.connect_timeout);
-        let mut pause = CONNECT_PAUSE;
-        let mut timed_out = 0;
-        loop {
-            let index = {
-                let mut state = self.pool.state();
-                if let Some(before) = self.server.take() {
-                    state.servers[before].busy = state.servers[before].busy.saturating_sub(1);
-                }
-                state.choose_server(clock::now(), self.pool.settings.connect_timeout)
-            };
-            self.server = Some(index);
-            let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
-            let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index])).await;
-            let error = match result {
-                Ok(Ok(conn)) => {
-                    self.pool.state().servers[index].works();
-                    match conn.at_home(home) {
-                        Ok(conn) => return Ok(conn),
-                        Err(error) => error,
-                    }
-                }
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    timed_out += 1;
-                    io::ErrorKind::TimedOut.into()
-                }
-            };
-            // A full accept queue says nothing against the server.
-            let full = error.kind() == io::ErrorKind::WouldBlock;
-            if !full {
-                let mut state = self.pool.state();
-                state.servers[index].refuses(clock::now());
-                if timed_out < servers.len() && state.has_server(clock::now()) {
-                    // Another one, with the time that each of them has.
-                    limit = clock::deadline(self.pool.settings.connect_timeout);
-                    continue;
-                }
-            }
-            let last =
-                clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
-            if last {
-                return Err(ConnectError {
-                    address: self.pool.server_names[index].to_string(),
-                    error,
-                });
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-    }
-
-    /// The worker has ended its request and is free; `conn` is fit for another one.
-    pub(crate) fn release(mut self, conn: Option<WorkerConn>) {
-        self.conn = conn;
-    }
-
-    /// The worker is stuck or talks nonsense: its process is replaced where weir runs it.
-    pub(crate) fn kill(mut self) {
-        self.conn = None;
-        self.kill = true;
-    }
-
-    pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
-        &self.pool
-    }
-
-    /// The manager's number of the process; none where others run it.
-    pub(crate) fn process(&self) -> Option<u32> {
-        self.process
-    }
-
-    /// Who works, for the log; none before a server is chosen.
-    pub(crate) fn worker(&self) -> Option<OwnedWorker> {
-        match (self.process, self.server) {
-            (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
-            (None, Some(server)) => {
-                Some(OwnedWorker::Server(self.pool.server_names[server].clone()))
-            }
-            (None, None) => None,
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let pool = self.pool.clone();
-        let mut state = pool.state();
-        let now = Micros(clock::now());
-        let slot = &mut state.slots[self.worker.0 as usize];
-        slot.leased = false;
-        let ended = slot.process != self.process;
-        // A connection that came meanwhile takes the place of the one that was lent.
-        if slot.conn.is_none() && !ended && !self.kill {
-            slot.conn = self.conn.take();
-        }
-        let connected = slot.conn.is_some();
-        slot.server = self.server.filter(|_| connected);
-        if let Some(server) = self.server.filter(|_| !connected) {
-            state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
-        }
-        if connected || matches!(pool.settings.runtime, Runtime::Servers(_)) {
-            let next = state.pool.release(now, self.worker);
-            return pool.give(state, next);
-        }
-        state.pool.worker_down(now, self.worker);
-        pool.settle(state);
-        if let Some(worker) = self.process.filter(|_| !ended) {
-            (pool.manager.0)(if self.kill {
-                ToManager::Kill {
-                    pool: pool.id,
-                    worker,
-                }
-            } else {
-                ToManager::Connect {
-                    pool: pool.id,
-                    worker,
-                }
-            });
+    /// The process of this slot has ended, and nobody uses it any more.
+    fn ended(&mut self, worker: WorkerId, now: Micros) {
+        let slot = std::mem::take(&mut self.slots[worker.0 as usize]);
+        self.pool.worker_down(now, worker);
+        if let (Some(scaling), Some(exit)) = (&mut self.scaling, slot.exit) {
+            scaling.exited(now, &slot, exit);
         }
     }
 }
@@ -669,6 +563,7 @@ fn php_requests(runtime: &Runtime) -> Option<u64> {
     };
     let program = command.argv.first()?.rsplit('/').next()?;
     let (_, most) = command
+        .workers
         .env
         .iter()
         .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
@@ -699,35 +594,11 @@ impl std::fmt::Debug for Manager {
     }
 }
 
-/// Calls a socket by the name that it has inside of `chroot`. One that lies outside was warned of at the start, and is
-/// not found.
-fn find_inside(chroot: &Path, server: &mut Address) {
-    if let Address::Unix(path) = server
-        && let Some(inside) = path_inside(chroot, path)
-    {
-        *path = inside;
-    }
-}
-
-/// An address as weir.toml writes it.
-fn address_text(address: &Address) -> String {
-    match address {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(path) => format!("unix:{}", path.display()),
-    }
-}
-
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);
 
+/// Decisions that the operator's window shows.
+const REMEMBERED_DECISIONS: usize = 20;
+
 /// Processes whose end is remembered for whoever waits to be told of it.
 const REMEMBERED_EXITS: usize = 64;
-
-/// First pause before a server is tried again; doubled each time.
-const CONNECT_PAUSE: Duration = Duration::from_millis(20);
-
-/// A server that refuses is given up after the pause that is longer than this; about 300 ms in all.
-const LAST_PAUSE: Duration = Duration::from_millis(100);
-
-/// A server that has refused is not preferred for so long, µs.
-const SERVER_DOWN: u64 = 1_000_000;

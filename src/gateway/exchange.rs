@@ -37,7 +37,7 @@ use super::{
     route::{Rules, Script, Target},
     script::{self, Answer, Instead, about},
     spool::Spooled,
-    template, trace,
+    status, template, trace,
 };
 use crate::error_log::tell;
 
@@ -250,7 +250,15 @@ async fn route(
     record.host.extend_from_slice(&found.host);
     record.path.clear();
     record.path.extend_from_slice(&found.path);
-    record.logged = !rules.settings.access_log;
+    record.silent = !rules.settings.access_log;
+    if found.route.is_none_or(|route| route.action.is_none())
+        && let Some(pool) = rules.settings.pool
+        && let Some(pool) = gateway.pools.get(pool.0)
+        && let Some(page) = status::page(pool, &found.path, uri.query().unwrap_or("").as_bytes())
+    {
+        record.answer_for_pool(pool, &conn.ends);
+        return Ok(Step::Answer(page.reply()));
+    }
     let now = record.traced_from;
     let target = gateway
         .router
@@ -498,13 +506,8 @@ async fn send_instead(
     Ok(Some(reply))
 }
 
-/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
-async fn refuse(
-    gateway: &Gateway,
-    record: &mut Record,
-    refusal: Refusal,
-    rules: Option<&Arc<Rules>>,
-) -> Reply {
+/// What a refusal says to the record, the trace and the error log.
+pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     record.reason = Some(refusal.reason);
     let status = refusal.status;
     trace::step!(
@@ -534,6 +537,17 @@ async fn refuse(
             refusal.message
         );
     }
+}
+
+/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
+async fn refuse(
+    gateway: &Gateway,
+    record: &mut Record,
+    refusal: Refusal,
+    rules: Option<&Arc<Rules>>,
+) -> Reply {
+    note_refusal(record, &refusal);
+    let status = refusal.status;
     let mut reply = refusal.reply();
     if let Some(rules) = rules
         && let Some(page) = gateway

@@ -4,6 +4,11 @@
 //! (its client has left) the script is not stopped: a task of its own reads the rest and throws it away, so that the
 //! worker is free again only when it really is. What is written and what is read are independent, since a script may
 //! answer before it has read its whole body.
+//!
+//! A program is free when it says END_REQUEST. weir's own PHP says so by itself: its script may run on after the
+//! response is complete ([`finishing`]).
+
+mod finishing;
 
 use std::{
     cell::RefCell,
@@ -11,7 +16,7 @@ use std::{
     io,
     os::fd::AsFd,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -19,12 +24,13 @@ use std::{
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 
-use crate::error_log::{About, WorkerStderr, tell};
+use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
     client_io::Conn,
     clock::{self, NEVER},
     dispatch::{Lease, PoolHandle},
+    scoreboard::Cost,
     spool::{SpoolFile, Spooled, off_the_reactor},
     worker_conn::WorkerConn,
 };
@@ -43,15 +49,25 @@ pub(crate) struct Run {
 /// What becomes of a script whose response nobody wants any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
-    /// It runs to its end; its output is read and thrown away, up to [`MAX_UNWANTED`].
+    /// It runs to its end; its output is read and thrown away. weir's own PHP is told that the client has left, which
+    /// ends the script at its next output unless it wants to go on (`ignore_user_abort`); others may print up to
+    /// [`MAX_UNWANTED`].
     Finish,
-    /// Its connection is closed, which stops PHP at its next output; a process of weir's own is replaced.
+    /// It is to end: weir's own PHP is told, and has `read_timeout` for it. The connection of others is closed, which
+    /// stops PHP at its next output, and the process replaced where weir runs it.
     Abort,
+    /// Its process is replaced.
+    Kill,
 }
 
 /// Whose response it is: its pool and the request's number; none where it had ended before.
 #[derive(Debug, Default)]
 pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
+
+/// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
+/// has taken, more is left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StderrCopy(Arc<Mutex<Vec<u8>>>);
 
 /// How far a read got.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,6 +86,8 @@ pub(crate) enum Failure {
         process: Option<u32>,
         error: Option<io::Error>,
         sent: bool,
+        /// It was sent, and the worker ended without having read it.
+        unread: bool,
     },
     /// What came is not FastCGI, or the worker refused the request.
     Protocol(String),
@@ -91,9 +109,32 @@ struct Live {
     /// Lines of standard error go to the log with it.
     id: u64,
     stderr: WorkerStderr,
-    /// Some byte of the request was accepted by the kernel.
-    sent: bool,
+    /// Pieces of the request that were accepted by the kernel.
+    sent: u64,
+    copied_stderr: Option<StderrCopy>,
     terminate_at: u64,
+    /// When the script is one for the slow log, and when it is given up because its client has left.
+    slow_at: u64,
+    abandon_at: u64,
+    /// What weir's own PHP says beyond FastCGI.
+    after_end: AfterEnd,
+}
+
+/// How far weir's own PHP is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterEnd {
+    /// A program: with END_REQUEST it is free.
+    None,
+    /// Its response is not complete.
+    Expected,
+    /// Its response is complete, and it has not said that it is free.
+    Running,
+    /// It has.
+    Ready(Cost),
+    /// It has said something else.
+    Stray,
+    /// It has closed its stream.
+    Gone,
 }
 
 /// What is still to be written.
@@ -104,6 +145,8 @@ struct Outbound {
     buffer: Vec<u8>,
     written: usize,
     file: Option<Upload>,
+    /// The client has left: said behind the body.
+    aborts: bool,
 }
 
 /// The part of a body that lies in a temporary file.
@@ -150,19 +193,31 @@ impl Run {
         }
         let written = conn.begin_request();
         let settings = &lease.pool().settings;
+        let mut decoder = ResponseDecoder::new(number);
+        let (mut slow_at, mut after_end) = (NEVER, AfterEnd::None);
+        if let Some(php) = settings.php() {
+            decoder = decoder.allow_extensions();
+            slow_at = clock::deadline(php.slowlog_timeout);
+            after_end = AfterEnd::Expected;
+        }
         let live = Live {
-            decoder: ResponseDecoder::new(number),
+            decoder,
             request: Outbound {
                 id: number,
                 buffer: params,
                 written,
                 file,
+                aborts: false,
             },
             watch: Watch::new(settings.read_timeout, client.clone()),
             id,
             stderr: WorkerStderr::new(),
-            sent: false,
+            sent: 0,
+            copied_stderr: None,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
+            slow_at,
+            abandon_at: NEVER,
+            after_end,
             lease,
             conn,
         };
@@ -215,6 +270,15 @@ impl Run {
         poll_fn(|cx| self.poll(cx, output)).await
     }
 
+    /// From now on, what the worker writes to its standard error is kept, beside its lines in the log.
+    pub(crate) fn copy_stderr(&mut self) -> StderrCopy {
+        let copy = StderrCopy::default();
+        if let Some(live) = &mut self.live {
+            live.copied_stderr = Some(copy.clone());
+        }
+        copy
+    }
+
     /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
     pub(crate) fn terminate_at(&self) -> u64 {
         self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
@@ -242,6 +306,19 @@ impl Run {
     }
 }
 
+impl StderrCopy {
+    /// What has come since it was taken last.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_COPIED_STDERR - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
 impl Owner {
     /// For the error log.
     pub(crate) fn about(&self) -> About<'_> {
@@ -255,31 +332,38 @@ impl Owner {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let Some(live) = self.live.take() else {
+        let Some(mut live) = self.live.take() else {
             return;
         };
-        match self.on_drop {
-            OnDrop::Abort => live.lease.kill(),
-            OnDrop::Finish => {
-                let mut rest = Run {
-                    live: Some(live),
-                    first_byte: self.first_byte,
-                    on_drop: OnDrop::Abort,
-                };
-                rest.detach();
-                // Outside of a runtime the gateway itself is going, and its workers with it.
-                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(async move {
-                        let (mut unwanted, mut thrown) = (Vec::new(), 0);
-                        while let Ok(Progress::More) = rest.read(&mut unwanted).await
-                            && thrown <= MAX_UNWANTED
-                        {
-                            thrown += unwanted.len() as u64;
-                            unwanted.clear();
-                        }
-                    });
+        let is_php = live.lease.is_php();
+        let limit = match (self.on_drop, is_php) {
+            (OnDrop::Kill, _) | (OnDrop::Abort, false) => return live.lease.kill(),
+            (OnDrop::Finish, false) => MAX_UNWANTED,
+            (OnDrop::Finish | OnDrop::Abort, true) => u64::MAX,
+        };
+        if is_php {
+            live.request.abort();
+        }
+        if self.on_drop == OnDrop::Abort {
+            live.abandon_at = clock::deadline(live.watch.silence);
+        }
+        let mut rest = Run {
+            live: Some(live),
+            first_byte: self.first_byte,
+            on_drop: OnDrop::Kill,
+        };
+        rest.detach();
+        // Outside of a runtime the gateway itself is going, and its workers with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let (mut unwanted, mut thrown) = (Vec::new(), 0);
+                while let Ok(Progress::More) = rest.read(&mut unwanted).await
+                    && thrown <= limit
+                {
+                    thrown += unwanted.len() as u64;
+                    unwanted.clear();
                 }
-            }
+            });
         }
     }
 }
@@ -298,19 +382,30 @@ impl Live {
         // A worker that refuses the rest of a body may have answered already: what it said comes first.
         let read = self.poll_read(cx, output, first_byte);
         match (read, write_error) {
+            (Poll::Ready(Ok(Progress::End)), _) => {
+                self.look_for_ready(cx, output, first_byte);
+                Poll::Ready(Ok(Progress::End))
+            }
             (Poll::Ready(result), _) => Poll::Ready(result),
             (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
-            (Poll::Pending, None) => {
-                let terminate_at = self.terminate_at;
-                if self.watch.poll(cx, terminate_at).is_pending() {
-                    return Poll::Pending;
-                }
-                Poll::Ready(Err(if clock::now() >= terminate_at {
-                    Failure::Terminated
-                } else {
-                    Failure::Silent
-                }))
+            (Poll::Pending, None) => self.poll_time(cx).map(Err),
+        }
+    }
+
+    /// Ready when the script has had its time.
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        loop {
+            let other = self.terminate_at.min(self.slow_at).min(self.abandon_at);
+            std::task::ready!(self.watch.poll(cx, other));
+            let now = clock::now();
+            if now >= self.terminate_at {
+                return Poll::Ready(Failure::Terminated);
             }
+            if now < self.slow_at {
+                return Poll::Ready(Failure::Silent);
+            }
+            self.slow_at = NEVER;
+            self.lease.trace(self.id);
         }
     }
 
@@ -323,7 +418,7 @@ impl Live {
                 match std::task::ready!(written) {
                     Ok(count) => {
                         self.request.written += count;
-                        self.sent = true;
+                        self.sent += 1;
                         self.watch.moved();
                     }
                     Err(error) => return Poll::Ready(Err(self.closed(Some(error)))),
@@ -364,9 +459,15 @@ impl Live {
             match self.decoder.next(&mut input) {
                 Ok(Some(Event::Stdout(bytes))) => output.extend_from_slice(bytes),
                 Ok(Some(Event::Stderr(bytes))) => {
-                    let mut stderr = std::mem::take(&mut self.stderr);
-                    stderr.push(bytes, &self.about());
-                    self.stderr = stderr;
+                    if let Some(copy) = &self.copied_stderr {
+                        copy.put(bytes);
+                    }
+                    // PHP-FPM's log has nothing of what the web server is told.
+                    if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
+                        let mut stderr = std::mem::take(&mut self.stderr);
+                        stderr.push(bytes, &self.about());
+                        self.stderr = stderr;
+                    }
                 }
                 Ok(Some(Event::End {
                     protocol_status, ..
@@ -375,6 +476,10 @@ impl Live {
                         return Err(Failure::Protocol(format!(
                             "the worker refused the request: {protocol_status:?}"
                         )));
+                    }
+                    if self.after_end == AfterEnd::Expected {
+                        self.after_end = AfterEnd::Running;
+                        continue;
                     }
                     if !input.is_empty() {
                         tell!(
@@ -387,18 +492,35 @@ impl Live {
                     }
                     return Ok(Progress::End);
                 }
+                Ok(Some(Event::Extension(record))) => self.take_extension(&record)?,
                 Ok(Some(_)) => {}
-                Ok(None) => return Ok(Progress::More),
+                Ok(None) => {
+                    return Ok(match self.after_end {
+                        AfterEnd::None | AfterEnd::Expected => Progress::More,
+                        _ => Progress::End,
+                    });
+                }
+                Err(error) if self.decoder.is_ended() => {
+                    self.stray(&error);
+                    return Ok(Progress::End);
+                }
                 Err(error) => return Err(Failure::Protocol(error.to_string())),
             }
         }
     }
 
     fn closed(&self, error: Option<io::Error>) -> Failure {
+        let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         Failure::Closed {
             process: self.lease.process(),
+            // The kernel tells so of a unix socket that was closed before all in it was read (unix(7)). A worker takes
+            // a request that came in one piece with one read, or not at all.
+            unread: self.sent == 1
+                && self.lease.is_php()
+                && self.request.written <= ONE_PIECE
+                && error.as_ref().is_some_and(reset),
             error,
-            sent: self.sent,
+            sent: self.sent > 0,
         }
     }
 
@@ -420,28 +542,45 @@ impl Live {
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
+        if self.after_end == AfterEnd::Running {
+            return self.run_on();
+        }
         let unwritten = self.request.buffer.len() - self.request.written;
         recycle(std::mem::take(&mut self.request.buffer));
-        let settings = &self.lease.pool().settings;
         let whole = self.request.file.is_none() && unwritten == 0;
+        match self.after_end {
+            AfterEnd::None | AfterEnd::Expected | AfterEnd::Running => {}
+            AfterEnd::Ready(cost) if whole => return self.lease.release(Some(self.conn), cost),
+            AfterEnd::Ready(_) | AfterEnd::Stray => return self.lease.kill(),
+            AfterEnd::Gone => return self.lease.release(None, Cost::default()),
+        }
+        let settings = &self.lease.pool().settings;
         let spent = settings.max_reqs > 0 && self.conn.requests >= settings.max_reqs;
         let dirty = self.conn.requests == u64::MAX;
         let conn = (settings.keep_conn && whole && !spent && !dirty).then_some(self.conn);
-        self.lease.release(conn);
+        self.lease.release(conn, Cost::default());
     }
 
     fn give_up(mut self: Box<Self>, failure: &Failure) {
         self.end_stderr();
         match failure {
-            Failure::Closed { .. } => self.lease.release(None),
-            Failure::Protocol(_) | Failure::Silent | Failure::Terminated | Failure::Spool(_) => {
-                self.lease.kill()
-            }
+            Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
+            Failure::Terminated => self.lease.tell_terminated(self.id),
+            Failure::Protocol(_) | Failure::Silent | Failure::Spool(_) => {}
         }
+        self.lease.kill();
     }
 }
 
 impl Outbound {
+    /// Says behind the whole request that its client has left.
+    fn abort(&mut self) {
+        match self.file {
+            Some(_) => self.aborts = true,
+            None => client::abort_request(&mut self.buffer, self.id),
+        }
+    }
+
     /// Fills the buffer with the next piece of the body; false where there is none.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Some(upload) = &mut self.file else {
@@ -454,6 +593,9 @@ impl Outbound {
         if piece.is_empty() {
             client::stdin_end(&mut self.buffer, self.id);
             self.file = None;
+            if self.aborts {
+                client::abort_request(&mut self.buffer, self.id);
+            }
         }
         Poll::Ready(Ok(true))
     }
@@ -552,7 +694,8 @@ pub(crate) fn buffer() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn recycle(mut buffer: Vec<u8>) {
+/// Puts a buffer back for [`buffer`], unless it is large.
+pub(crate) fn recycle(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
         BUFFERS.with_borrow_mut(|buffers| {
@@ -562,6 +705,13 @@ fn recycle(mut buffer: Vec<u8>) {
         });
     }
 }
+
+/// A request of so many bytes or fewer that is sent with one write is read by weir's own PHP with one read: it is one
+/// piece in the kernel, and smaller than the worker's buffer.
+const ONE_PIECE: usize = 32 * 1024;
+
+/// How much of a worker's standard error is kept for who passes it on, bytes.
+const MAX_COPIED_STDERR: usize = 64 * 1024;
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;

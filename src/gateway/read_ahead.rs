@@ -219,7 +219,7 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
                 // The client has left; what comes still is thrown away without it.
                 Some(false) => return,
                 None => {
-                    run.on_drop(OnDrop::Abort);
+                    run.on_drop(OnDrop::Kill);
                     tell!(
                         error,
                         owner.about(),

@@ -6,11 +6,12 @@
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, Uri, header, request::Parts};
+use http::{Method, StatusCode, Uri, request::Parts};
 use weir_config::Variable;
+use weir_fcgi::nv::Pairs;
 
 use super::{
     Gateway,
@@ -18,7 +19,8 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{PoolHandle, Wait},
-    params,
+    params, pool_log,
+    pool_log::Noted,
     route::Script,
     template::Variables,
     trace,
@@ -46,6 +48,8 @@ pub(crate) struct Record {
     /// The path, decoded and normalised.
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Script>,
+    /// What a web server in front has sent in place of a head; none of a request over HTTP.
+    pub(crate) params: Option<Pairs>,
     /// `PATH_TRANSLATED`, where the worker is to be told.
     pub(crate) path_translated: Option<Vec<u8>>,
     /// What the client asked for, where a script's local redirect has put something else into `parts`.
@@ -57,14 +61,20 @@ pub(crate) struct Record {
     pub(crate) dispatched: u64,
     pub(crate) first_byte: Option<u64>,
     pub(crate) retries: u32,
+    /// Of these: because a worker had ended before it read the request.
+    pub(crate) unread: u32,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// None until there is an answer.
     pub(crate) status: Option<StatusCode>,
     /// Why the answer is an error, in the words of the contract.
     pub(crate) reason: Option<&'static str>,
-    /// Whether it has its line in the access log, if it is to have one.
-    pub(crate) logged: bool,
+    /// What the pool's own log tells of it, if it is in there.
+    pub(crate) noted: Option<Box<Noted>>,
+    /// It is to have no line in the access log.
+    pub(crate) silent: bool,
+    /// Whether it has had its lines in the logs.
+    logged: bool,
 }
 
 /// Who worked, kept after the worker was given back.
@@ -90,6 +100,7 @@ impl Record {
             site: None,
             path: Vec::new(),
             script: None,
+            params: None,
             path_translated: None,
             asked: None,
             pool: None,
@@ -98,10 +109,13 @@ impl Record {
             dispatched: 0,
             first_byte: None,
             retries: 0,
+            unread: 0,
             bytes_in: 0,
             bytes_out: 0,
             status: None,
             reason: None,
+            noted: None,
+            silent: false,
             logged: false,
         })
     }
@@ -129,6 +143,18 @@ impl Record {
             .map(|site| site.name.as_str())
     }
 
+    /// The gateway answers with a page of `pool`'s; `peer` is who is connected.
+    pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Ends) {
+        self.pool = Some(pool.clone());
+        if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
+            self.noted = Some(Box::new(Noted {
+                peer: peer.remote_addr.clone(),
+                own: true,
+                ..Noted::default()
+            }));
+        }
+    }
+
     /// The answer is cut before its end, and the connection with it.
     pub(crate) fn truncated(&mut self) {
         self.reason.get_or_insert("truncated");
@@ -143,6 +169,28 @@ impl Record {
     pub(crate) fn cut_short(mut self: Box<Self>) {
         self.reason.get_or_insert("client_left");
         self.log();
+    }
+
+    /// A header of the request; from a web server in front, its `HTTP_` parameter.
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
+        let Some(params) = &self.params else {
+            return self
+                .parts
+                .headers
+                .get(name)
+                .map(http::HeaderValue::as_bytes);
+        };
+        let same = |param: &[u8]| {
+            let upper = name.bytes().map(|byte| match byte {
+                b'-' => b'_',
+                byte => byte.to_ascii_uppercase(),
+            });
+            param
+                .strip_prefix(b"HTTP_")
+                .is_some_and(|rest| rest.iter().copied().eq(upper))
+        };
+        let found = params.iter().filter(|(param, _)| same(param)).last();
+        found.map(|(_, value)| value)
     }
 
     fn put_of_script(&self, out: &mut Vec<u8>, part: impl FnOnce(&Script) -> &[u8]) {
@@ -164,21 +212,16 @@ impl Record {
             "{} bytes",
             self.bytes_out
         );
+        self.log_for_pool(now);
         let log = &self.gateway.access_log;
-        if log.is_off() {
+        if self.silent || log.is_off() {
             return;
         }
-        let header = |name| {
-            self.parts
-                .headers
-                .get(name)
-                .map(http::HeaderValue::as_bytes)
-        };
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
             remote_addr: &self.ends.remote_addr,
-            remote_user: None,
+            remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: uri(self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)),
             protocol: protocol(&self.parts),
@@ -186,8 +229,8 @@ impl Record {
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
-            referer: header(header::REFERER),
-            user_agent: header(header::USER_AGENT),
+            referer: self.header("referer"),
+            user_agent: self.header("user-agent"),
             site: self.site_name(),
             pool: self.pool.as_ref().map(|pool| pool.settings.name.as_str()),
             worker: self.worker.as_ref().map(|worker| match worker {
@@ -205,6 +248,48 @@ impl Record {
             retries: self.retries,
             reason: self.reason,
             request: &*self,
+        });
+    }
+
+    /// The line in the pool's own log, if it has one and the request belongs there. `now`: [`clock::now`].
+    fn log_for_pool(&self, now: u64) {
+        let (Some(noted), Some(pool)) = (&self.noted, &self.pool) else {
+            return;
+        };
+        let Some(Some(log)) = self.gateway.pool_logs.get(usize::from(pool.id)) else {
+            return;
+        };
+        let ended = noted.ended.get().map_or(now, |ended| ended.at);
+        let begun = if noted.own {
+            self.started
+        } else {
+            self.dispatched
+        };
+        let query = match &self.params {
+            Some(params) => params.get(b"QUERY_STRING").unwrap_or_default(),
+            None => self.parts.uri.query().unwrap_or_default().as_bytes(),
+        };
+        let script = self.script.as_ref();
+        let written = SystemTime::now();
+        log.write(&pool_log::Entry {
+            noted,
+            begun: written - Duration::from_micros(now.saturating_sub(self.started)),
+            written,
+            duration: ended.saturating_sub(begun),
+            pool: &pool.settings.name,
+            pid: match &self.worker {
+                _ if noted.own => Some(std::process::id()),
+                Some(OwnedWorker::Pid(pid)) => Some(*pid),
+                _ => None,
+            },
+            method: self.method().as_str().as_bytes(),
+            path: script.map_or(&self.path, |script| &script.script_name),
+            query,
+            script: (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
+            content_length: self.bytes_in,
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            authorization: self.header("authorization").unwrap_or_default(),
+            params: self.params.as_ref(),
         });
     }
 }
@@ -249,8 +334,8 @@ impl Variables for Record {
             Variable::ScriptName => self.put_of_script(out, |script| &script.script_name),
             Variable::PathInfo => self.put_of_script(out, |script| &script.path_info),
             Variable::Header(name) => {
-                if let Some(value) = self.parts.headers.get(name) {
-                    out.extend_from_slice(value.as_bytes());
+                if let Some(value) = self.header(name) {
+                    out.extend_from_slice(value);
                 }
             }
             Variable::RequestId => log_text::put_number(self.id, out),
@@ -304,10 +389,11 @@ pub(crate) fn uri(uri: &Uri) -> &[u8] {
 
 /// `HTTP/1.1`
 pub(crate) fn protocol(parts: &Parts) -> &'static str {
-    if parts.version == http::Version::HTTP_10 {
-        "HTTP/1.0"
-    } else {
-        "HTTP/1.1"
+    match parts.version {
+        http::Version::HTTP_10 => "HTTP/1.0",
+        http::Version::HTTP_2 => "HTTP/2.0",
+        http::Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 

@@ -121,15 +121,44 @@ impl Refusal {
             body: Body::Bytes(page(self.status)),
         }
     }
+
+    /// The answer for a web server in front, as a script would give it (RFC 3875 §6): it passes it on, whereas a
+    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502.
+    pub(crate) fn cgi(&self) -> Vec<u8> {
+        let status = Status(self.status);
+        let mut text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n");
+        if let Some(error) = self.error {
+            let reason = self.reason;
+            text.push_str(&format!(
+                "Proxy-Status: weir; error={error}; details=\"{reason}\"\r\n"
+            ));
+        }
+        if let Some(seconds) = self.retry_after {
+            text.push_str(&format!("Retry-After: {seconds}\r\n"));
+        }
+        text.push_str(&format!("\r\n{status}\n"));
+        text.into_bytes()
+    }
+
+    /// How much of [`Self::cgi`] is body, bytes.
+    pub(crate) fn cgi_body_len(&self) -> usize {
+        format!("{}\n", Status(self.status)).len()
+    }
+}
+
+/// `503 Service Unavailable`
+struct Status(StatusCode);
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let phrase = self.0.canonical_reason().unwrap_or("Error");
+        write!(f, "{} {phrase}", self.0.as_u16())
+    }
 }
 
 /// A page that says a status and nothing else.
 fn page(status: StatusCode) -> Bytes {
-    let title = format!(
-        "{} {}",
-        status.as_u16(),
-        status.canonical_reason().unwrap_or("Error")
-    );
+    let title = Status(status);
     Bytes::from(format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{font:1.2em system-ui,sans-serif;display:grid;place-content:center;min-height:90vh;margin:0;\

@@ -13,7 +13,11 @@ use http::{HeaderMap, Method, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use weir_config::Settings;
-use weir_fcgi::{Role, client};
+use weir_fcgi::{
+    Role, client,
+    nv::Pairs,
+    server::{self, RequestDecoder},
+};
 use weir_pool::{Retry, Sent, may_retry};
 use weir_sys::process::Exit;
 
@@ -23,11 +27,13 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{Lease, PoolHandle},
-    fastcgi::{self, Failure, OnDrop, Progress, Run},
+    fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
+    pool_log::Noted,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
+    scoreboard::Facts,
     spool::{self, BodyError, Spooled},
     stream::WorkerStream,
     trace,
@@ -77,7 +83,7 @@ pub(crate) async fn take_body(
     .await
     .map_err(|error| {
         conn.leave_body_unread();
-        refuse_body(error, settings)
+        refuse_body(error, settings.max_body)
     })?;
     record.bytes_in = spooled.len();
     trace::step!(
@@ -118,6 +124,19 @@ pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Inc
     gone
 }
 
+/// A request whose worker has begun to answer.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) run: Run,
+    pub(crate) head: Head,
+    /// What has come: the head as the worker wrote it, and the beginning of the body.
+    pub(crate) output: Vec<u8>,
+    /// Where in `output` the body begins.
+    pub(crate) body_at: usize,
+    /// The worker's standard error, where a web server in front is to have it.
+    pub(crate) stderr: Option<StderrCopy>,
+}
+
 /// Runs a script at a worker of `pool`.
 ///
 /// # Errors
@@ -130,6 +149,26 @@ pub(crate) async fn run(
     pool: &Arc<PoolHandle>,
     body: Option<&Spooled>,
 ) -> Result<Answer, Refusal> {
+    let length = body.map(Spooled::len);
+    let put_params = |record: &Record, id, out: &mut Vec<u8>| {
+        params::put(record, settings, id, length, out);
+    };
+    let started = begin(record, conn, pool, body, put_params).await?;
+    finish(record, settings, started).await
+}
+
+/// Has a worker of `pool` begin to answer; `put_params` appends the PARAMS records of the request with the given id.
+///
+/// # Errors
+///
+/// The answer where there is no usable one from a worker.
+pub(crate) async fn begin(
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    pool: &Arc<PoolHandle>,
+    body: Option<&Spooled>,
+    put_params: impl Fn(&Record, u16, &mut Vec<u8>),
+) -> Result<Started, Refusal> {
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
     let idempotent = record.parts.method.is_idempotent();
@@ -145,7 +184,7 @@ pub(crate) async fn run(
                 let message = format!("cannot connect to {}: {}", error.address, error.error);
                 drop(lease);
                 // Servers were tried for as long as `connect_timeout` allows.
-                if pool.is_command() && again(record, pool, idempotent, Sent::Nothing, &message) {
+                if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
                     continue;
                 }
                 return Err(no_worker(pool, message));
@@ -161,18 +200,37 @@ pub(crate) async fn run(
         );
         let (id, mut request) = (worker.next_id(), fastcgi::buffer());
         client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
-        params::put(record, settings, id, body.map(Spooled::len), &mut request);
+        put_params(record, id, &mut request);
         record.dispatched = clock::now();
         record.first_byte = None;
+        lease.describe(&facts(record, body.map_or(0, Spooled::len)));
+        note(record, conn, pool, &mut lease, &request);
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
+        let stderr = record.params.is_some().then(|| run.copy_stderr());
         let mut output = Vec::new();
         let head = read_head(&mut run, &mut output, record, conn, pool).await;
         record.first_byte = run.first_byte;
         match head {
-            Ok((head, rest)) => return finish(record, settings, run, head, rest).await,
+            Ok((head, body_at)) => {
+                if let Some(noted) = &mut record.noted
+                    && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
+                    && log.wants_headers()
+                {
+                    noted.headers = Some(head.headers.clone());
+                }
+                return Ok(Started {
+                    run,
+                    head,
+                    output,
+                    body_at,
+                    stderr,
+                });
+            }
             Err(NoHead::Failed(failure)) => {
                 let sent = match &failure {
-                    Failure::Closed { sent: false, .. } => Sent::Nothing,
+                    Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
+                        Sent::Nothing
+                    }
                     _ => Sent::Maybe,
                 };
                 let answered = record.first_byte.is_some();
@@ -194,6 +252,50 @@ pub(crate) async fn run(
                 ));
             }
         }
+    }
+}
+
+/// Notes what the pool's own log tells of a request that a worker is given.
+fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, request: &[u8]) {
+    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id)) else {
+        return;
+    };
+    let params = log.wants_params().then(|| params_of(request));
+    let noted = Noted {
+        params: params.flatten(),
+        peer: conn.ends.remote_addr.clone(),
+        ..Noted::default()
+    };
+    lease.note_end(noted.ended.clone());
+    record.noted = Some(Box::new(noted));
+}
+
+/// The parameters in an encoded request.
+fn params_of(mut request: &[u8]) -> Option<Pairs> {
+    let mut decoder = RequestDecoder::new(server::Limits::default());
+    while let Ok(Some(event)) = decoder.next(&mut request) {
+        if let server::Event::Params(params) = event {
+            return Some(params);
+        }
+    }
+    None
+}
+
+/// What the status page tells of a request.
+fn facts(record: &Record, content_length: u64) -> Facts<'_> {
+    let parts = &record.parts;
+    Facts {
+        method: parts.method.as_str().as_bytes(),
+        uri: super::record::uri(&parts.uri),
+        script: record
+            .script
+            .as_ref()
+            .map_or(b"", |script| &script.filename),
+        authorization: record.header("authorization").unwrap_or_default(),
+        user: (record.params.as_ref())
+            .and_then(|params| params.get(b"REMOTE_USER"))
+            .unwrap_or_default(),
+        content_length,
     }
 }
 
@@ -231,17 +333,24 @@ fn why_shed(record: &Record, pool: &PoolHandle) -> String {
 
 /// Whether a request whose worker failed is run again; said in the log.
 fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
+    // A worker of weir's own that ended before it had read a request was not ended by it.
+    let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
+    let (attempts, most) = match blameless {
+        true => (record.unread, MAX_UNREAD),
+        false => (record.retries - record.unread, pool.settings.retries),
+    };
     let verdict = may_retry(&weir_pool::Failure {
         idempotent,
         sent,
         answered: false,
-        attempts: record.retries + 1,
-        max_attempts: pool.settings.retries + 1,
+        attempts: attempts + 1,
+        max_attempts: most + 1,
     });
     if verdict == Retry::GiveUp {
         return false;
     }
     record.retries += 1;
+    record.unread += u32::from(blameless);
     trace::step!(record.id, record.traced_from, "retry", "{why}");
     tell!(notice, about(record), "given to another worker: {why}");
     true
@@ -252,14 +361,15 @@ enum NoHead {
     Bad(String),
 }
 
-/// Reads until the response's head is whole, passing interim ones on. Answers with the head and the body's beginning.
+/// Reads until the response's head is whole, passing interim ones on. Answers with the head, and where in `output` the
+/// body begins.
 async fn read_head(
     run: &mut Run,
     output: &mut Vec<u8>,
     record: &Record,
     conn: &Conn,
     pool: &PoolHandle,
-) -> Result<(Head, Vec<u8>), NoHead> {
+) -> Result<(Head, usize), NoHead> {
     let mut scanned = 0;
     let mut ended = false;
     loop {
@@ -296,13 +406,15 @@ async fn read_head(
             "status={}",
             head.status.as_u16()
         );
-        return Ok((head, output.split_off(end)));
+        return Ok((head, end));
     }
 }
 
-/// Sends a 1xx head to clients that know of them (RFC 9110 §15.2). 100 is the gateway's own.
+/// Sends a 1xx head to clients that know of them (RFC 9110 §15.2). 100 is the gateway's own. A CGI response has no
+/// interim ones (RFC 3875 §6.2), so that a web server in front gets none.
 fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
-    if record.parts.version == http::Version::HTTP_10 || head.status == StatusCode::CONTINUE {
+    let passes = record.params.is_none() && record.parts.version != http::Version::HTTP_10;
+    if !passes || head.status == StatusCode::CONTINUE {
         return;
     }
     let mut text = format!(
@@ -322,13 +434,15 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
 }
 
 /// From the head on: what the answer is, and how its body gets to the client.
-async fn finish(
-    record: &Record,
-    settings: &Settings,
-    mut run: Run,
-    mut head: Head,
-    mut output: Vec<u8>,
-) -> Result<Answer, Refusal> {
+async fn finish(record: &Record, settings: &Settings, started: Started) -> Result<Answer, Refusal> {
+    let Started {
+        mut run,
+        mut head,
+        mut output,
+        body_at,
+        ..
+    } = started;
+    output.drain(..body_at);
     // What the script prints from here on is not wanted; it runs to its end in a task of its own.
     if let Some(location) = head.local_redirect() {
         return Ok(Answer::LocalRedirect(location.to_vec()));
@@ -420,8 +534,12 @@ async fn finish(
     }
 }
 
-/// Reads on for as long as there is something to read at once.
-async fn read_what_is_there(
+/// Reads on for as long as there is something to read at once, up to about `limit` bytes in all.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub(crate) async fn read_what_is_there(
     run: &mut Run,
     output: &mut Vec<u8>,
     limit: usize,
@@ -438,15 +556,13 @@ async fn read_what_is_there(
     .await
 }
 
-fn refuse_body(error: BodyError, settings: &Settings) -> Refusal {
+/// The answer to a request whose body is not there; `max_body` is the limit in force.
+pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
     match error {
         BodyError::TooLarge => Refusal::client(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
-            format!(
-                "the request's body is larger than max_body ({} bytes)",
-                settings.max_body
-            ),
+            format!("the request's body is larger than max_body ({max_body} bytes)"),
         )
         .closing(),
         BodyError::TimedOut => Refusal::client(
@@ -484,7 +600,7 @@ fn no_worker(pool: &PoolHandle, message: String) -> Refusal {
 }
 
 /// The answer where a worker failed before a byte of its answer was sent.
-async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
+pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
     let bad_gateway =
         |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
     let message = failure.to_string();
@@ -536,6 +652,9 @@ impl std::fmt::Display for WorkerText<'_> {
         }
     }
 }
+
+/// To how many workers a request is given that end before they have read it.
+const MAX_UNREAD: u32 = 16;
 
 /// How much of a body that nobody wants is read to save the connection, bytes.
 const MAX_DISCARDED: u64 = 64 * 1024;

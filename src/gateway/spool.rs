@@ -29,6 +29,18 @@ pub(crate) struct Spooled {
     file: Option<Arc<SpoolFile>>,
 }
 
+/// A body on its way: what has come of it.
+#[derive(Debug)]
+pub(crate) struct Spooler {
+    memory: Vec<u8>,
+    memory_limit: usize,
+    /// What is to go to the file.
+    pending: Vec<u8>,
+    file: Option<Arc<SpoolFile>>,
+    received: u64,
+    space: Arc<SpoolSpace>,
+}
+
 /// A temporary file and the share of the spool that it takes.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
@@ -76,45 +88,88 @@ pub(crate) async fn spool(
     if announced.is_some_and(|length| length > max_body) {
         return Err(BodyError::TooLarge);
     }
-    let mut memory = Vec::with_capacity(announced.unwrap_or(0).min(memory_limit as u64) as usize);
-    let mut file: Option<Arc<SpoolFile>> = None;
-    let mut pending = Vec::new();
-    let mut received = 0;
+    let mut spooler = Spooler::new(announced.unwrap_or(0), memory_limit, space);
     while let Some(data) = next_data(&mut body, conn).await? {
-        received += data.len() as u64;
-        if received > max_body {
+        spooler.push(&data);
+        if spooler.received > max_body {
             return Err(BodyError::TooLarge);
         }
-        let room = if file.is_none() {
-            memory_limit - memory.len()
-        } else {
-            0
+        if spooler.is_due() {
+            spooler.settle().await.map_err(BodyError::Spool)?;
+        }
+    }
+    spooler.finish().await.map_err(BodyError::Spool)
+}
+
+impl Spooler {
+    /// Nothing yet of a body that has `announced` bytes, as far as its sender says.
+    pub(crate) fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
+        Spooler {
+            memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
+            memory_limit,
+            pending: Vec::new(),
+            file: None,
+            received: 0,
+            space: space.clone(),
+        }
+    }
+
+    /// Takes the next piece. What does not fit the memory waits for [`Self::settle`].
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        self.received += data.len() as u64;
+        let room = match self.file.is_none() && self.pending.is_empty() {
+            true => self.memory_limit - self.memory.len(),
+            false => 0,
         };
         let (near, far) = data.split_at(data.len().min(room));
-        memory.extend_from_slice(near);
-        if far.is_empty() {
-            continue;
+        self.memory.extend_from_slice(near);
+        self.pending.extend_from_slice(far);
+    }
+
+    /// Whether it is time for [`Self::settle`]: there is enough for a write, or no file yet.
+    pub(crate) fn is_due(&self) -> bool {
+        self.pending.len() >= FILE_BLOCK || (self.file.is_none() && !self.pending.is_empty())
+    }
+
+    /// Makes the file where there is none yet, and writes to it if there is enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`SpoolFile::create`] and [`SpoolFile::append`].
+    pub(crate) async fn settle(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
         }
-        pending.extend_from_slice(far);
-        let file = match &file {
+        let file = match &self.file {
             Some(file) => file,
-            None => file.insert(Arc::new(
-                SpoolFile::create(space).await.map_err(BodyError::Spool)?,
-            )),
+            None => {
+                let file = SpoolFile::create(&self.space).await?;
+                self.file.insert(Arc::new(file))
+            }
         };
-        if pending.len() >= FILE_BLOCK {
-            file.append(std::mem::take(&mut pending))
-                .await
-                .map_err(BodyError::Spool)?;
+        if self.pending.len() >= FILE_BLOCK {
+            file.append(std::mem::take(&mut self.pending)).await?;
         }
+        Ok(())
     }
-    if let Some(file) = &file {
-        file.append(pending).await.map_err(BodyError::Spool)?;
+
+    /// That was all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::settle`].
+    pub(crate) async fn finish(mut self) -> io::Result<Spooled> {
+        self.settle().await?;
+        if let Some(file) = &self.file
+            && !self.pending.is_empty()
+        {
+            file.append(std::mem::take(&mut self.pending)).await?;
+        }
+        Ok(Spooled {
+            memory: self.memory.into(),
+            file: self.file,
+        })
     }
-    Ok(Spooled {
-        memory: memory.into(),
-        file,
-    })
 }
 
 impl Spooled {

@@ -215,7 +215,7 @@ mod tests {
                 });
             }
         });
-        assert!(trace.sink.flush(Duration::from_secs(20)));
+        assert!(trace.sink.flush(Duration::from_secs(30)));
         let text = fs::read_to_string(&path).expect("text");
         let since: Vec<&str> = text
             .lines()

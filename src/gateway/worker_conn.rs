@@ -65,16 +65,22 @@ impl WorkerConn {
         Ok(WorkerConn::new(socket, false))
     }
 
-    /// A connection that the manager has made.
+    /// The gateway's end of the stream that a worker has for its whole life.
+    pub(crate) fn of_worker(fd: OwnedFd) -> WorkerConn {
+        let stream = UnixStream::from(fd);
+        let _ = stream.set_nonblocking(true);
+        WorkerConn::new(stream.into(), false)
+    }
+
+    /// A connection that the manager has made to a program.
     ///
     /// It may lie idle for long, and PHP closes one on which nothing comes for 5 s after it was accepted. So the
     /// first byte of a request, which is the same for all (FastCGI 1.0 §3.3), is sent ahead; the rest follows when
     /// there is a request.
-    pub(crate) fn from_fd(fd: OwnedFd) -> WorkerConn {
-        let stream = UnixStream::from(fd);
-        let _ = stream.set_nonblocking(true);
-        let primed = watch::send_now(stream.as_fd(), &[weir_fcgi::VERSION]).is_ok();
-        WorkerConn::new(stream.into(), primed)
+    pub(crate) fn to_program(fd: OwnedFd) -> WorkerConn {
+        let mut conn = WorkerConn::of_worker(fd);
+        conn.primed = watch::send_now(conn.as_fd(), &[weir_fcgi::VERSION]).is_ok();
+        conn
     }
 
     fn new(socket: OwnedFd, primed: bool) -> WorkerConn {
@@ -128,6 +134,15 @@ impl WorkerConn {
     /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
     pub(crate) fn is_stale(&self) -> bool {
         weir_sys::socket::peer_closed(self.as_fd())
+    }
+
+    /// Whether a worker that has nothing to do has said something, or has gone, as far as the reactor has heard. Costs
+    /// nothing where it has not.
+    pub(crate) fn has_spoken(&self) -> bool {
+        match &self.socket {
+            Socket::Loose(_) => false,
+            Socket::ForReading(socket) => socket.may_receive() && self.is_stale(),
+        }
     }
 
     /// Reads what there is; nothing at the end of the stream.

@@ -13,7 +13,7 @@ use super::*;
 /// fcntl.h, on Linux but for a few rare machines.
 const O_NONBLOCK: i32 = 0o4000;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(30);
 
 fn appending(path: &Path) -> OwnedFd {
     OpenOptions::new()
@@ -331,6 +331,9 @@ fn a_line_that_was_written_in_part_is_written_again_whole() {
     let sink = Sink::start("in part", Target::Fd(ours.into()), quick()).unwrap();
     let long = |n: usize| format!("{n} {}\n", "x".repeat(150_000));
     (0..5).for_each(|n| sink.push(long(n).as_bytes()));
+    until("a part of the second line", || {
+        rustix::io::ioctl_fionread(&theirs).unwrap() > long(0).len() as u64
+    });
     assert!(!sink.flush(Duration::from_millis(20)));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");

@@ -32,7 +32,6 @@ struct Running {
     channel: Channel,
     queue: VecDeque<ToGateway>,
     since: Instant,
-    ready: bool,
     /// When it closed its end of the channel: it is about to end, or has gone astray.
     closed: Option<Instant>,
 }
@@ -53,8 +52,12 @@ impl Gateway {
             arguments: vec![ROLE.into()],
             environment: environment(),
             identity: None,
+            chroot: None,
+            may_chroot: false,
             folder: None,
             open_files: None,
+            core_size: None,
+            priority: None,
             huge_pages: false,
             stdin: theirs.into(),
             stdout: clone(io::stdout().as_fd())?,
@@ -67,7 +70,6 @@ impl Gateway {
             channel,
             queue: messages.into(),
             since: now,
-            ready: false,
             closed: None,
         });
         self.flush();
@@ -108,10 +110,7 @@ impl Gateway {
     pub(super) fn next(&mut self) -> Option<ToManager> {
         let running = self.running.as_mut()?;
         match running.channel.next_for_manager() {
-            Ok(Some(message)) => {
-                running.ready |= message == ToManager::Ready;
-                Some(message)
-            }
+            Ok(Some(message)) => Some(message),
             Ok(None) => {
                 running.closed.get_or_insert_with(Instant::now);
                 None
@@ -194,10 +193,6 @@ impl Gateway {
         self.running.is_some()
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.ready)
-    }
-
     /// Whether it is to be started now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
@@ -245,7 +240,7 @@ fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// No more fits the channel now: its queue is full, or too many descriptors are under way (`ETOOMANYREFS`).
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     /// ETOOMANYREFS of Linux.
     const TOO_MANY: i32 = 109;
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)

@@ -3,12 +3,14 @@
 //! States, and who may move them:
 //!
 //! ```text
-//! Starting ── gateway ready ──► Serving ── drain() ──► Draining ── drained, or too late ──► Stopping ──► gone
-//!     └───────────── stop() (from any state) ──────────────────────────────────────────────────┘
+//! Booting ── every pool's PHP loaded ──► Starting ── gateway ready ──► Serving ── drain() ──► Draining ─┐
+//!    └──────────────────────── stop() (from any state) ──────────────────────► Stopping ◄── or too late ┘
+//!                                                                                  └──► gone
 //! ```
 //!
-//! A gateway that dies is started again in `Serving` only. Workers are stopped when their gateway is done, not before.
-//! In `Stopping` everything is asked to end, and killed when the grace is over.
+//! Only a reload boots before it starts its gateway: until then nothing of it meets a client, and it is given up where a
+//! pool's PHP cannot be had. A gateway that dies is started again in `Serving` only. Workers are stopped when their
+//! gateway is done, not before. In `Stopping` everything is asked to end, and killed when the grace is over.
 
 use std::time::{Duration, Instant};
 
@@ -19,16 +21,22 @@ use super::{
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
+    php::{Masters, News},
     plan::Plan,
-    workers::Pools,
+    window::WindowSocket,
+    workers::{Before, Pools},
 };
-use crate::control::{ToGateway, ToManager};
+use crate::control::{Action, ToGateway, ToManager};
 
 /// A configuration at work.
 #[derive(Debug)]
 pub(super) struct Generation {
+    /// Which one; never used again.
+    pub(super) id: u32,
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
+    /// Where operators come in.
+    pub(super) window: Option<WindowSocket>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     plan: Plan,
@@ -37,12 +45,14 @@ pub(super) struct Generation {
     /// What the gateway said before it went.
     complaint: Option<String>,
     /// What came of its messages and was not asked for yet.
-    event: Option<Event>,
+    events: Vec<Event>,
 }
 
 /// Where a generation is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// Its PHP is being loaded, its gateway not started.
+    Booting,
     /// The first gateway is not ready yet; given up at that time.
     Starting { until: Instant },
     /// At work.
@@ -60,22 +70,31 @@ pub(super) enum Event {
     Ready,
     /// It cannot serve, and why.
     Failed(String),
+    /// An operator asks for something that concerns more than a pool.
+    Act { id: u32, action: Action },
 }
 
 impl Generation {
-    /// Binds and opens what the configuration needs. `before` keeps the sockets that both have.
+    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what is kept where both need it.
     pub(super) fn prepare(
-        loaded: Loaded,
-        plan: Plan,
-        before: &Sockets,
+        id: u32,
+        (loaded, plan): (Loaded, Plan),
+        (sockets, window): (&Sockets, Option<&WindowSocket>),
+        before: Before<'_>,
+        masters: &Masters,
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
-        let sockets = Sockets::bind(&loaded.config, &plan, before)
+        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
-        let pools = Pools::new(now, &loaded.config, &plan.programs);
+        let sockets = Sockets::bind(&loaded.config, &plan, sockets)
+            .map_err(|problems| loaded.failure(problems))?;
+        let window = WindowSocket::open(loaded.window(), window)
+            .map_err(|problem| loaded.failure(vec![problem]))?;
         Ok(Self {
+            id,
             sockets,
+            window,
             gateway: Gateway::default(),
             pools,
             plan,
@@ -85,8 +104,14 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
-            event: None,
+            events: Vec::new(),
         })
+    }
+
+    /// Starts what is to take another one's place: first its PHP, then its gateway.
+    pub(super) fn boot(&mut self) {
+        self.pools.try_once();
+        self.phase = Phase::Booting;
     }
 
     /// Starts the gateway, now or again.
@@ -94,18 +119,20 @@ impl Generation {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors)?);
+            if let Some(window) = &self.window {
+                messages.push(ToGateway::Window(window.socket()?));
+            }
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };
         let messages = messages().map_err(|error| error.to_string())?;
         self.gateway.start(now, messages)?;
-        self.pools.connect_all(now);
+        self.pools.serve_new_gateway(now);
         Ok(())
     }
 
     /// Does what is due: starts, looks, sends, ends.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Event> {
-        let mut event = None;
+    pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) -> Vec<Event> {
         self.gateway.tick(now);
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
@@ -114,22 +141,21 @@ impl Generation {
             log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
         }
-        if matches!(self.phase, Phase::Starting { .. } | Phase::Serving) {
-            self.pools.tick(now);
-        }
+        // Also while it finishes: requests may wait for workers that die meanwhile.
+        self.pools.tick(now, masters);
         match self.phase {
+            Phase::Booting => self.booted(now),
             Phase::Starting { until } if until <= now => {
-                event = Some(Event::Failed("the gateway does not become ready".into()));
+                let cause = "the gateway does not become ready".into();
+                self.events.push(Event::Failed(cause));
             }
             Phase::Draining { until } if until <= now => {
                 log::warn!("shutdown_timeout is over: requests that still run are cut off");
                 self.stop(now, SHORT_GRACE);
             }
-            // A worker that dies while its gateway finishes is replaced: requests may still wait.
-            Phase::Draining { .. } => self.pools.tick(now),
             Phase::Stopping { until } if until <= now => {
                 self.gateway.kill();
-                self.pools.kill_all();
+                self.pools.kill_all(masters);
                 self.phase = Phase::Stopping {
                     until: now + SHORT_GRACE,
                 };
@@ -137,16 +163,45 @@ impl Generation {
             _ => {}
         }
         self.send_news();
-        event
+        std::mem::take(&mut self.events)
+    }
+
+    /// Starts the gateway when every pool has its PHP, or ends the trial.
+    fn booted(&mut self, now: Instant) {
+        let tell = |(pool, cause)| format!("[pool.{pool}] PHP cannot be started: {cause}");
+        let failures: Vec<String> = self.pools.failures().map(tell).collect();
+        if !failures.is_empty() {
+            self.events.push(Event::Failed(failures.join("\n")));
+        } else if self.pools.are_ready() {
+            self.phase = Phase::Starting {
+                until: now + START_LIMIT,
+            };
+            if let Err(error) = self.start_gateway(now) {
+                let cause = format!("the gateway cannot be started: {error}");
+                self.events.push(Event::Failed(cause));
+            }
+        }
     }
 
     /// Takes the messages of the gateway, and says what came of them.
-    pub(super) fn hear(&mut self, now: Instant) -> Option<Event> {
-        self.take_messages(now);
-        self.event.take()
+    pub(super) fn hear(&mut self, now: Instant, masters: &mut Masters) -> Vec<Event> {
+        self.take_messages(now, masters);
+        std::mem::take(&mut self.events)
     }
 
-    fn take_messages(&mut self, now: Instant) {
+    /// Tells the gateway what became of something that an operator asked for.
+    pub(super) fn act_done(&mut self, id: u32, done: bool, text: &str) {
+        let text = text.to_owned();
+        self.gateway.send(ToGateway::ActionDone { id, done, text });
+        self.gateway.flush();
+    }
+
+    /// Takes what a master has told.
+    pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
+        self.pools.hear(now, news, masters);
+    }
+
+    fn take_messages(&mut self, now: Instant, masters: &mut Masters) {
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(message) = self.gateway.next() else {
                 break;
@@ -155,8 +210,9 @@ impl Generation {
                 ToManager::Ready => {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
-                        self.event = Some(Event::Ready);
-                    } else {
+                        self.pools.trial_is_over(now, masters);
+                        self.events.push(Event::Ready);
+                    } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
                     }
                 }
@@ -166,7 +222,17 @@ impl Generation {
                 }
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
-                ToManager::Kill { pool, worker } => self.pools.kill(pool, worker),
+                ToManager::Kill { pool, worker } => self.pools.kill(pool, worker, masters),
+                ToManager::StartWorkers { pool, count } => {
+                    self.pools.start_workers(now, pool, count);
+                }
+                ToManager::Retire { pool, worker } => self.pools.retire(now, pool, worker),
+                ToManager::TraceWorker { pool, worker } => self.pools.trace(pool, worker, masters),
+                ToManager::Act {
+                    id,
+                    action: Action::RestartPool { pool },
+                } => self.pools.renew(&pool, id, now, masters),
+                ToManager::Act { id, action } => self.events.push(Event::Act { id, action }),
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
                         self.stop(now, GRACE);
@@ -178,10 +244,16 @@ impl Generation {
     }
 
     /// A process ended; `Ok(false)`: it is none of this generation's.
-    pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> Result<bool, Event> {
+    pub(super) fn exited(
+        &mut self,
+        now: Instant,
+        pid: u32,
+        exit: Exit,
+        masters: &mut Masters,
+    ) -> Result<bool, Event> {
         if self.gateway.is_process(pid) {
             // What it said last tells more than how it ended.
-            self.take_messages(now);
+            self.take_messages(now, masters);
         }
         if let Some(lived) = self.gateway.exited(now, pid) {
             match self.phase {
@@ -203,7 +275,7 @@ impl Generation {
                     }
                     self.stop(now, GRACE);
                 }
-                Phase::Stopping { .. } => {}
+                Phase::Booting | Phase::Stopping { .. } => {}
             }
             return Ok(true);
         }
@@ -216,7 +288,8 @@ impl Generation {
     pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
-            _ if !self.gateway.is_ready() => self.stop(now, GRACE),
+            _ if !self.gateway.is_running() => self.stop(now, GRACE),
+            // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.gateway.send(ToGateway::Drain);
@@ -244,8 +317,13 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs = Logs::open(&self.loaded.config)
-            .map_err(|problems| self.loaded.failure(problems).message)?;
+        let of_pools = self.pools.reopen_logs();
+        let opened = match (Logs::open(&self.loaded.config), of_pools.is_empty()) {
+            (Ok(logs), true) => Ok(logs),
+            (Ok(_), false) => Err(of_pools),
+            (Err(problems), _) => Err([problems, of_pools].concat()),
+        };
+        self.logs = opened.map_err(|problems| self.loaded.failure(problems).message)?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()
@@ -273,7 +351,7 @@ impl Generation {
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
-            Phase::Serving => None,
+            Phase::Booting | Phase::Serving => None,
             Phase::Starting { until } | Phase::Draining { until } | Phase::Stopping { until } => {
                 Some(until)
             }

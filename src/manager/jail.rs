@@ -67,7 +67,8 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             } => {
                 let text =
                     memory::read(text.as_fd(), MAX_TEXT).map_err(|error| error.to_string())?;
-                given.config = Some((parse(&source, &text)?, trace, reactors));
+                let config = parse(&source, &text)?;
+                given.config = Some((config, source.cores as usize, trace, reactors));
             }
             ToGateway::Listener {
                 listener,
@@ -77,8 +78,10 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 given.listeners.push((listener, reactor, socket));
             }
             ToGateway::AccessLog(log) => given.access_log = Some(log),
+            ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
+            ToGateway::Window(socket) => given.window = Some(socket),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Stop => return Err("the manager said to stop".into()),
             other => return Err(format!("the manager sent a message too early: {other:?}")),
@@ -126,17 +129,19 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
 #[derive(Default)]
 struct Given {
     jail: Option<Jail>,
-    config: Option<(Config, bool, u16)>,
+    config: Option<(Config, usize, bool, u16)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
     access_log: Option<std::os::fd::OwnedFd>,
+    pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
+    window: Option<std::os::fd::OwnedFd>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
 }
 
 impl Given {
     fn into_heritage(self, channel: Channel) -> Result<Heritage, String> {
-        let Some((config, trace, reactors)) = self.config else {
+        let Some((config, cores, trace, reactors)) = self.config else {
             return Err(complain(
                 &channel,
                 "the manager gave no configuration".into(),
@@ -144,11 +149,14 @@ impl Given {
         };
         let heritage = Heritage {
             config,
+            cores,
             reactors,
             listeners: self.listeners,
             access_log: self.access_log,
+            pool_logs: self.pool_logs,
             error_log: self.error_log,
             spool_dir: self.spool_dir,
+            window: self.window,
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,

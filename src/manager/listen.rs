@@ -15,7 +15,11 @@ use weir_config::{Address, Config, Listener};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
-use crate::control::ToGateway;
+use crate::{
+    control::ToGateway,
+    error_log::{self, Format},
+    events,
+};
 
 /// The sockets of one configuration, in the order of its listeners.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ impl Sockets {
         let mut problems = Vec::new();
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
             let kept = before.find(&listener.address);
-            match Entry::bind(listener, *rights, plan.reactors, kept, before) {
+            match Entry::bind(listener, rights, plan.reactors, kept, before) {
                 Ok(entry) => bound.entries.push(entry),
                 Err(problem) => problems.push(problem),
             }
@@ -113,7 +117,7 @@ impl Clone for Sockets {
 impl Entry {
     fn bind(
         listener: &Listener,
-        rights: Rights,
+        rights: &Rights,
         reactors: u16,
         kept: Option<&Self>,
         before: &Sockets,
@@ -174,6 +178,10 @@ fn other_problem(listener: &Listener, error: &io::Error) -> Problem {
 }
 
 fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = events::cannot_listen(&listener.address, error);
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error.kind() {
         io::ErrorKind::AddrInUse => {
             let port = address.port();
@@ -202,6 +210,22 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
 }
 
 fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = match &error {
+            UnixError::InUse => events::listened_on_by_others(path),
+            UnixError::Owner(error) => events::cannot_give_away(path, error),
+            UnixError::Acl(error) => events::cannot_list(path, error),
+            UnixError::Io(error) => events::cannot_listen(&listener.address, error),
+            UnixError::NotASocket => {
+                events::cannot_listen(&listener.address, &io::Error::from_raw_os_error(EADDRINUSE))
+            }
+            UnixError::TooLong => events::cannot_listen(
+                &listener.address,
+                &io::Error::from_raw_os_error(ENAMETOOLONG),
+            ),
+        };
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error {
         UnixError::InUse => {
             let cause = match unix_owner(path) {
@@ -228,6 +252,10 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
             format!("owner and group cannot be set: {error}"),
             "start weir as root, or name a group that its user is in".into(),
         ),
+        UnixError::Acl(error) => (
+            format!("its access control list cannot be set: {error}"),
+            "choose a folder on a file system with access control lists, or use owner, group and mode".into(),
+        ),
         UnixError::Io(error) => (
             error.to_string(),
             format!(
@@ -242,6 +270,12 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         mend,
     )
 }
+
+/// Linux's.
+const EADDRINUSE: i32 = 98;
+
+/// Linux's.
+const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
 fn tcp_owner(port: u16) -> Option<String> {

@@ -1,35 +1,199 @@
-//! What workers write to their standard output and error, line by line.
+//! What workers write to their standard output and error, line by line, to the last byte.
 //!
-//! A line without an end is cut at [`LONGEST`]; nothing more is kept of any worker.
+//! Each process has a pipe for either. A line that is longer than [`LONGEST`] goes on in another, and both say so:
+//! nothing is cut, and nothing more is kept of any process.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::SystemTime,
 };
 
-/// The reading end of a worker's output.
+use weir_config::Workers;
+use weir_sys::{file, identity::Identity};
+
+use super::{line_log::LineLog, plan::Problem};
+use crate::{
+    events::{self, Stream},
+    log_text,
+};
+
+/// Where the lines of a pool's processes go.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct OutputLog {
+    pool: String,
+    decorate: bool,
+    /// None: the error log.
+    log: Option<LineLog>,
+}
+
+/// The reading ends of a process's standard output and error.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    stdout: Option<Output>,
+    stderr: Option<Output>,
+    /// The beginnings of the last lines.
+    last: VecDeque<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Output {
     pipe: File,
     line: Vec<u8>,
+    /// The line has begun in one that was said already.
+    continued: bool,
+}
+
+/// A line, or a piece of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece<'a> {
+    bytes: &'a [u8],
+    continued: bool,
+    goes_on: bool,
+}
+
+impl OutputLog {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// With what mends it.
+    pub(super) fn open(pool: &str, workers: &Workers) -> Result<Self, Problem> {
+        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target);
+        Ok(Self {
+            pool: pool.to_owned(),
+            decorate: workers.decorate_output,
+            log: workers.output_log.as_ref().map(open).transpose()?,
+        })
+    }
+
+    /// Opens it again, as after the file was moved away.
+    pub(super) fn reopen(&self) -> Result<(), Problem> {
+        self.log.as_ref().map_or(Ok(()), LineLog::reopen)
+    }
+
+    fn say(&self, pid: u32, stream: Stream, piece: Piece<'_>) {
+        let mut line = Vec::new();
+        if piece.continued && (self.decorate || self.log.is_none()) {
+            line.extend(b"[continued] ");
+        }
+        line.extend(piece.bytes);
+        if piece.goes_on && (self.decorate || self.log.is_none()) {
+            line.extend(b" [goes on]");
+        }
+        let written = match &self.log {
+            None => false,
+            Some(log) if self.decorate => {
+                let mut decorated = Vec::with_capacity(line.len() + 64);
+                log_text::put_time_utc(SystemTime::now(), &mut decorated);
+                let who = format_args!(" [{} {pid}] ", self.pool);
+                log_text::put_formatted(who, &mut decorated);
+                decorated.extend(&line);
+                decorated.push(b'\n');
+                log.write(&decorated)
+            }
+            Some(log) => {
+                if !piece.goes_on {
+                    line.push(b'\n');
+                }
+                log.write(&line)
+            }
+        };
+        if !written {
+            events::worker_said(
+                &self.pool,
+                pid,
+                stream,
+                line.trim_ascii_end(),
+                self.decorate,
+            );
+        }
+    }
+}
+
+impl Outputs {
+    /// Makes two pipes: their reading ends, and the ends that the process writes to, standard output first. Whoever
+    /// it is may open /dev/stdout and /dev/stderr by their names.
+    ///
+    /// # Errors
+    /// As pipe(2) and fchown(2).
+    pub(super) fn pipes(owner: Option<&Identity>) -> io::Result<(Self, [OwnedFd; 2])> {
+        let (stdout, out) = Output::pipe(owner)?;
+        let (stderr, err) = Output::pipe(owner)?;
+        let outputs = Self {
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            last: VecDeque::new(),
+        };
+        Ok((outputs, [out, err]))
+    }
+
+    /// What to wait for.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let both = [
+            (Stream::Stdout, &self.stdout),
+            (Stream::Stderr, &self.stderr),
+        ];
+        both.into_iter()
+            .filter_map(|(stream, output)| Some((stream, output.as_ref()?.pipe.as_fd())))
+    }
+
+    /// Reads what is there, up to 64 KiB, and gives each whole line to `log`.
+    pub(super) fn read(&mut self, stream: Stream, pid: u32, log: &OutputLog) {
+        let output = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let last = &mut self.last;
+        let mut say = |piece: Piece<'_>| {
+            keep(last, piece);
+            log.say(pid, stream, piece);
+        };
+        if let Some(open) = output
+            && !open.read(&mut say)
+        {
+            // Nobody writes to it any more.
+            if let Some(open) = output.take() {
+                open.finish(say);
+            }
+        }
+    }
+
+    /// The process has ended: what is left, also without an end of line. Returns what it said last.
+    pub(super) fn finish(self, pid: u32, log: &OutputLog) -> String {
+        let mut last = self.last;
+        for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
+            if let Some(output) = output {
+                output.finish(|piece| {
+                    keep(&mut last, piece);
+                    log.say(pid, stream, piece);
+                });
+            }
+        }
+        let lines = last.iter().map(|line| String::from_utf8_lossy(line));
+        lines.collect::<Vec<_>>().join(" / ")
+    }
 }
 
 impl Output {
-    /// Makes a pipe: its reading end, and the end that the worker writes to.
-    pub(super) fn pipe() -> io::Result<(Self, OwnedFd)> {
+    fn pipe(owner: Option<&Identity>) -> io::Result<(Self, OwnedFd)> {
         let (read, write) = io::pipe()?;
-        let read = OwnedFd::from(read);
+        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
         weir_sys::listener::set_waiting(&read, false)?;
+        if let Some(owner) = owner {
+            file::give(write.as_fd(), owner.uid, owner.gid)?;
+        }
         let output = Self {
             pipe: File::from(read),
             line: Vec::new(),
+            continued: false,
         };
-        Ok((output, write.into()))
+        Ok((output, write))
     }
 
-    /// Reads what is there, up to 64 KiB, and gives each whole line to `say`. `false`: the worker closed it.
-    pub(super) fn read(&mut self, mut say: impl FnMut(&[u8])) -> bool {
+    /// `false`: no process has it open any more.
+    fn read(&mut self, mut say: impl FnMut(Piece<'_>)) -> bool {
         let mut buffer = [0; 8192];
         for _ in 0..8 {
             match self.pipe.read(&mut buffer) {
@@ -42,55 +206,98 @@ impl Output {
         true
     }
 
-    /// What is left without an end of line.
-    pub(super) fn finish(mut self, mut say: impl FnMut(&[u8])) {
-        // The worker is gone and its pipe holds no more than this; what its children write later is nobody's.
-        self.read(&mut say);
+    fn finish(mut self, mut say: impl FnMut(Piece<'_>)) {
+        // The process is gone and its pipe holds no more than this; what its children write later is nobody's.
+        for _ in 0..PIPE_READS {
+            if !self.read(&mut say) {
+                break;
+            }
+        }
         if !self.line.is_empty() {
-            say(&self.line);
+            self.say(false, &mut say);
         }
     }
 
-    fn push(&mut self, bytes: &[u8], say: &mut impl FnMut(&[u8])) {
-        for piece in bytes.split_inclusive(|&b| b == b'\n') {
-            for part in piece.chunks(LONGEST) {
-                if self.line.len() + part.len() > LONGEST {
-                    say(&self.line);
-                    self.line.clear();
-                }
-                self.line.extend(part);
+    fn push(&mut self, mut bytes: &[u8], say: &mut impl FnMut(Piece<'_>)) {
+        while !bytes.is_empty() {
+            let room = LONGEST - self.line.len();
+            let end = memchr::memchr(b'\n', bytes);
+            let take = end.unwrap_or(bytes.len());
+            if take > room {
+                self.line.extend(&bytes[..room]);
+                bytes = &bytes[room..];
+                self.say(true, say);
+                continue;
             }
-            if self.line.ends_with(b"\n") {
-                let line = self.line.trim_ascii_end();
-                if !line.is_empty() {
-                    say(line);
+            self.line.extend(&bytes[..take]);
+            bytes = &bytes[take + usize::from(end.is_some())..];
+            if end.is_some() {
+                if self.line.last() == Some(&b'\r') {
+                    self.line.pop();
                 }
-                self.line.clear();
+                if !self.line.is_empty() || self.continued {
+                    self.say(false, say);
+                }
             }
         }
     }
-}
 
-impl AsFd for Output {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+    fn say(&mut self, goes_on: bool, say: &mut impl FnMut(Piece<'_>)) {
+        say(Piece {
+            bytes: &self.line,
+            continued: self.continued,
+            goes_on,
+        });
+        self.continued = goes_on;
+        self.line.clear();
     }
 }
 
-/// Longest line, bytes.
-const LONGEST: usize = 8 * 1024;
+/// Keeps the beginning of what is said.
+fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
+    if !piece.continued {
+        last.truncate(LAST_LINES);
+        let line = match last.len() {
+            LAST_LINES => last.pop_front(),
+            _ => None,
+        };
+        let mut line = line.unwrap_or_default();
+        line.clear();
+        line.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+        last.push_back(line);
+    }
+}
+
+/// So many lines are kept of each process.
+const LAST_LINES: usize = 3;
+
+/// So much of each of them, bytes.
+const LAST: usize = 400;
+
+/// Longest line that is written in one piece, bytes.
+const LONGEST: usize = 64 << 10;
+
+/// How often 64 KiB are read from the pipe of a process that has ended: more than a pipe holds, and an end where
+/// others go on writing to it.
+const PIPE_READS: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
 
+    fn text(piece: Piece<'_>) -> String {
+        let begin = if piece.continued { ">" } else { "" };
+        let end = if piece.goes_on { "<" } else { "" };
+        format!("{begin}{}{end}", String::from_utf8_lossy(piece.bytes))
+    }
+
     #[test]
     fn lines_are_whole_whatever_the_pieces_and_the_rest_comes_at_the_end() {
-        let (mut output, write) = Output::pipe().unwrap();
+        let (mut output, write) = Output::pipe(None).unwrap();
         let mut write = File::from(write);
         let mut lines = Vec::new();
-        let mut say = |line: &[u8]| lines.push(String::from_utf8_lossy(line).into_owned());
+        let mut say = |piece: Piece<'_>| lines.push(text(piece));
         assert!(output.read(&mut say), "nothing there yet is no end");
         write.write_all(b"one\ntw").unwrap();
         assert!(output.read(&mut say));
@@ -101,15 +308,23 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
-        let (mut output, write) = Output::pipe().unwrap();
-        let mut write = File::from(write);
-        write.write_all(&[b'x'; 3 * LONGEST + 5]).unwrap();
-        drop(write);
-        let mut lengths = Vec::new();
-        assert!(!output.read(|line| lengths.push(line.len())));
-        output.finish(|line| lengths.push(line.len()));
-        assert_eq!(lengths.iter().sum::<usize>(), 3 * LONGEST + 5);
-        assert!(lengths.iter().all(|&n| n <= LONGEST));
+    fn a_line_that_is_too_long_goes_on_and_loses_no_byte() {
+        let (mut output, _write) = Output::pipe(None).unwrap();
+        let mut lines = Vec::new();
+        let long = "x".repeat(LONGEST);
+        let all = format!("{long}\n{long}{long}y\n{long}z");
+        for bytes in all.as_bytes().chunks(10_007) {
+            output.push(bytes, &mut |piece| lines.push(text(piece)));
+        }
+        output.finish(|piece| lines.push(text(piece)));
+        let expected = [
+            long.clone(),
+            format!("{long}<"),
+            format!(">{long}<"),
+            ">y".to_owned(),
+            format!("{long}<"),
+            ">z".to_owned(),
+        ];
+        assert!(lines == expected, "{} pieces", lines.len());
     }
 }

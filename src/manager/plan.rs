@@ -3,13 +3,15 @@
 //! All that can be known to fail is found here, before anything is bound or started: names are resolved, programs
 //! and folders looked for. Every problem says where it is configured, what is wrong, and what mends it.
 
+mod pools;
+
 use std::{
     ffi::OsString,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
-use weir_config::{Address, Command, Config, Listener, Machine as _, Runtime};
+use weir_config::{Address, Config, Listener, Machine as _, PoolId};
 use weir_sys::{
     file,
     identity::{self, Identity, User},
@@ -17,6 +19,8 @@ use weir_sys::{
     listener::Rights,
 };
 
+use self::pools::Pools;
+use super::php::Spec;
 use crate::{
     control::Jail,
     machine::{self, ThisMachine, USUAL_USERS},
@@ -43,23 +47,34 @@ pub(super) struct Plan {
     /// Of each listener; they matter to unix sockets only.
     pub(super) rights: Vec<Rights>,
     /// What each pool runs; none: its workers are somebody else's.
-    pub(super) programs: Vec<Option<Program>>,
+    pub(super) runs: Vec<Option<Runs>>,
     /// What will bite.
     pub(super) warnings: Vec<String>,
+}
+
+/// What a pool's workers are.
+#[derive(Debug, Clone)]
+pub(super) enum Runs {
+    /// A program of their own each.
+    Command(Rc<Program>),
+    /// Forked by a master.
+    Php(Rc<Spec>),
 }
 
 /// A program, ready to be started again and again.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
+    /// As seen from inside of `chroot`.
     pub(super) path: PathBuf,
     pub(super) name: OsString,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) identity: Option<Identity>,
+    pub(super) chroot: Option<PathBuf>,
     pub(super) folder: Option<PathBuf>,
     pub(super) open_files: OpenFiles,
-    /// Processes at once.
-    pub(super) workers: usize,
+    pub(super) core_size: Option<u64>,
+    pub(super) priority: Option<i32>,
 }
 
 /// Makes the plan. `inherited` is the limit of open files that weir was started with: workers get it again.
@@ -72,17 +87,15 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         .iter()
         .map(|listener| socket_rights(listener, &us, &mut problems))
         .collect();
-    let programs = config
-        .pools
-        .iter()
-        .map(|pool| match &pool.runtime {
-            Runtime::Command(command) => {
-                let default = (gateway.as_ref(), inherited);
-                program(&pool.name, command, &us, default, &mut problems)
-            }
-            Runtime::Servers(_) => None,
-        })
-        .collect();
+    let mut pools = Pools {
+        config,
+        us: &us,
+        gateway: gateway.as_ref(),
+        inherited,
+        problems: &mut problems,
+    };
+    let ids = (0..config.pools.len()).map(PoolId);
+    let runs = ids.map(|id| pools.runs(id)).collect();
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
     if !problems.is_empty() {
@@ -95,7 +108,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         },
         reactors: reactors(config),
         rights,
-        programs,
+        runs,
         warnings: warnings(config),
     })
 }
@@ -235,6 +248,26 @@ fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32
 
 fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
     let key = format!("listen.{}.owner", listener.name);
+    let mut acl_users = Vec::new();
+    for name in &listener.acl_users {
+        let key = format!("listen.{}.acl_users", listener.name);
+        acl_users.extend(known_user(&key, name, problems).map(|user| user.uid));
+    }
+    let mut acl_groups = Vec::new();
+    for name in &listener.acl_groups {
+        let key = format!("listen.{}.acl_groups", listener.name);
+        acl_groups.extend(known_group(&key, name, problems));
+    }
+    if !listener.acl_users.is_empty() || !listener.acl_groups.is_empty() {
+        // As in PHP-FPM: the list says who may connect, owner and group stay ours.
+        return Rights {
+            uid: None,
+            gid: None,
+            mode: listener.mode,
+            acl_users,
+            acl_groups,
+        };
+    }
     let uid = listener
         .owner
         .as_ref()
@@ -256,95 +289,9 @@ fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> R
         uid: uid.filter(|_| us.root),
         gid,
         mode: listener.mode,
+        acl_users,
+        acl_groups,
     }
-}
-
-fn program(
-    pool: &str,
-    command: &Command,
-    us: &Us,
-    (gateway, inherited): (Option<&Identity>, OpenFiles),
-    problems: &mut Vec<Problem>,
-) -> Option<Program> {
-    let key = |name: &str| format!("pool.{pool}.{name}");
-    let user = command.user.as_deref();
-    let identity = match us.identity(&key("user"), user, command.group.as_deref(), problems) {
-        // Workers of nobody in particular are the gateway's user: never root.
-        None if user.is_none() => gateway.cloned(),
-        identity => identity,
-    };
-    if let Some(folder) = &command.chdir {
-        check_folder(&key("chdir"), folder, problems);
-    }
-    let (name, arguments) = command.argv.split_first()?;
-    let path = match find_program(name) {
-        Ok(path) => path,
-        Err(cause) => {
-            let mend = "install it, or write the whole path of the program";
-            problems.push(Problem::new(key("command"), cause, mend));
-            return None;
-        }
-    };
-    let mut environment: Vec<(OsString, OsString)> = match command.clear_env {
-        true => Vec::new(),
-        false => std::env::vars_os().collect(),
-    };
-    if is_php(name) && command.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
-        // php-cgi would leave after 500 requests, and take what is on its way to it along. Whatever weir's own
-        // environment says: the gateway counts along only where the configuration does.
-        environment.retain(|(name, _)| name != PHP_REQUESTS);
-        environment.push((PHP_REQUESTS.into(), "0".into()));
-    }
-    environment.extend(command.env.iter().map(|(k, v)| (k.into(), v.into())));
-    let open_files = match command.rlimit_files {
-        // Only root may have more than the hard limit.
-        Some(limit) if us.root => OpenFiles {
-            soft: limit,
-            hard: limit.max(inherited.hard),
-        },
-        Some(limit) => OpenFiles {
-            soft: limit.min(inherited.hard),
-            hard: inherited.hard,
-        },
-        None => inherited,
-    };
-    Some(Program {
-        path,
-        name: name.into(),
-        arguments: arguments.iter().map(OsString::from).collect(),
-        environment,
-        identity,
-        folder: command.chdir.clone(),
-        open_files,
-        workers: command.max_children,
-    })
-}
-
-/// Whether a command is PHP's own FastCGI program.
-fn is_php(program: &str) -> bool {
-    let name = program.rsplit('/').next().unwrap_or(program);
-    name.starts_with("php")
-}
-
-/// The program's path: as it is if it has a slash, else looked for in PATH.
-fn find_program(name: &str) -> Result<PathBuf, String> {
-    let is_program = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    if name.contains('/') {
-        let path = PathBuf::from(name);
-        return match path.metadata() {
-            Err(error) => Err(format!("program {name}: {error}")),
-            Ok(_) if is_program(&path) => Ok(path),
-            Ok(_) => Err(format!("{name} is no program: not an executable file")),
-        };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|path| is_program(path))
-        .ok_or_else(|| format!("there is no program \"{name}\" in PATH"))
 }
 
 fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
@@ -451,33 +398,9 @@ fn warnings(config: &Config) -> Vec<String> {
 /// More threads than that serve nobody.
 const MAX_REACTORS: u16 = 256;
 
-/// After how many requests php-cgi ends; 0: never.
-const PHP_REQUESTS: &str = "PHP_FCGI_MAX_REQUESTS";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn programs_are_found_by_path_and_in_path_and_missing_ones_are_named() {
-        assert_eq!(find_program("/bin/sh").unwrap(), Path::new("/bin/sh"));
-        assert!(find_program("sh").unwrap().ends_with("sh"));
-        assert!(
-            find_program("/no/such/program")
-                .unwrap_err()
-                .contains("/no/such/program")
-        );
-        assert!(
-            find_program("no-such-program")
-                .unwrap_err()
-                .contains("no-such-program")
-        );
-        assert!(
-            find_program("/etc/passwd")
-                .unwrap_err()
-                .contains("not an executable")
-        );
-    }
 
     #[test]
     fn folders_that_are_none_are_problems_with_their_path() {

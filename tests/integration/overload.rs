@@ -65,7 +65,7 @@ fn never_more_at_work_than_maxconn() {
 
 #[test]
 fn a_full_queue_sheds_at_once() {
-    let (weir, responder, gate) = gated(1, "queue.max_queue = 2\n");
+    let (weir, responder, gate) = gated(1, "queue.max_queue = 2\nqueue.timeout = \"60s\"\n");
     let _running = ask(&weir, "running");
     wait_until("one is at work", || responder.running() == 1);
     // Two more fit; which of the next are those is not for us to say.
@@ -89,7 +89,7 @@ fn a_full_queue_sheds_at_once() {
         answers.extend(shed(&mut clients));
         answers.len() == 4
     });
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     for answer in answers {
         let answer = answer.expect(503).expect_reason("queue_full");
         let wait: u32 = answer
@@ -129,14 +129,14 @@ fn waiting_ends_at_its_deadline() {
     let waited = began.elapsed();
     assert!(answer.header("retry-after").is_some());
     assert!(
-        waited >= Duration::from_millis(650) && waited < Duration::from_secs(5),
+        waited >= Duration::from_millis(650) && waited < LIMIT,
         "{waited:?}"
     );
     let line = weir.logged("/run.php?waiting");
     assert_eq!(line["reason"], "queue_timeout");
     let queued = line["time_queue"].as_f64().expect("seconds");
-    assert!((0.65..5.0).contains(&queued), "{queued}");
-    weir.wait_for_error(&["queue_timeout", "waited 0.", "0 waited when it came"]);
+    assert!((0.65..30.0).contains(&queued), "{queued}");
+    weir.wait_for_error(&["queue_timeout", "waited ", " s; 0 waited when it came"]);
     gate.open();
     running.response().expect(200);
     assert_eq!(
@@ -289,14 +289,14 @@ fn a_server_that_does_not_answer_costs_no_request() {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |_, answer| answer.page("ok"));
     let pool = format!(
-        "runtime = \"servers\"\nservers = [\"{}\", \"{}\"]\nqueue.maxconn = 4\nconnect_timeout = \"500ms\"\n",
+        "runtime = \"servers\"\nservers = [\"{}\", \"{}\"]\nqueue.maxconn = 4\nconnect_timeout = \"2s\"\n",
         deaf.1,
         responder.server()
     );
     let weir = setup.pool(&pool).start();
     let begin = Instant::now();
     let mut slow = 0;
-    while begin.elapsed() < Duration::from_secs(3) {
+    while begin.elapsed() < Duration::from_secs(7) {
         let mut clients: Vec<Client> = (0..4)
             .map(|number| ask(&weir, &number.to_string()))
             .collect();
@@ -304,10 +304,10 @@ fn a_server_that_does_not_answer_costs_no_request() {
         for client in &mut clients {
             client.response().expect(200);
         }
-        slow += usize::from(begin.elapsed() >= Duration::from_millis(400));
+        slow += usize::from(begin.elapsed() >= Duration::from_millis(1_900));
     }
     // One at a time finds out whether it is there again.
-    assert!((1..=4).contains(&slow), "{slow}");
+    assert!((1..=3).contains(&slow), "{slow}");
 }
 
 #[test]

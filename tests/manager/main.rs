@@ -3,6 +3,7 @@
 mod busy;
 mod chroot;
 mod ordinary_user;
+mod php;
 mod residue;
 mod support;
 
@@ -60,7 +61,6 @@ fn a_worker_killed_is_replaced() {
         line.contains(&format!("worker={first}")) && line.contains("pool=php"),
         "{line}"
     );
-    assert!(line.contains("restart at once"), "{line}");
     let answer = weir.get_until("/pid.php", |answer| answer.contains("pid="));
     assert_ne!(pid_in(&answer), first);
     weir.stop();
@@ -80,13 +80,11 @@ fn what_workers_print_is_in_the_error_log_with_pool_and_pid() {
 }
 
 #[test]
-fn a_program_that_ends_at_once_is_started_again_ever_later_and_its_pool_is_down() {
+fn a_program_that_ends_at_once_makes_its_pool_one_without_workers() {
     let weir = Weir::start(&Site::new().workers(1).command(&["/bin/sh", "-c", "exit 3"]));
-    let first = weir.log_line("worker died: exit code 3");
-    assert!(first.contains("restart in 0.1 s"), "{first}");
+    weir.log_line("worker died: exit code 3");
     weir.log_line("the pool has no worker");
-    weir.log_line("restart in 0.2 s");
-    weir.log_line("restart in 0.4 s");
+    weir.log_line("worker died: exit code 3");
     let answer = weir.get_until("/pid.php", |answer| answer.starts_with("HTTP/1.1 503 "));
     assert!(answer.to_lowercase().contains("retry-after:"), "{answer}");
     assert!(
@@ -193,7 +191,7 @@ fn sigint_ends_at_once() {
     signal(weir.process.id(), "INT");
     assert!(weir.wait().success());
     assert!(
-        start.elapsed() < Duration::from_secs(8),
+        start.elapsed() < Duration::from_secs(20),
         "it took {:?}",
         start.elapsed()
     );

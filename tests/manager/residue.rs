@@ -31,8 +31,8 @@ fn fifty_deaths_of_workers_leave_no_descriptor_or_process_behind() {
     let workers = 25;
     let weir = Weir::start(&Site::new().workers(workers));
     settled(&weir, workers + 1);
-    // A worker takes three, and one more until it has accepted its connection.
-    wait_until("most are ready", || descriptors(&weir) < 4 * workers);
+    // A worker takes four, and one more until it has accepted its connection.
+    wait_until("most are ready", || descriptors(&weir) < 5 * workers);
     let files = descriptors(&weir);
     for _ in 0..2 {
         let gateway = weir.gateway();

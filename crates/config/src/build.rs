@@ -6,10 +6,13 @@ use crate::{
     document::{Document, Named, PoolTables, SiteTables},
     entries::Entries,
     environment::Environment,
+    listeners::{listeners, speaks_fastcgi},
     model::{
-        Action, Address, Command, Config, HostPattern, Level, Listener, Log, PathPattern, Pool,
-        Queue, Route, Runtime, Server, Site,
+        Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
+        LogTarget, PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server,
+        Site, Workers,
     },
+    rows::FACILITIES,
     scalar,
     settings::{self, Overlay},
     sink::Sink,
@@ -24,7 +27,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         .iter()
         .map(|tables| tables.pool.name.clone())
         .collect();
-    let listeners = listeners(&document.listeners, sink);
+    let listeners = listeners(&document.listeners, &pool_names, sink);
     let sites = sites(&document.sites, &document.listeners, &pool_names, sink);
     let pools = document
         .pools
@@ -36,7 +39,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
-        log: log(&document.log),
+        log: log(&document.log, sink),
     };
     check_use(document, &config, sink);
     config
@@ -58,6 +61,10 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         max_connections_per_address: entries.count("max_connections_per_address"),
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
+        admin: entries.window("admin"),
+        process_max: entries.count("process_max"),
+        emergency_restart_threshold: entries.count("emergency_restart_threshold"),
+        emergency_restart_interval: entries.duration("emergency_restart_interval"),
     };
     // A connection may have a file or a temporary file beside its socket.
     let needed = (max_connections as u64).saturating_mul(2);
@@ -77,52 +84,6 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         sink.warning(entries.span("max_connections_per_address"), message, "");
     }
     server
-}
-
-fn listeners(tables: &[Named], sink: &mut Sink) -> Vec<Listener> {
-    let mut seen: HashMap<Address, &str> = HashMap::new();
-    let mut listeners = Vec::with_capacity(tables.len());
-    for Named { name, entries } in tables {
-        let address = match entries.value("address") {
-            Some(Value::Address(address)) => address,
-            _ => Address::Unix("/".into()),
-        };
-        // Port 0 is a free port of the kernel's choice: never the same twice.
-        let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
-        if entries.entry("address").is_some() && fixed {
-            if let Some(first) = seen.get(&address) {
-                let message = format!("[listen.{first}] has this address already");
-                let hint = "one listener can serve many sites: name it in their `listen`";
-                sink.error(entries.span("address"), message, hint);
-            }
-            seen.entry(address.clone()).or_insert(name);
-        }
-        if matches!(address, Address::Tcp(_)) {
-            for key in ["owner", "group", "mode"] {
-                if let Some(entry) = entries.entry(key) {
-                    let message =
-                        format!("`{key}` has no effect: only unix sockets have permissions");
-                    sink.warning(entry.key.clone(), message, "");
-                }
-            }
-        }
-        listeners.push(Listener {
-            name: name.clone(),
-            address,
-            backlog: entries.number("backlog") as u32,
-            owner: entries.text("owner"),
-            group: entries.text("group"),
-            mode: entries.number("mode") as u32,
-            max_head: entries.count("max_head"),
-            max_headers: entries.count("max_headers"),
-            header_timeout: entries.duration("header_timeout"),
-            body_timeout: entries.duration("body_timeout"),
-            idle_timeout: entries.duration("idle_timeout"),
-            send_timeout: entries.duration("send_timeout"),
-            max_requests_per_connection: entries.number("max_requests_per_connection"),
-        });
-    }
-    listeners
 }
 
 fn sites(
@@ -164,7 +125,9 @@ fn sites(
 
 fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Vec<usize> {
     let Some(entry) = entries.entry("listen") else {
-        return (0..listeners.len()).collect();
+        return (0..listeners.len())
+            .filter(|index| !speaks_fastcgi(&listeners[*index]))
+            .collect();
     };
     let names = entries.texts("listen").unwrap_or_default();
     if names.is_empty() {
@@ -180,6 +143,11 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
         match listeners.iter().position(|listener| listener.name == *name) {
             Some(index) if indices.contains(&index) => {
                 sink.error(span.clone(), format!("{name:?} is listed twice"), "");
+            }
+            Some(index) if speaks_fastcgi(&listeners[index]) => {
+                let message =
+                    format!("[listen.{name}] speaks FastCGI: its `pool` answers there, not a site");
+                sink.error(span.clone(), message, "name an HTTP listener");
             }
             Some(index) => indices.push(index),
             None => {
@@ -304,10 +272,11 @@ fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
 fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
     let Named { name, entries } = &tables.pool;
     let runtime = runtime(name, entries, env, sink);
-    let command = matches!(runtime, Runtime::Command(_));
+    let own = !matches!(runtime, Runtime::Servers(_));
+    let php = matches!(runtime, Runtime::Php(_));
     let keep_conn = match entries.is_written("keep_conn") {
         true => entries.bool("keep_conn"),
-        false => command,
+        false => own,
     };
     if let Some(entry) = entries.entry("max_reqs")
         && !keep_conn
@@ -323,9 +292,21 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         connect_timeout: entries.duration("connect_timeout"),
         read_timeout: entries.duration("read_timeout"),
         request_terminate_timeout: entries.duration("request_terminate_timeout"),
+        request_terminate_timeout_track_finished: entries
+            .bool("request_terminate_timeout_track_finished"),
         retries: entries.number("retries") as u32,
         max_response_head: entries.count("max_response_head"),
-        limit_extensions: entries.texts("limit_extensions").unwrap_or_default(),
+        limit_extensions: match entries.texts("limit_extensions") {
+            Some(extensions) => extensions,
+            None if php => vec![".php".to_owned()],
+            None => Vec::new(),
+        },
+        status_path: entries.text("status_path").filter(|path| !path.is_empty()),
+        ping_path: entries.text("ping_path").filter(|path| !path.is_empty()),
+        ping_response: entries.text("ping_response").unwrap_or_default(),
+        access_log: entries.path("access_log"),
+        access_format: entries.access_format("access_format"),
+        access_suppress_path: entries.texts("access_suppress_path").unwrap_or_default(),
         queue: queue(name, entries, &tables.queue, &runtime, sink),
         runtime,
     }
@@ -333,19 +314,23 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
 
 fn runtime(name: &str, entries: &Entries, env: &Environment, sink: &mut Sink) -> Runtime {
     let chosen = entries.text("runtime");
-    let others: &[&str] = match chosen.as_deref() {
-        Some("command") => &SERVERS_ONLY,
-        Some("servers") => &COMMAND_ONLY,
-        _ => &[],
+    let others: Vec<&str> = match chosen.as_deref() {
+        Some("php") => [&SERVERS_ONLY[..], &COMMAND_ONLY, &NOT_PHP].concat(),
+        Some("command") => [&SERVERS_ONLY[..], &PHP_ONLY].concat(),
+        Some("servers") => [&COMMAND_ONLY[..], &PHP_ONLY, &OWN_ONLY].concat(),
+        _ => Vec::new(),
     };
-    for key in others {
+    for key in &others {
         if let Some(entry) = entries.entry(key) {
             let chosen = chosen.as_deref().unwrap_or_default();
             let message = format!("`{key}` means nothing with `runtime = \"{chosen}\"`");
             let hint = match *key {
                 "servers" => "write runtime = \"servers\", or leave it out",
                 "command" => "write runtime = \"command\", or leave it out",
-                "balance" => "leave it out",
+                "balance" | "keep_conn" | "max_reqs" => "leave it out",
+                key if PHP_ONLY.contains(&key) && chosen == "command" => {
+                    "write runtime = \"php\", or tell the program by its arguments or `env`"
+                }
                 _ => "whoever runs these workers decides that; leave it out",
             };
             sink.error(entry.key.clone(), message, hint);
@@ -354,28 +339,169 @@ fn runtime(name: &str, entries: &Entries, env: &Environment, sink: &mut Sink) ->
     if chosen.as_deref() == Some("servers") {
         return Runtime::Servers(servers(name, entries, sink));
     }
+    if chosen.as_deref() == Some("php") {
+        return Runtime::Php(php(entries, env, sink));
+    }
     let argv = entries.texts("command").unwrap_or_default();
     if chosen.is_some() && !entries.is_written("command") {
         let message = format!("`command` is missing in [pool.{name}]");
         let hint = "add command = [\"/usr/bin/php-cgi\"], or any other FastCGI program";
         sink.error_of_whole(entries.header.clone(), message, hint);
     }
-    let max_children = match entries.is_written("max_children") {
-        true => entries.count("max_children"),
-        false => env.default_workers(),
-    };
     Runtime::Command(Command {
         argv,
+        workers: workers(entries, "static", env, sink),
+    })
+}
+
+fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
+    let version = entries.text("php");
+    if let (Some(version), Some(entry)) = (&version, entries.entry("php")) {
+        let mut parts = version.split('.');
+        let is_number = |part: Option<&str>| {
+            part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+        };
+        if !(is_number(parts.next()) && is_number(parts.next()) && parts.next().is_none()) {
+            let message = format!("{version:?} is no version of PHP");
+            sink.error(
+                entry.span.clone(),
+                message,
+                "write major and minor version: php = \"8.2\"",
+            );
+        }
+    }
+    let setting = |key: &'static str| {
+        let pairs = entries.pairs(key).into_iter();
+        pairs.map(move |(name, value)| PhpSetting {
+            name,
+            value,
+            admin: key.starts_with("php_admin"),
+            flag: key.ends_with("flag"),
+        })
+    };
+    let settings = ["php_value", "php_flag", "php_admin_value", "php_admin_flag"];
+    let slowlog_timeout = entries.duration("request_slowlog_timeout");
+    if let Some(entry) = entries.entry("slowlog")
+        && slowlog_timeout.is_zero()
+        && !entries.is_written("request_slowlog_timeout")
+    {
+        let message = "`slowlog` stays empty: `request_slowlog_timeout` says what is slow";
+        sink.warning(
+            entry.key.clone(),
+            message,
+            "for example request_slowlog_timeout = \"2s\"",
+        );
+    }
+    Php {
+        version,
+        ini: entries.path("php_ini"),
+        no_ini: entries.bool("no_php_ini"),
+        define: entries.pairs("php_define"),
+        settings: settings.into_iter().flat_map(setting).collect(),
+        watch_root: entries.bool("watch_root"),
+        slowlog_timeout,
+        slowlog_depth: entries.number("request_slowlog_trace_depth") as u32,
+        slowlog: entries.path("slowlog"),
+        dumpable: entries.bool("process_dumpable"),
+        workers: workers(entries, "auto", env, sink),
+    }
+}
+
+fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -> Workers {
+    no_syslog(entries, "output_log", sink);
+    let pm = entries.text("pm").unwrap_or_else(|| usual.to_owned());
+    let max_children = match entries.is_written("max_children") {
+        true => entries.count("max_children"),
+        false if pm == "auto" => env.most_workers(),
+        false => env.default_workers(),
+    };
+    let written = |key: &str| entries.entry(key).map(|_| entries.number(key));
+    Workers {
+        pm: self::pm(&pm, max_children, entries, sink),
         max_children,
+        max_spawn_rate: entries.count("max_spawn_rate"),
+        idle_timeout: entries.duration("process_idle_timeout"),
+        max_requests: entries.number("max_requests"),
+        max_memory: entries.number("max_memory"),
         user: entries.text("user"),
         group: entries.text("group"),
+        chroot: entries.path("chroot"),
         chdir: entries.path("chdir"),
         clear_env: entries.bool("clear_env"),
         env: entries.pairs("env"),
-        rlimit_files: entries
-            .entry("rlimit_files")
-            .map(|_| entries.number("rlimit_files")),
-    })
+        rlimit_files: written("rlimit_files"),
+        rlimit_core: written("rlimit_core"),
+        priority: written("process_priority").map(|number| number.cast_signed() as i32),
+        output_log: entries
+            .entry("output_log")
+            .map(|_| entries.log_target("output_log")),
+        decorate_output: entries.bool("decorate_output"),
+    }
+}
+
+/// PHP-FPM's rules for its spare servers (php-fpm.conf, "Process Manager").
+fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
+    let used: &[&str] = match pm {
+        "dynamic" => &["start_servers", "min_spare_servers", "max_spare_servers"],
+        "auto" => &["start_servers"],
+        _ => &[],
+    };
+    let of_some = ["start_servers", "min_spare_servers", "max_spare_servers"];
+    for key in of_some.iter().filter(|key| !used.contains(key)) {
+        if let Some(entry) = entries.entry(key) {
+            let message = format!("`{key}` has no effect with `pm = \"{pm}\"`");
+            sink.warning(entry.key.clone(), message, "");
+        }
+    }
+    let count = |key: &str| entries.entry(key).map(|_| entries.count(key));
+    match pm {
+        "dynamic" => {
+            let min_spare = entries.count("min_spare_servers");
+            let usual = (max_children / 4).max(min_spare);
+            let max_spare = count("max_spare_servers").unwrap_or(usual);
+            let between = min_spare + max_spare.saturating_sub(min_spare) / 2;
+            let start = count("start_servers").unwrap_or(between);
+            let mut wrong = |key: &str, message: String| {
+                sink.error(entries.span(key), message, "");
+            };
+            if min_spare > max_children {
+                wrong(
+                    "min_spare_servers",
+                    format!("more than `max_children` ({max_children})"),
+                );
+            } else if max_spare > max_children {
+                wrong(
+                    "max_spare_servers",
+                    format!("more than `max_children` ({max_children})"),
+                );
+            } else if max_spare < min_spare {
+                wrong(
+                    "max_spare_servers",
+                    format!("fewer than `min_spare_servers` ({min_spare})"),
+                );
+            } else if start < min_spare || start > max_spare {
+                let message = format!(
+                    "not between `min_spare_servers` ({min_spare}) and `max_spare_servers` ({max_spare})"
+                );
+                wrong("start_servers", message);
+            }
+            Pm::Dynamic {
+                start,
+                min_spare,
+                max_spare,
+            }
+        }
+        "ondemand" => Pm::OnDemand,
+        "auto" => {
+            let start = count("start_servers").unwrap_or(1);
+            if start > max_children {
+                let message = format!("more than `max_children` ({max_children})");
+                sink.error(entries.span("start_servers"), message, "");
+            }
+            Pm::Auto { start }
+        }
+        _ => Pm::Static,
+    }
 }
 
 fn servers(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<Address> {
@@ -419,9 +545,14 @@ fn queue(
     let written = entries
         .is_written("maxconn")
         .then(|| entries.count("maxconn"));
-    let maxconn = match (written, runtime) {
-        (Some(maxconn), Runtime::Command(command)) => {
-            let workers = command.max_children;
+    let own = match runtime {
+        Runtime::Php(php) => Some(&php.workers),
+        Runtime::Command(command) => Some(&command.workers),
+        Runtime::Servers(_) => None,
+    };
+    let maxconn = match (written, own) {
+        (Some(maxconn), Some(own)) => {
+            let workers = own.max_children;
             if maxconn > workers && entries.entry("maxconn").is_some() {
                 let message = format!(
                     "more than the {workers} workers of `max_children`, so it limits nothing"
@@ -434,9 +565,9 @@ fn queue(
             }
             maxconn
         }
-        (Some(maxconn), Runtime::Servers(_)) => maxconn,
-        (None, Runtime::Command(command)) => command.max_children,
-        (None, Runtime::Servers(_)) => {
+        (Some(maxconn), None) => maxconn,
+        (None, Some(own)) => own.max_children,
+        (None, None) => {
             let message =
                 format!("`maxconn` is missing: how many workers the servers of [pool.{name}] have");
             let hint = format!(
@@ -453,7 +584,8 @@ fn queue(
     }
 }
 
-fn log(entries: &Entries) -> Log {
+fn log(entries: &Entries, sink: &mut Sink) -> Log {
+    no_syslog(entries, "access", sink);
     let level = match entries.text("level").as_deref() {
         Some("error") => Level::Error,
         Some("warning") => Level::Warning,
@@ -465,8 +597,29 @@ fn log(entries: &Entries) -> Log {
         format: entries.log_format("format"),
         error: entries.log_target("error"),
         level,
+        error_format: match entries.text("error_format").as_deref() {
+            Some("fpm") => ErrorFormat::Fpm,
+            _ => ErrorFormat::Weir,
+        },
+        syslog_ident: entries.text("syslog_ident").unwrap_or_default(),
+        syslog_facility: entries
+            .text("syslog_facility")
+            .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
+            .map_or(DAEMON, |(_, number)| *number),
     }
 }
+
+/// Only errors are few enough for the system's log.
+fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
+    if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
+        let message = format!("`{key}` cannot go to syslog");
+        let hint = "name a file; `error` of [log] may go to syslog";
+        sink.error(entries.span(key), message, hint);
+    }
+}
+
+/// syslog(3)'s LOG_DAEMON.
+const DAEMON: u8 = 3;
 
 /// What nobody uses, and what is not there at all.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
@@ -478,14 +631,45 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             hint,
         );
     }
-    if !document.has_sites {
+    let has_http = config
+        .listeners
+        .iter()
+        .any(|listener| listener.protocol == Protocol::Http);
+    if document.has_sites && !config.listeners.is_empty() && !has_http {
+        let hint = "add [listen.web] with address = \"0.0.0.0:80\"";
+        sink.error_of_whole(
+            0..0,
+            "there are sites, and no HTTP listener to reach them by",
+            hint,
+        );
+    }
+    if !document.has_sites && (has_http || !document.has_listeners) {
         let hint = "add [site.main] with root = \"/srv/www\"";
         sink.error_of_whole(0..0, "there is no site, so nothing would be served", hint);
     }
     for (index, Named { name, entries }) in document.listeners.iter().enumerate() {
-        if !config.sites.iter().any(|site| site.listen.contains(&index)) {
+        let http = config.listeners[index].protocol == Protocol::Http;
+        if http && !config.sites.iter().any(|site| site.listen.contains(&index)) {
             let message = format!("no site answers on [listen.{name}]");
             sink.warning_of_whole(entries.header.clone(), message, "");
+        }
+    }
+    for (index, Named { entries, .. }) in document.listeners.iter().enumerate() {
+        if let Protocol::FastCgi(front) = &config.listeners[index].protocol
+            && front.status_only
+            && let Some(pool) = config.pools.get(front.pool.0)
+            && pool.status_path.is_none()
+            && pool.ping_path.is_none()
+        {
+            let message = format!(
+                "nothing would be answered there: [pool.{}] has neither `status_path` nor `ping_path`",
+                pool.name
+            );
+            sink.error(
+                entries.span("status_only"),
+                message,
+                "add status_path = \"/status\" to the pool",
+            );
         }
     }
     for (index, tables) in document.pools.iter().enumerate() {
@@ -493,7 +677,11 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         let used = config.sites.iter().any(|site| {
             uses(site.settings.pool) || site.routes.iter().any(|route| uses(route.settings.pool))
         });
-        if !used {
+        let listens = |listener: &Listener| match &listener.protocol {
+            Protocol::FastCgi(fastcgi) => fastcgi.pool.0 == index,
+            Protocol::Http => false,
+        };
+        if !used && !config.listeners.iter().any(listens) {
             let message = format!("no site uses [pool.{}]", tables.pool.name);
             sink.warning_of_whole(tables.pool.entries.header.clone(), message, "");
         }
@@ -520,15 +708,51 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
     }
 }
 
-const COMMAND_ONLY: [&str; 9] = [
-    "command",
+const COMMAND_ONLY: [&str; 1] = ["command"];
+
+/// What a worker's connection is used for is weir's own matter.
+const NOT_PHP: [&str; 2] = ["keep_conn", "max_reqs"];
+
+const PHP_ONLY: [&str; 15] = [
+    "php",
+    "php_ini",
+    "no_php_ini",
+    "php_value",
+    "php_flag",
+    "php_admin_value",
+    "php_admin_flag",
+    "php_define",
+    "watch_root",
+    "max_memory",
+    "process_dumpable",
+    "request_slowlog_timeout",
+    "request_slowlog_trace_depth",
+    "slowlog",
+    "request_terminate_timeout_track_finished",
+];
+
+/// Of workers that weir runs itself.
+const OWN_ONLY: [&str; 19] = [
     "pm",
     "max_children",
+    "start_servers",
+    "min_spare_servers",
+    "max_spare_servers",
+    "max_spawn_rate",
+    "process_idle_timeout",
+    "max_requests",
     "user",
     "group",
+    "chroot",
     "chdir",
     "clear_env",
     "env",
     "rlimit_files",
+    "rlimit_core",
+    "process_priority",
+    "output_log",
+    "decorate_output",
 ];
+
+/// Limits of HTTP connections.
 const SERVERS_ONLY: [&str; 2] = ["servers", "balance"];

@@ -38,6 +38,13 @@ impl Environment {
         by_cores.min(by_memory).clamp(1, 256)
     }
 
+    /// Workers that `pm = "auto"` may come to where nothing else is said: as many as fit three quarters of the memory
+    /// at 16 MiB each. What a worker really costs is measured then, and limits them further.
+    pub fn most_workers(&self) -> usize {
+        let by_memory = usize::try_from(self.memory / 4 * 3 / (16 << 20)).unwrap_or(usize::MAX);
+        by_memory.clamp(self.default_workers(), 1000)
+    }
+
     /// Client connections of a server that does not say how many: two fifths of the open files, since each may
     /// have a file or a temporary file beside its socket, and workers and logs need some too.
     pub(crate) fn default_max_connections(&self) -> usize {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
-    model::{Address, Command, LogTarget, Pool, Runtime, Settings},
+    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Workers},
 };
 
 /// What [`check_environment`] asks of a machine.
@@ -23,6 +23,11 @@ pub trait Machine {
     fn exists(&self, path: &Path) -> bool;
     /// Where a program is: a path as it stands, a name as PATH says.
     fn program(&self, name: &str) -> Option<PathBuf>;
+    /// There is a PHP that weir's own workers can run, of this version (`8.2`) if one is named.
+    ///
+    /// # Errors
+    /// What is wrong, and what mends it.
+    fn php(&self, version: Option<&str>) -> Result<(), (String, String)>;
     /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
     /// Judged by permission bits alone, which access control lists may widen.
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
@@ -197,7 +202,23 @@ impl Pass<'_> {
     fn pool(&mut self, pool: &Pool) {
         let path = format!("pool.{}", pool.name);
         match &pool.runtime {
-            Runtime::Command(command) => self.command(&path, command),
+            Runtime::Php(php) => {
+                if let Err((message, hint)) = self.machine.php(php.version.as_deref()) {
+                    let key = match php.version {
+                        Some(_) => "php",
+                        None => "runtime",
+                    };
+                    self.error(&format!("{path}.{key}"), message, &hint);
+                }
+                if let Some(file) = &php.slowlog {
+                    self.log_file(&format!("{path}.slowlog"), file);
+                }
+                self.workers(&path, &php.workers);
+            }
+            Runtime::Command(command) => {
+                self.program(&path, command);
+                self.workers(&path, &command.workers);
+            }
             Runtime::Servers(servers) => {
                 for server in servers {
                     if let Address::Unix(socket) = server
@@ -218,7 +239,7 @@ impl Pass<'_> {
         }
     }
 
-    fn command(&mut self, path: &str, command: &Command) {
+    fn program(&mut self, path: &str, command: &Command) {
         if let Some(program) = command.argv.first()
             && self.machine.program(program).is_none()
         {
@@ -232,13 +253,26 @@ impl Pass<'_> {
             };
             self.error(&format!("{path}.command"), message, hint);
         }
-        if let Some(chdir) = &command.chdir {
-            self.folder(&format!("{path}.chdir"), chdir);
+    }
+
+    fn workers(&mut self, path: &str, workers: &Workers) {
+        if let Some(chroot) = &workers.chroot {
+            self.folder(&format!("{path}.chroot"), chroot);
+        }
+        if let Some(chdir) = &workers.chdir {
+            let seen_from_outside = match &workers.chroot {
+                Some(chroot) => chroot.join(chdir.strip_prefix("/").unwrap_or(chdir)),
+                None => chdir.clone(),
+            };
+            self.folder(&format!("{path}.chdir"), &seen_from_outside);
+        }
+        if let Some(LogTarget::File(file)) = &workers.output_log {
+            self.log_file(&format!("{path}.output_log"), file);
         }
         self.identity(
             path,
-            &command.user,
-            &command.group,
+            &workers.user,
+            &workers.group,
             "what workers run comes from outside",
         );
     }

@@ -8,10 +8,14 @@
 //! Durations are [`Duration`], sizes are bytes.
 
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
-use core::{fmt, net::SocketAddr, time::Duration};
+use core::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 use std::path::PathBuf;
 
-use crate::template::Template;
+use crate::{access_format::AccessFormat, template::Template};
 
 /// A whole configuration, as the manager performs it and the gateway serves it.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +56,26 @@ pub struct Server {
     pub spool_dir: PathBuf,
     /// All temporary files together may take so many bytes.
     pub max_spool: u64,
+    /// The operator's window.
+    pub admin: Window,
+    /// Workers of all pools together; 0: no limit but each pool's own.
+    pub process_max: usize,
+    /// So many workers of a pool killed by SIGSEGV or SIGBUS within `emergency_restart_interval` start it anew; 0: never.
+    pub emergency_restart_threshold: usize,
+    /// See `emergency_restart_threshold`.
+    pub emergency_restart_interval: Duration,
+}
+
+/// Where the operator's window is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Window {
+    /// Where the machine has such sockets: `weir/admin.sock` in the folder for them. It is done without where that
+    /// cannot be.
+    Usual,
+    /// Nowhere.
+    Off,
+    /// On this unix socket.
+    At(PathBuf),
 }
 
 /// Where a listener or a server is.
@@ -80,6 +104,8 @@ pub struct Listener {
     pub name: String,
     /// Where it listens.
     pub address: Address,
+    /// What is spoken there.
+    pub protocol: Protocol,
     /// Length of the kernel's accept queue (cut by net.core.somaxconn).
     pub backlog: u32,
     /// Owner of a unix socket.
@@ -88,6 +114,10 @@ pub struct Listener {
     pub group: Option<String>,
     /// Mode of a unix socket (default 0660).
     pub mode: u32,
+    /// Users that may connect to a unix socket, by an access control list.
+    pub acl_users: Vec<String>,
+    /// Groups that may connect to a unix socket, by an access control list.
+    pub acl_groups: Vec<String>,
     /// Largest request head (request line and headers), bytes; more: 431.
     pub max_head: usize,
     /// Most header fields in a request; more: 431.
@@ -102,6 +132,26 @@ pub struct Listener {
     pub send_timeout: Duration,
     /// Requests served by one connection; 0: no limit.
     pub max_requests_per_connection: u64,
+}
+
+/// What is spoken on a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.
+    Http,
+    /// FastCGI 1.0, with a web server in front.
+    FastCgi(FastCgi),
+}
+
+/// A listener with `protocol = "fastcgi"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FastCgi {
+    /// Whose workers answer.
+    pub pool: PoolId,
+    /// Only the status page and the ping page are answered.
+    pub status_only: bool,
+    /// Addresses that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
 }
 
 /// One pattern of `hosts`.
@@ -255,19 +305,54 @@ pub struct Pool {
     pub read_timeout: Duration,
     /// A script may run for so long in all; zero: no limit. 504, and the worker is given up.
     pub request_terminate_timeout: Duration,
+    /// That limit holds also after `fastcgi_finish_request()`.
+    pub request_terminate_timeout_track_finished: bool,
     /// To how many other workers a request may be given whose worker died; 0: to none.
     pub retries: u32,
     /// Largest response head, bytes; more: 502.
     pub max_response_head: usize,
     /// Extensions (with the dot) of scripts that may run; empty: any.
     pub limit_extensions: Vec<String>,
+    /// Where PHP-FPM's status page is.
+    pub status_path: Option<String>,
+    /// Where PHP-FPM's ping page is.
+    pub ping_path: Option<String>,
+    /// What the ping page says.
+    pub ping_response: String,
+    /// PHP-FPM's log of the pool's requests.
+    pub access_log: Option<PathBuf>,
+    /// How its lines are written (`%` codes of PHP-FPM's `access.format`).
+    pub access_format: AccessFormat,
+    /// GET and HEAD requests for these paths are left out of it where all went well.
+    pub access_suppress_path: Vec<String>,
     /// `[pool.NAME.queue]`
     pub queue: Queue,
+}
+
+impl Pool {
+    /// What weir starts its workers with; none where somebody else runs them.
+    pub fn workers(&self) -> Option<&Workers> {
+        match &self.runtime {
+            Runtime::Php(php) => Some(&php.workers),
+            Runtime::Command(command) => Some(&command.workers),
+            Runtime::Servers(_) => None,
+        }
+    }
+
+    /// weir's own PHP; none for any other runtime.
+    pub fn php(&self) -> Option<&Php> {
+        match &self.runtime {
+            Runtime::Php(php) => Some(php),
+            Runtime::Command(_) | Runtime::Servers(_) => None,
+        }
+    }
 }
 
 /// Who the workers of a pool are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Runtime {
+    /// weir's own PHP: a master that loads it once, and workers that it forks.
+    Php(Php),
     /// Any FastCGI program: one process per worker, a private listening socket as its fd 0.
     Command(Command),
     /// Workers that somebody else runs.
@@ -279,13 +364,95 @@ pub enum Runtime {
 pub struct Command {
     /// Program and arguments; the program is an absolute path or found in PATH at start.
     pub argv: Vec<String>,
-    /// Number of worker processes (`max_children`).
+    /// How many, as whom, with what.
+    pub workers: Workers,
+}
+
+/// `runtime = "php"`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Php {
+    /// Major and minor version, `8.2`; none: the newest installed.
+    pub version: Option<String>,
+    /// php.ini, or its folder; none: PHP's own place.
+    pub ini: Option<PathBuf>,
+    /// No php.ini is read.
+    pub no_ini: bool,
+    /// Settings in place of what php.ini says, also those that are read at start only.
+    pub define: Vec<(String, String)>,
+    /// `php_value`, `php_flag`, `php_admin_value` and `php_admin_flag`, in this order.
+    pub settings: Vec<PhpSetting>,
+    /// A changed symlink on the way to a site's root starts the pool anew.
+    pub watch_root: bool,
+    /// The stack of a script that runs for longer is written to the slow log; zero: never.
+    pub slowlog_timeout: Duration,
+    /// Calls of that stack at most.
+    pub slowlog_depth: u32,
+    /// The slow log; none: the error log.
+    pub slowlog: Option<PathBuf>,
+    /// Debuggers of the same user may look into the workers.
+    pub dumpable: bool,
+    /// How many, as whom, with what.
+    pub workers: Workers,
+}
+
+/// One setting of PHP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhpSetting {
+    /// As php.ini calls it.
+    pub name: String,
+    /// As php.ini would write it.
+    pub value: String,
+    /// Neither scripts nor .user.ini can change it.
+    pub admin: bool,
+    /// It is a switch (`php_flag`, `php_admin_flag`).
+    pub flag: bool,
+}
+
+/// How the number of workers is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pm {
+    /// Always `max_children`.
+    Static,
+    /// Some are kept spare.
+    Dynamic {
+        /// Workers at the start.
+        start: usize,
+        /// Fewer free ones, and others are started.
+        min_spare: usize,
+        /// More free ones, and some are stopped.
+        max_spare: usize,
+    },
+    /// None without requests.
+    OnDemand,
+    /// From waiting time, cores and memory.
+    Auto {
+        /// Workers at the start, and at least.
+        start: usize,
+    },
+}
+
+/// Workers that weir runs itself: how many, as whom, with what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workers {
+    /// How the number is chosen.
+    pub pm: Pm,
+    /// Workers at most.
     pub max_children: usize,
+    /// Workers started in a second at most.
+    pub max_spawn_rate: usize,
+    /// A worker that is free for so long is stopped (on demand, auto).
+    pub idle_timeout: Duration,
+    /// A worker is replaced after so many requests; 0: never.
+    pub max_requests: u64,
+    /// A worker whose resident memory has been larger is replaced after its request, bytes; 0: never.
+    pub max_memory: u64,
     /// Identity, as root only; none: the gateway's.
     pub user: Option<String>,
     /// Group, as root only.
     pub group: Option<String>,
-    /// Working folder.
+    /// Folder that the workers are locked into, as root only.
+    pub chroot: Option<PathBuf>,
+    /// Working folder, as seen from inside of `chroot`.
     pub chdir: Option<PathBuf>,
     /// The environment is only `env` (default true) or weir's with `env` added.
     pub clear_env: bool,
@@ -293,6 +460,14 @@ pub struct Command {
     pub env: Vec<(String, String)>,
     /// RLIMIT_NOFILE of the workers; none: weir's.
     pub rlimit_files: Option<u64>,
+    /// RLIMIT_CORE of the workers, bytes; none: weir's.
+    pub rlimit_core: Option<u64>,
+    /// Nice value of the workers; none: weir's.
+    pub priority: Option<i32>,
+    /// Where the lines go that they print to their standard output and error; none: the error log.
+    pub output_log: Option<LogTarget>,
+    /// These lines are written with time, pool and process before them.
+    pub decorate_output: bool,
 }
 
 /// `[pool.NAME.queue]`
@@ -317,6 +492,21 @@ pub struct Log {
     pub error: LogTarget,
     /// The least severe level that is written.
     pub level: Level,
+    /// Whose words errors are written in.
+    pub error_format: ErrorFormat,
+    /// What messages to syslog are called.
+    pub syslog_ident: String,
+    /// Which of syslog's facilities they belong to, as syslog(3) numbers them (daemon: 3).
+    pub syslog_facility: u8,
+}
+
+/// Whose words errors are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorFormat {
+    /// weir's own.
+    Weir,
+    /// PHP-FPM's, for scripts that look for them.
+    Fpm,
 }
 
 /// Where a log goes.
@@ -330,6 +520,8 @@ pub enum LogTarget {
     Stderr,
     /// A file, appended to, reopened at SIGUSR1.
     File(PathBuf),
+    /// The system's log (/dev/log); the error log only.
+    Syslog,
 }
 
 /// How a line of the access log is written.

@@ -5,10 +5,11 @@ use std::{path::Path, time::Duration};
 
 use crate::{
     model::{
-        Action, Address, Command, Config, HostPattern, Level, Listener, Log, LogFormat, LogTarget,
-        PathPattern, Pool, Queue, Route, Runtime, Server, Settings, Site,
+        Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
+        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
+        Site, Window, Workers,
     },
-    rows::{self, Default, Section, State},
+    rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
     texts::{quote, show_size},
 };
@@ -21,7 +22,7 @@ pub fn to_toml(config: &Config) -> String {
     out.section(Section::Server, |key| server(&config.server, key));
     for listener in &config.listeners {
         out.header(&format!("[listen.{}]", listener.name));
-        out.section(Section::Listen, |key| self::listener(listener, key));
+        out.section(Section::Listen, |key| self::listener(config, listener, key));
     }
     for site in &config.sites {
         out.header(&format!("[site.{}]", site.name));
@@ -32,9 +33,9 @@ pub fn to_toml(config: &Config) -> String {
         }
     }
     for pool in &config.pools {
-        out.header(&format!("[pool.{}]", pool.name));
+        out.header(&format!("[pool.{}]", name(&pool.name)));
         out.section(Section::Pool, |key| self::pool(pool, key));
-        out.header(&format!("[pool.{}.queue]", pool.name));
+        out.header(&format!("[pool.{}.queue]", name(&pool.name)));
         out.section(Section::Queue, |key| queue(&pool.queue, key));
     }
     out.header("[log]");
@@ -107,15 +108,69 @@ fn server(server: &Server, key: &str) -> Printed {
         "max_connections_per_address" => plain(server.max_connections_per_address),
         "spool_dir" => Value(path(&server.spool_dir)),
         "max_spool" => Value(size(server.max_spool)),
+        "admin" => match &server.admin {
+            Window::Usual => Absent,
+            Window::Off => Value("\"off\"".into()),
+            Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
+        },
+        "process_max" => plain(server.process_max),
+        "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
+        "emergency_restart_interval" => Value(duration(server.emergency_restart_interval)),
         _ => Foreign,
     }
 }
 
-fn listener(listener: &Listener, key: &str) -> Printed {
+fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
     let unix = matches!(listener.address, Address::Unix(_));
+    let fastcgi = match &listener.protocol {
+        Protocol::FastCgi(fastcgi) => Some(fastcgi),
+        Protocol::Http => None,
+    };
+    let http_only = [
+        "max_head",
+        "max_headers",
+        "header_timeout",
+        "idle_timeout",
+        "send_timeout",
+    ];
+    if fastcgi.is_some()
+        && (http_only.contains(&key)
+            || key == "max_requests_per_connection"
+            || key == "proxy_protocol")
+    {
+        return Foreign;
+    }
     match key {
         "address" => Value(address(&listener.address)),
-        "protocol" => Value("\"http\"".into()),
+        "protocol" => Value(
+            match fastcgi {
+                None => "\"http\"",
+                Some(_) => "\"fastcgi\"",
+            }
+            .into(),
+        ),
+        "pool" => match fastcgi.and_then(|fastcgi| config.pools.get(fastcgi.pool.0)) {
+            Some(pool) => Value(quote(&pool.name)),
+            None => Foreign,
+        },
+        "status_only" => fastcgi.map_or(Foreign, |fastcgi| plain(fastcgi.status_only)),
+        "allowed_clients" => match fastcgi {
+            Some(fastcgi) if !fastcgi.allowed_clients.is_empty() => Value(list(
+                fastcgi
+                    .allowed_clients
+                    .iter()
+                    .map(|address| quote(&address.to_string())),
+            )),
+            Some(_) if !unix => Absent,
+            _ => Foreign,
+        },
+        "acl_users" | "acl_groups" => {
+            let names = match key {
+                "acl_users" => &listener.acl_users,
+                _ => &listener.acl_groups,
+            };
+            permission(unix, (!names.is_empty()).then(|| texts(names)))
+        }
         "backlog" => plain(listener.backlog),
         "owner" => permission(unix, listener.owner.as_deref().map(quote)),
         "group" => permission(unix, listener.group.as_deref().map(quote)),
@@ -246,40 +301,110 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
 
 fn pool(pool: &Pool, key: &str) -> Printed {
     match (key, &pool.runtime) {
+        ("runtime", Runtime::Php(_)) => Value("\"php\"".into()),
         ("runtime", Runtime::Command(_)) => Value("\"command\"".into()),
         ("runtime", Runtime::Servers(_)) => Value("\"servers\"".into()),
         ("servers", Runtime::Servers(servers)) => Value(list(servers.iter().map(address))),
         ("balance", Runtime::Servers(_)) => Value("\"leastconn\"".into()),
+        ("keep_conn" | "max_reqs", Runtime::Php(_)) => Foreign,
         ("keep_conn", _) => plain(pool.keep_conn),
         ("max_reqs", _) => plain(pool.max_reqs),
         ("connect_timeout", _) => Value(duration(pool.connect_timeout)),
         ("read_timeout", _) => Value(duration(pool.read_timeout)),
         ("request_terminate_timeout", _) => Value(duration(pool.request_terminate_timeout)),
+        ("request_terminate_timeout_track_finished", Runtime::Php(_)) => {
+            plain(pool.request_terminate_timeout_track_finished)
+        }
+        ("status_path", _) => option(pool.status_path.as_deref().map(quote)),
+        ("ping_path", _) => option(pool.ping_path.as_deref().map(quote)),
+        ("ping_response", _) => Value(quote(&pool.ping_response)),
+        ("access_log", _) => option(pool.access_log.as_deref().map(path)),
+        ("access_format", _) => Value(quote(&pool.access_format.to_string())),
+        ("access_suppress_path", _) if pool.access_suppress_path.is_empty() => Absent,
+        ("access_suppress_path", _) => Value(texts(&pool.access_suppress_path)),
         ("retries", _) => plain(pool.retries),
         ("max_response_head", _) => Value(size(pool.max_response_head as u64)),
+        ("limit_extensions", Runtime::Php(_)) => Value(texts(&pool.limit_extensions)),
         ("limit_extensions", _) if pool.limit_extensions.is_empty() => Absent,
         ("limit_extensions", _) => Value(texts(&pool.limit_extensions)),
-        (_, Runtime::Command(command)) => self::command(command, key),
+        ("command", Runtime::Command(command)) => Value(texts(&command.argv)),
+        (_, Runtime::Command(command)) => workers(&command.workers, key),
+        (_, Runtime::Php(php)) => self::php(php, key),
         _ => Foreign,
     }
 }
 
-fn command(command: &Command, key: &str) -> Printed {
+fn php(php: &Php, key: &str) -> Printed {
+    let settings = |admin: bool, flag: bool| {
+        let chosen = php
+            .settings
+            .iter()
+            .filter(|setting| (setting.admin, setting.flag) == (admin, flag));
+        table(chosen.map(|setting| (bare_dotted(&setting.name), quote(&setting.value))))
+    };
     match key {
-        "command" => Value(texts(&command.argv)),
-        "pm" => Value("\"static\"".into()),
-        "max_children" => plain(command.max_children),
-        "user" => option(command.user.as_deref().map(quote)),
-        "group" => option(command.group.as_deref().map(quote)),
-        "chdir" => option(command.chdir.as_deref().map(path)),
-        "clear_env" => plain(command.clear_env),
+        "php" => option(php.version.as_deref().map(quote)),
+        "php_ini" => option(php.ini.as_deref().map(path)),
+        "no_php_ini" => plain(php.no_ini),
+        "php_value" => settings(false, false),
+        "php_flag" => settings(false, true),
+        "php_admin_value" => settings(true, false),
+        "php_admin_flag" => settings(true, true),
+        "php_define" => {
+            let pairs = php.define.iter();
+            table(pairs.map(|(name, value)| (bare_dotted(name), quote(value))))
+        }
+        "watch_root" => plain(php.watch_root),
+        "request_slowlog_timeout" => Value(duration(php.slowlog_timeout)),
+        "request_slowlog_trace_depth" => plain(php.slowlog_depth),
+        "slowlog" => option(php.slowlog.as_deref().map(path)),
+        "process_dumpable" => plain(php.dumpable),
+        "max_memory" => match php.workers.max_memory {
+            0 => Absent,
+            bytes => Value(size(bytes)),
+        },
+        _ => workers(&php.workers, key),
+    }
+}
+
+fn workers(workers: &Workers, key: &str) -> Printed {
+    match (key, workers.pm) {
+        ("pm", Pm::Static) => Value("\"static\"".into()),
+        ("pm", Pm::Dynamic { .. }) => Value("\"dynamic\"".into()),
+        ("pm", Pm::OnDemand) => Value("\"ondemand\"".into()),
+        ("pm", Pm::Auto { .. }) => Value("\"auto\"".into()),
+        ("start_servers", Pm::Dynamic { start, .. } | Pm::Auto { start }) => plain(start),
+        ("min_spare_servers", Pm::Dynamic { min_spare, .. }) => plain(min_spare),
+        ("max_spare_servers", Pm::Dynamic { max_spare, .. }) => plain(max_spare),
+        ("process_idle_timeout", Pm::OnDemand | Pm::Auto { .. }) => {
+            Value(duration(workers.idle_timeout))
+        }
+        _ => process(workers, key),
+    }
+}
+
+/// What does not depend on `pm`.
+fn process(workers: &Workers, key: &str) -> Printed {
+    match key {
+        "max_children" => plain(workers.max_children),
+        "max_spawn_rate" => plain(workers.max_spawn_rate),
+        "max_requests" => plain(workers.max_requests),
+        "user" => option(workers.user.as_deref().map(quote)),
+        "group" => option(workers.group.as_deref().map(quote)),
+        "chroot" => option(workers.chroot.as_deref().map(path)),
+        "chdir" => option(workers.chdir.as_deref().map(path)),
+        "rlimit_core" => option(workers.rlimit_core.map(size)),
+        "process_priority" => option(workers.priority.map(|priority| priority.to_string())),
+        "output_log" => option(workers.output_log.as_ref().map(target)),
+        "decorate_output" => plain(workers.decorate_output),
+        "clear_env" => plain(workers.clear_env),
         "env" => table(
-            command
+            workers
                 .env
                 .iter()
                 .map(|(name, value)| (bare(name), quote(value))),
         ),
-        "rlimit_files" => option(command.rlimit_files.map(|limit| limit.to_string())),
+        "rlimit_files" => option(workers.rlimit_files.map(|limit| limit.to_string())),
         _ => Foreign,
     }
 }
@@ -311,7 +436,30 @@ fn log(log: &Log, key: &str) -> Printed {
             }
             .into(),
         ),
+        "error_format" => Value(
+            match log.error_format {
+                ErrorFormat::Weir => "\"weir\"",
+                ErrorFormat::Fpm => "\"fpm\"",
+            }
+            .into(),
+        ),
+        "syslog_ident" => Value(quote(&log.syslog_ident)),
+        "syslog_facility" => {
+            let known = FACILITIES
+                .iter()
+                .find(|(_, number)| *number == log.syslog_facility);
+            option(known.map(|(name, _)| quote(name)))
+        }
         _ => Foreign,
+    }
+}
+
+/// A table's name; a pool's may need quotes.
+fn name(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match name.chars().all(bare) {
+        true => name.to_owned(),
+        false => quote(name),
     }
 }
 
@@ -350,6 +498,14 @@ fn bare(key: &str) -> String {
     }
 }
 
+/// The name of a PHP setting, whose dots are part of it.
+fn bare_dotted(name: &str) -> String {
+    match name.contains('.') {
+        true => quote(name),
+        false => bare(name),
+    }
+}
+
 fn texts(texts: &[String]) -> String {
     list(texts.iter().map(|text| quote(text)))
 }
@@ -381,6 +537,7 @@ fn target(target: &LogTarget) -> String {
         LogTarget::Stdout => "\"stdout\"".into(),
         LogTarget::Stderr => "\"stderr\"".into(),
         LogTarget::File(file) => path(file),
+        LogTarget::Syslog => "\"syslog\"".into(),
     }
 }
 

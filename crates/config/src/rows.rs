@@ -87,6 +87,8 @@ pub(crate) enum Kind {
         max: u64,
     },
     Mode,
+    /// A nice value, kept as 64-bit two's complement.
+    Priority,
     /// One of these words; the second list is known and not built yet.
     Word(&'static [&'static str], &'static [&'static str]),
     RedirectStatus,
@@ -98,6 +100,7 @@ pub(crate) enum Kind {
     Paths,
     Address,
     Addresses,
+    Window,
     Program,
     Hosts,
     Methods,
@@ -120,12 +123,16 @@ pub(crate) enum Kind {
     Params,
     HeaderTemplates,
     Environment,
+    PhpIni,
+    IpAddresses,
     ErrorPages,
     Types,
     Folders,
     Reply,
     LogTarget,
     LogFormat,
+    /// A line with PHP-FPM's `%` codes.
+    AccessFormat,
     /// Of keys that are not built yet.
     Any,
 }
@@ -140,6 +147,7 @@ impl Kind {
             Kind::Duration { .. } => ("a duration", "\"30s\""),
             Kind::Size { .. } => ("a size", "\"64K\""),
             Kind::Mode => ("a mode", "\"0660\""),
+            Kind::Priority => ("a nice value", "-5"),
             Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
             Kind::RedirectStatus => ("a status", "308"),
             Kind::Text => ("a text", "\"weir\""),
@@ -148,6 +156,7 @@ impl Kind {
             Kind::Path => ("a path", "\"/srv/shop\""),
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
+            Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
             Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
@@ -167,6 +176,8 @@ impl Kind {
             Kind::Params => ("a table of parameters", "{ APP_ENV = \"production\" }"),
             Kind::HeaderTemplates => ("a table of headers", "{ \"X-Frame-Options\" = \"DENY\" }"),
             Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
+            Kind::PhpIni => ("a table of PHP settings", "{ memory_limit = \"256M\" }"),
+            Kind::IpAddresses => ("a list of IP addresses", "[\"127.0.0.1\"]"),
             Kind::ErrorPages => (
                 "a table of statuses and files",
                 "{ 503 = \"errors/503.html\" }",
@@ -187,6 +198,7 @@ impl Kind {
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
             ),
+            Kind::AccessFormat => ("a text with `%` codes", r#""%R %t \"%m %r\" %s""#),
             Kind::LogFormat => (
                 "\"combined\", \"json\" or a template",
                 "\"${remote_addr} ${status} ${uri}\"",
@@ -287,14 +299,24 @@ const SERVER: &[Row] = &[
     key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
         "All spooled bodies together may take so much.")
         .called(&["fastcgi_max_temp_file_size"]),
+    key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
+        "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
+        .called(&["stats_socket", "admin_socket"]),
+    key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
+        "Workers of all pools together; 0: no limit but each pool's own.").called(&["process.max"]),
+    key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),
+        "So many workers of a pool that end with SIGSEGV or SIGBUS within `emergency_restart_interval` start the pool anew: \
+         its shared memory may be damaged. 0: never."),
+    key(&[Server], "emergency_restart_interval", Kind::Duration { zero: true }, Value("\"0\""),
+        "See `emergency_restart_threshold`."),
 ];
 
 #[rustfmt::skip]
 const LISTEN: &[Row] = &[
     key(&[Listen], "address", Kind::Address, Required,
         "`host:port`, `[::]:port`, `*:80` or `unix:PATH`.").called(&["bind", "listen", "addr"]),
-    key(&[Listen], "protocol", Kind::Word(&["http"], &["fastcgi"]), Value("\"http\""),
-        "What is spoken there.").called(&["mode"]),
+    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi"], &[]), Value("\"http\""),
+        "What is spoken there: `\"http\"`, or `\"fastcgi\"` with a web server in front."),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue; the kernel cuts it to net.core.somaxconn."),
     key(&[Listen], "owner", Kind::Text, Absent("who started weir"),
@@ -322,12 +344,17 @@ const LISTEN: &[Row] = &[
         "Requests served by one connection; 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
     key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
         "The PROXY protocol is spoken by what is in front.").called(&["accept_proxy"]),
-    later(&[Listen], "pool", "The pool of a FastCGI listener.",
-        "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"),
-    later(&[Listen], "allowed_clients", "Addresses that may connect to a FastCGI listener.", "")
-        .called(&["listen_allowed_clients"]),
-    later(&[Listen], "acl_users", "Users that may connect to a unix socket.", "use `owner` and `mode`"),
-    later(&[Listen], "acl_groups", "Groups that may connect to a unix socket.", "use `group` and `mode`"),
+    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"`"),
+        "NAME of the pool whose workers answer there (fastcgi)."),
+    key(&[Listen], "status_only", Kind::Bool, Value("false"),
+        "Only the pool's status page and ping are answered there (fastcgi).").called(&["status_listen"]),
+    key(&[Listen], "allowed_clients", Kind::IpAddresses, Absent("any"),
+        "Addresses that may connect to a TCP listener (fastcgi).").called(&["listen_allowed_clients"]),
+    key(&[Listen], "acl_users", Kind::References, Absent("none"),
+        "Users that may connect to a unix socket, beside `owner`; with them or `acl_groups`, `owner` and `group` are not changed.")
+        .called(&["listen_acl_users"]),
+    key(&[Listen], "acl_groups", Kind::References, Absent("none"),
+        "Groups that may connect to a unix socket, beside `group`.").called(&["listen_acl_groups"]),
 ];
 
 #[rustfmt::skip]
@@ -436,31 +463,101 @@ const SETTINGS: &[Row] = &[
 
 #[rustfmt::skip]
 const POOL: &[Row] = &[
-    key(&[Pool], "runtime", Kind::Word(&["command", "servers"], &["php"]), Required,
-        "`\"command\"`: weir runs the workers, any FastCGI program. `\"servers\"`: somebody else does (PHP-FPM, …)."),
+    key(&[Pool], "runtime", Kind::Word(&["php", "command", "servers"], &[]), Required,
+        "`\"php\"`: weir's own PHP workers. `\"command\"`: weir runs the workers, any FastCGI program. `\"servers\"`: \
+         somebody else does (PHP-FPM, …)."),
+    key(&[Pool], "php", Kind::Text, Absent("the newest installed"),
+        "Which PHP runs (php): `\"8.2\"`.").called(&["php_version"]),
+    key(&[Pool], "php_ini", Kind::Path, Absent("PHP's own place: /etc/php/VERSION/fpm on Debian"),
+        "php.ini, or the folder that it is in (php)."),
+    key(&[Pool], "no_php_ini", Kind::Bool, Value("false"),
+        "No php.ini is read (php)."),
+    key(&[Pool], "php_value", Kind::PhpIni, Absent("none"),
+        "Settings as in php.ini; scripts may change them (php)."),
+    key(&[Pool], "php_flag", Kind::PhpIni, Absent("none"),
+        "Switches as in php.ini; scripts may change them (php)."),
+    key(&[Pool], "php_admin_value", Kind::PhpIni, Absent("none"),
+        "Settings as in php.ini that neither scripts nor .user.ini can change (php)."),
+    key(&[Pool], "php_admin_flag", Kind::PhpIni, Absent("none"),
+        "Switches as in php.ini that neither scripts nor .user.ini can change (php)."),
+    key(&[Pool], "php_define", Kind::PhpIni, Absent("none"),
+        "Settings in place of what php.ini says, also those that are read at start only (php)."),
+    key(&[Pool], "watch_root", Kind::Bool, Value("false"),
+        "Where a site's root is, or leads through, a symlink: one that changes starts the pool anew (php)."),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
         "Program and arguments; it listens on its fd 0. A name without slash is looked for in PATH.")
         .called(&["bin_path", "exec"]),
     key(&[Pool], "servers", Kind::Addresses, Absent("required with `runtime = \"servers\"`"),
         "Where the workers are: `host:port` or `unix:PATH`.").called(&["server", "upstreams", "backends", "listen"]),
-    key(&[Pool], "pm", Kind::Word(&["static"], &["dynamic", "ondemand", "auto"]), Value("\"static\""),
-        "How the number of workers is chosen (command)."),
+    key(&[Pool], "pm", Kind::Word(&["static", "dynamic", "ondemand", "auto"], &[]),
+        Absent("`\"auto\"` with php, `\"static\"` with command"),
+        "How the number of workers is chosen: `\"static\"`: always `max_children`. `\"dynamic\"`: some are kept spare. \
+         `\"ondemand\"`: none without requests. `\"auto\"`: from waiting time, cores and memory (php, command)."),
     key(&[Pool], "max_children", Kind::Count { min: 1, max: 100_000 },
-        Absent("four per core, at least 4, and no more than fit half the memory at 64M each"),
-        "Number of worker processes (command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
+        Absent("four per core, at least 4, and no more than fit half the memory at 64M each; with `pm = \"auto\"` as many as \
+                 fit three quarters of the memory at 16M each"),
+        "Workers at most (php, command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
+    key(&[Pool], "start_servers", Kind::Count { min: 1, max: 100_000 },
+        Absent("between the spare servers with dynamic, one with auto"),
+        "Workers at the start (dynamic, auto)."),
+    key(&[Pool], "min_spare_servers", Kind::Count { min: 1, max: 100_000 }, Value("1"),
+        "Fewer free workers, and others are started (dynamic)."),
+    key(&[Pool], "max_spare_servers", Kind::Count { min: 1, max: 100_000 },
+        Absent("a quarter of `max_children`, at least `min_spare_servers`"),
+        "More free workers, and one after the other is stopped (dynamic)."),
+    key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
+        "Workers started in a second at most (php, command)."),
+    key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
+        "A worker that is free for so long is stopped (ondemand, auto)."),
+    key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
+        "A worker is replaced after so many requests; 0: never (php, command).").called(&["PHP_FCGI_MAX_REQUESTS"]),
+    key(&[Pool], "max_memory", Kind::Size { min: 1, max: SIZE_MAX }, Absent("none"),
+        "A worker whose resident memory has been larger is replaced after its request (php)."),
     key(&[Pool], "user", Kind::Text, Absent("the gateway's"),
-        "Identity of the workers, when weir is started by root (command).").called(&["uid"]),
+        "Identity of the workers, when weir is started by root (php, command).").called(&["uid"]),
     key(&[Pool], "group", Kind::Text, Absent("the user's primary group"),
-        "Group of the workers (command).").called(&["gid"]),
-    key(&[Pool], "chdir", Kind::Path, Absent("weir's"),
-        "Working folder of the workers (command)."),
+        "Group of the workers (php, command).").called(&["gid"]),
+    key(&[Pool], "chroot", Kind::Path, Absent("none"),
+        "Folder that the workers are locked into, when weir is started by root (php, command)."),
+    key(&[Pool], "chdir", Kind::Path, Absent("weir's; with chroot `/`"),
+        "Working folder of the workers, as seen from inside of `chroot` (php, command)."),
     key(&[Pool], "clear_env", Kind::Bool, Value("true"),
-        "The workers' environment is `env` and nothing else; `false`: weir's, with `env` added (command)."),
+        "The workers' environment is `env` and nothing else; `false`: weir's, with `env` added (php, command)."),
     key(&[Pool], "env", Kind::Environment, Absent("none"),
-        "Environment of the workers (command).").called(&["environment", "bin_environment"]),
+        "Environment of the workers (php, command).").called(&["environment", "bin_environment"]),
     key(&[Pool], "rlimit_files", Kind::Count { min: 16, max: 1 << 30 }, Absent("weir's"),
-        "Files that a worker may have open (command)."),
-    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command, `false` with servers"),
+        "Files that a worker may have open (php, command)."),
+    key(&[Pool], "rlimit_core", Kind::Size { min: 0, max: SIZE_MAX }, Absent("weir's"),
+        "Largest core file of a worker (php, command)."),
+    key(&[Pool], "process_priority", Kind::Priority, Absent("weir's"),
+        "Nice value of the workers, -19 (first) to 20 (last), when weir is started by root (php, command).")
+        .called(&["priority", "process.priority", "nice"]),
+    key(&[Pool], "process_dumpable", Kind::Bool, Value("false"),
+        "Debuggers of the same user may look into the workers (php).").called(&["process.dumpable"]),
+    key(&[Pool], "output_log", Kind::LogTarget, Absent("the error log"),
+        "Where the lines go that workers print to their standard output and error (php, command)."),
+    key(&[Pool], "decorate_output", Kind::Bool, Value("true"),
+        "These lines are written with time, pool and process before them; `false`: as they are (php, command).")
+        .called(&["decorate_workers_output"]),
+    key(&[Pool], "request_slowlog_timeout", Kind::Duration { zero: true }, Value("\"0\""),
+        "The PHP stack of a script that runs for longer is written to `slowlog`; 0: never (php)."),
+    key(&[Pool], "request_slowlog_trace_depth", Kind::Count { min: 1, max: 1000 }, Value("20"),
+        "Calls of that stack at most (php)."),
+    key(&[Pool], "slowlog", Kind::Path, Absent("the error log"),
+        "The slow log (php)."),
+    key(&[Pool], "status_path", Kind::UrlPath, Absent("none"),
+        "Where PHP-FPM's status page is; the gateway answers it, however busy the workers are.").called(&["pm_status_path"]),
+    key(&[Pool], "ping_path", Kind::UrlPath, Absent("none"),
+        "Where PHP-FPM's ping page is."),
+    key(&[Pool], "ping_response", Kind::Text, Value("\"pong\""),
+        "What the ping page says."),
+    key(&[Pool], "access_log", Kind::Path, Absent("none"),
+        "PHP-FPM's log of the pool's requests, beside weir's own."),
+    key(&[Pool], "access_format", Kind::AccessFormat, Value("\"%R - %u %t \\\"%m %r\\\" %s\""),
+        "How its lines are written, with PHP-FPM's `%` codes."),
+    key(&[Pool], "access_suppress_path", Kind::UrlPrefixes, Absent("none"),
+        "GET and HEAD requests without a body for these paths are not written there if all went well."),
+    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with php and command, `false` with servers"),
         "A connection serves many requests, with servers those only whose method is idempotent. There, an idle kept connection holds a PHP-FPM worker, and a worker \
          that goes on after `fastcgi_finish_request()` looks free when it is not.")
         .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]),
@@ -475,43 +572,24 @@ const POOL: &[Row] = &[
         "A worker may be silent for so long (between two reads or writes); then 504, and the worker is given up.")
         .called(&["timeout_server", "fastcgi_read_timeout", "fastcgi_send_timeout", "ProxyTimeout"]),
     key(&[Pool], "request_terminate_timeout", Kind::Duration { zero: true }, Value("\"0\""),
-        "A script may run for so long in all; then 504, and the worker is given up. 0: no limit, for downloads may last.")
+        "A script may run for so long in all; then 504, and the worker is replaced. 0: no limit, for downloads may last.")
         .called(&["max_execution_time"]),
-    key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("1"),
+    key(&[Pool], "request_terminate_timeout_track_finished", Kind::Bool, Value("false"),
+        "That limit holds also for what a script does after `fastcgi_finish_request()` (php)."),
+    key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("3"),
         "To how many other workers a request is given if its worker dies before it answers: only if that worker cannot \
          have seen it, or its method is idempotent. A request that kills workers kills one more with each.")
         .called(&["fastcgi_next_upstream_tries", "next_upstream_tries", "lb_retries", "option_redispatch"]),
     key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
         "Largest response head; more: 502.").called(&["fastcgi_buffer_size"]),
-    key(&[Pool], "limit_extensions", Kind::Extensions, Absent("any"),
+    key(&[Pool], "limit_extensions", Kind::Extensions, Absent("`[\".php\"]` with php, else any"),
         "Extensions (with the dot) of scripts that may run; others: 403.").called(&["security_limit_extensions"]),
-    later(&[Pool], "php", "Which PHP weir's own workers run.",
-        "use `runtime = \"command\"` with `command = [\"php-cgi\"]`, or `runtime = \"servers\"` with a PHP-FPM"),
-    later(&[Pool], "watch_root", "A document root that is a symlink and changes starts new workers.",
-        "restart weir after a deploy, or name the release's own folder as `root`"),
-    later(&[Pool], "chroot", "Folder that the workers are locked into.", "a PHP-FPM pool can have a chroot: `runtime = \"servers\"`"),
-    later(&[Pool], "start_servers", "Workers at the start.", STATIC),
-    later(&[Pool], "min_spare_servers", "Workers free at least.", STATIC),
-    later(&[Pool], "max_spare_servers", "Workers free at most.", STATIC),
-    later(&[Pool], "max_spawn_rate", "Workers started at once.", STATIC),
-    later(&[Pool], "process_idle_timeout", "A worker that is free for so long is stopped.", STATIC),
-    later(&[Pool], "max_requests", "A worker is replaced after so many requests.",
-        "most programs have an option for it: php-cgi takes PHP_FCGI_MAX_REQUESTS in `env`"),
-    later(&[Pool], "request_slowlog_timeout", "A script that runs longer is written to the slow log.", ""),
-    later(&[Pool], "slowlog", "The slow log.", "the access log has the time of each request"),
-    later(&[Pool], "status_path", "PHP-FPM's status page.", ""),
-    later(&[Pool], "ping_path", "PHP-FPM's ping page.",
-        "a route answers as well: `reply = { status = 200, body = \"pong\" }`"),
-    later(&[Pool], "php_value", "Settings of php.ini.", PHP_INI),
-    later(&[Pool], "php_flag", "Switches of php.ini.", PHP_INI),
-    later(&[Pool], "php_admin_value", "Settings of php.ini that scripts cannot change.", PHP_INI),
-    later(&[Pool], "php_admin_flag", "Switches of php.ini that scripts cannot change.", PHP_INI),
 ];
 
 #[rustfmt::skip]
 const QUEUE: &[Row] = &[
     key(&[Queue], "maxconn", Kind::Count { min: 1, max: 1_000_000 },
-        Absent("`max_children` with command; with servers it must be said"),
+        Absent("`max_children` with php and command; with servers it must be said"),
         "Requests at work at once. With servers: the number of workers behind them (pm.max_children of PHP-FPM)."),
     key(&[Queue], "max_queue", Kind::Count { min: 0, max: 10_000_000 }, Value("1000"),
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
@@ -536,17 +614,49 @@ const LOG: &[Row] = &[
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "`\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
-        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
+        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),
         "The least severe that is written: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
         .called(&["log_level", "LogLevel"]),
+    key(&[Log], "error_format", Kind::Word(&["weir", "fpm"], &[]), Value("\"weir\""),
+        "`\"weir\"`, or `\"fpm\"`: errors are written in PHP-FPM's words, for scripts that look for them."),
+    key(&[Log], "syslog_ident", Kind::Text, Value("\"weir\""),
+        "What messages are called that go to syslog.").called(&["syslog.ident"]),
+    key(&[Log], "syslog_facility", Kind::Word(FACILITY_NAMES, &[]), Value("\"daemon\""),
+        "Which of syslog's facilities they belong to.").called(&["syslog.facility"]),
+];
+
+/// syslog(3)'s facilities, in its order, with its numbers.
+pub(crate) const FACILITIES: &[(&str, u8)] = &[
+    ("kern", 0),
+    ("user", 1),
+    ("mail", 2),
+    ("daemon", 3),
+    ("auth", 4),
+    ("syslog", 5),
+    ("lpr", 6),
+    ("news", 7),
+    ("uucp", 8),
+    ("cron", 9),
+    ("authpriv", 10),
+    ("ftp", 11),
+    ("local0", 16),
+    ("local1", 17),
+    ("local2", 18),
+    ("local3", 19),
+    ("local4", 20),
+    ("local5", 21),
+    ("local6", 22),
+    ("local7", 23),
+];
+
+const FACILITY_NAMES: &[&str] = &[
+    "daemon", "user", "mail", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+    "kern", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 ];
 
 const BOTH: &[Section] = &[Site, Route];
 const SIZE_MAX: u64 = i64::MAX as u64;
-const STATIC: &str = "`pm = \"static\"` with `max_children` is what works now";
-const PHP_INI: &str =
-    "pass it to the program: `command = [\"php-cgi\", \"-d\", \"memory_limit=256M\"]`";
 
 #[cfg(test)]
 mod tests {

@@ -161,7 +161,7 @@ impl Over<'_> {
     }
 }
 
-fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Option<PoolId> {
+pub(crate) fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Option<PoolId> {
     let name = entries.text("pool").filter(|text| !text.is_empty())?;
     let found = pools.iter().position(|pool| *pool == name);
     if found.is_none() {

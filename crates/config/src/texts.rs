@@ -1,10 +1,13 @@
 //! What one text of a certain kind may say: paths, names, patterns, header values. As `scalar`, they know no keys
 //! and no places; unlike it, they know the configuration file's folder where that matters.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    net::IpAddr,
+    path::{Component, Path, PathBuf},
+};
 
 use crate::{
-    model::{Address, LogFormat, LogTarget, PathPattern},
+    model::{Address, LogFormat, LogTarget, PathPattern, Window},
     scalar::{self, Checked, wrong},
     template::Template,
 };
@@ -95,7 +98,7 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
 pub(crate) fn url_path(text: &str) -> Checked<String> {
     if text.contains("$uri") || text.contains(' ') {
         return wrong(
-            "`fallback` is one path",
+            "this is one path",
             "the file and the folder are tried in any case: \"/index.php\" is enough",
         );
     }
@@ -237,10 +240,7 @@ pub(crate) fn log_target(folder: &Path, text: &str) -> Checked<LogTarget> {
             format!("{text:?} is no place for a log"),
             scalar::suggestion(text, LOG_WORDS).unwrap_or_default(),
         ),
-        text if text.starts_with("syslog") => wrong(
-            "logging to syslog is not built yet",
-            "\"stderr\" goes to the journal when systemd starts weir",
-        ),
+        "syslog" => Ok(LogTarget::Syslog),
         text => path(folder, text).map(LogTarget::File),
     }
 }
@@ -307,6 +307,48 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
             "",
         ),
         false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+/// Where the operator's window is. It may stop weir, so that only a unix socket, which has permissions, will do.
+pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
+    if text == "off" {
+        return Ok(Window::Off);
+    }
+    match anchored_address(folder, text)? {
+        Address::Unix(path) => Ok(Window::At(path)),
+        Address::Tcp(_) => wrong(
+            "the operator's window is on a unix socket",
+            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"",
+        ),
+    }
+}
+
+/// A setting as php.ini names it, that can be written on one of its lines.
+pub(crate) fn php_setting(name: &str, value: &str) -> Checked<()> {
+    let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if name.is_empty() || !name.bytes().all(of_a_name) {
+        return wrong(
+            format!("{name:?} cannot be a setting of PHP"),
+            "for example memory_limit",
+        );
+    }
+    match value.contains(['\0', '\n', '\r']) {
+        true => wrong("a setting of PHP is one line, without NUL", ""),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn ip_address(text: &str) -> Checked<IpAddr> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    match bare.unwrap_or(text).parse() {
+        Ok(address) => Ok(address),
+        Err(_) => wrong(
+            format!("{text:?} is no IP address"),
+            "for example \"127.0.0.1\" or \"::1\"",
+        ),
     }
 }
 

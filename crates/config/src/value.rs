@@ -2,16 +2,21 @@
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use core::ops::Range;
 
-use toml::{Spanned, de::DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use crate::{
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern},
+    access_format::AccessFormat,
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -31,16 +36,19 @@ pub(crate) enum Value {
     Paths(Vec<PathBuf>),
     Address(Address),
     Addresses(Vec<Address>),
+    Window(Window),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
     Template(Template),
     Templates(Vec<(String, Template)>),
     Pairs(Vec<(String, String)>),
+    IpAddresses(Vec<IpAddr>),
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
+    AccessFormat(AccessFormat),
 }
 
 /// A value of the file, or of a row's default, on its way to a [`Value`].
@@ -102,6 +110,7 @@ impl Reader<'_> {
                 let mode = self.scalar(kind, node, scalar::mode)?;
                 Some(Value::Number(mode.into()))
             }
+            Kind::Priority => self.priority(kind, node).map(Value::Number),
             Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
             Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
             Kind::Reference => self
@@ -116,6 +125,11 @@ impl Reader<'_> {
                 let folder = self.folder;
                 let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
                 Some(Value::Address(address))
+            }
+            Kind::Window => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::window(folder, t))
+                    .map(Value::Window)
             }
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self
@@ -137,6 +151,9 @@ impl Reader<'_> {
             Kind::LogFormat => self
                 .scalar(kind, node, texts::log_format)
                 .map(Value::LogFormat),
+            Kind::AccessFormat => self
+                .scalar(kind, node, AccessFormat::parse)
+                .map(Value::AccessFormat),
             Kind::References => self.list(kind, node, texts::line).map(Value::Texts),
             Kind::Hosts => self
                 .list(kind, node, scalar::host_pattern)
@@ -166,6 +183,10 @@ impl Reader<'_> {
             Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
             Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
             Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
+            Kind::PhpIni => self.php_ini(kind, node).map(Value::Pairs),
+            Kind::IpAddresses => self
+                .list(kind, node, texts::ip_address)
+                .map(Value::IpAddresses),
             Kind::Types => self.table(kind, node, texts::media_type).map(Value::Pairs),
             Kind::ErrorPages => {
                 let pages = self.table(kind, node, texts::error_page)?;
@@ -462,6 +483,82 @@ impl Reader<'_> {
             }
         }
         (list.len() == entries.len()).then_some(list)
+    }
+
+    /// Settings of PHP: texts, numbers and switches, all kept as php.ini would write them.
+    fn php_ini(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<(String, String)>> {
+        let Some(table) = node.get_ref().as_table() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut settings = Vec::new();
+        if !self.php_settings("", table, &mut settings) {
+            return None;
+        }
+        settings.sort_by_key(|(_, _, place): &(String, String, Range<usize>)| place.start);
+        let mut list = Vec::with_capacity(settings.len());
+        for (name, value, place) in settings {
+            list.push((name, value));
+            self.parts.push(place);
+        }
+        Some(list)
+    }
+
+    /// `opcache.enable = true` is a table in TOML: its settings begin with its name.
+    fn php_settings(
+        &mut self,
+        prefix: &str,
+        table: &DeTable<'_>,
+        settings: &mut Vec<(String, String, Range<usize>)>,
+    ) -> bool {
+        let mut fine = true;
+        for (key, value) in table.iter() {
+            let name = format!("{prefix}{}", key.get_ref());
+            let text = match value.get_ref() {
+                DeValue::Table(inner) => {
+                    fine &= self.php_settings(&format!("{name}."), inner, settings);
+                    continue;
+                }
+                DeValue::String(text) => text.to_string(),
+                DeValue::Boolean(true) => "1".into(),
+                DeValue::Boolean(false) => "0".into(),
+                DeValue::Integer(number) if number.radix() == 10 => number.as_str().into(),
+                DeValue::Float(number) => number.as_str().into(),
+                other => {
+                    let message = format!(
+                        "`{name}` takes a text, a number or true or false, not {}",
+                        type_of(other)
+                    );
+                    self.sink.error(value.span(), message, "");
+                    fine = false;
+                    continue;
+                }
+            };
+            match texts::php_setting(&name, &text) {
+                Ok(()) => settings.push((name, text, key.span())),
+                Err(Wrong { message, hint }) => {
+                    self.sink
+                        .error(key.span().start..value.span().end, message, hint);
+                    fine = false;
+                }
+            }
+        }
+        fine
+    }
+
+    fn priority(&mut self, kind: &Kind, node: &Node<'_>) -> Option<u64> {
+        let Some(integer) = node.get_ref().as_integer() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        match number.filter(|number| (-19..=20).contains(number)) {
+            Some(number) => Some(number.cast_unsigned()),
+            None => {
+                self.error(node, "a nice value is -19 to 20", "-19 runs first, 20 last");
+                None
+            }
+        }
     }
 
     fn reply(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Action> {

@@ -25,7 +25,7 @@ use crate::record::{
     HEADER_LEN, Header, MAX_CONTENT, RecordType, Role, put_empty, put_fixed, put_pairs, put_stream,
 };
 
-pub use response::{Event, ResponseDecoder};
+pub use response::{Event, Extension, ResponseDecoder};
 
 /// Starts request `id` (not 0) and says whether the connection stays open after it (FastCGI 1.0 §5.1).
 pub fn begin_request(out: &mut Vec<u8>, id: u16, role: Role, keep_conn: bool) {
@@ -212,6 +212,19 @@ pub fn abort_request(out: &mut Vec<u8>, id: u16) {
 pub fn get_values(out: &mut Vec<u8>, names: &[&[u8]]) {
     let pairs = names.iter().map(|&name| (name, &b""[..]));
     put_pairs(out, RecordType::GetValues, pairs);
+}
+
+/// Sends `content` in management records of a type that FastCGI 1.0 does not define, as few as hold it, and an empty one
+/// behind them: an agreement of the two sides.
+pub fn extension(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
+    for piece in content.chunks(MAX_CONTENT).chain([&[][..]]) {
+        let header = Header {
+            kind,
+            ..Header::new(RecordType::UnknownType, 0, piece.len() as u16) // at most MAX_CONTENT
+        };
+        out.extend_from_slice(&header.to_bytes());
+        out.extend_from_slice(piece);
+    }
 }
 
 /// A byte of a header's name as CGI spells it.

@@ -52,7 +52,7 @@
 //!
 //! The specification leaves choices; these are made for the applications that are out there, PHP first.
 //!
-//! - **Nothing is padded.** FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
+//! - **Nothing is padded** but what [`server::stderr`] writes. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
 //!   PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call of its own; after
 //!   the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose content and
 //!   padding together pass 65,535 bytes, so that padding would cost room too.
@@ -61,6 +61,8 @@
 //!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
 //!   before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
 //! - **The end is `FCGI_END_REQUEST`.** PHP does not send the empty `FCGI_STDOUT` record before it.
+//! - **Types above 11 are refused**, unless the two sides have agreed on some:
+//!   [`client::ResponseDecoder::allow_extensions`], [`client::extension`].
 //! - **One request at a time on a connection.** PHP never multiplexes, and a client that did would make one request
 //!   wait for another's reader. [`server::RequestDecoder`] tells of a second request, to be refused.
 //!
@@ -86,5 +88,6 @@ mod frame;
 
 pub use error::ProtocolError;
 pub use record::{
-    HEADER_LEN, Header, MAX_CONTENT, MAX_MANAGEMENT, ProtocolStatus, RecordType, Role, VERSION,
+    HEADER_LEN, Header, MAX_CONTENT, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType,
+    Role, VERSION,
 };

@@ -14,6 +14,10 @@ pub const MAX_CONTENT: usize = 65_535;
 /// The three variables of the specification take about 60.
 pub const MAX_MANAGEMENT: usize = 4096;
 
+/// The longest content of a management record of a type that FastCGI 1.0 does not define, in bytes
+/// ([`client::Extension`](crate::client::Extension)).
+pub const MAX_EXTENSION: usize = 32;
+
 /// The only protocol version there is: `FCGI_VERSION_1` (FastCGI 1.0 §8).
 pub const VERSION: u8 = 1;
 
@@ -211,6 +215,11 @@ impl Header {
         }
         Ok(())
     }
+}
+
+/// Whether FastCGI 1.0 leaves this type to agreements (§8: types above its own are for later versions, which never came).
+pub(crate) const fn is_extension(kind: u8) -> bool {
+    kind > RecordType::UnknownType as u8
 }
 
 /// Appends a record of eight bytes' content, as the fixed bodies of FastCGI 1.0 §8 are.

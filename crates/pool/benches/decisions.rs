@@ -13,7 +13,7 @@ fn main() {
             |turn| {
                 let answer = pool.admit(Micros(turn), RequestId(turn), (turn & 3) as u16);
                 if let Admission::Run(worker) = answer {
-                    black_box(pool.release(Micros(turn), worker));
+                    let _ = black_box(pool.release(Micros(turn), worker));
                 }
             },
         );
@@ -27,7 +27,7 @@ fn main() {
             &format!("admit to the queue + release, {waiting} wait"),
             |turn| {
                 black_box(pool.admit(Micros(turn), RequestId(turn), 0));
-                black_box(pool.release(Micros(turn), WorkerId(0)));
+                let _ = black_box(pool.release(Micros(turn), WorkerId(0)));
             },
         );
     }

@@ -1,4 +1,5 @@
-//! The decisions of a worker pool without clock, socket or thread: who runs now, who waits, who is refused.
+//! The decisions of a worker pool without clock, socket or thread: who runs now, who waits, who is refused, and how many
+//! workers there are.
 //!
 //! [`Pool`] is told what happens (a request arrives, a worker is free, a worker died, a client left) together with
 //! the time, and answers what is to be done. It performs nothing itself, so that a simulator can lead it through
@@ -13,7 +14,7 @@
 //! pool.worker_up(Micros(0), WorkerId(0), 0);
 //! assert_eq!(pool.admit(Micros(10), RequestId(1), 0), Admission::Run(WorkerId(0)));
 //! assert_eq!(pool.admit(Micros(20), RequestId(2), 0), Admission::Wait { position: 0 });
-//! let next = pool.release(Micros(30), WorkerId(0)).unwrap();
+//! let next = pool.release(Micros(30), WorkerId(0)).next.unwrap();
 //! assert_eq!((next.request, next.worker), (RequestId(2), WorkerId(0)));
 //! ```
 //!
@@ -24,15 +25,25 @@
 
 extern crate alloc;
 
+mod backoff;
+mod climb;
+mod decision;
+mod memory;
 mod pool;
 mod queue;
 mod retry;
+mod scaler;
 mod stats;
 mod time;
 mod workers;
 
-pub use pool::{Action, Admission, Assignment, Limits, Pool, RequestId, ShedReason, WorkerId};
+pub use backoff::Emergency;
+pub use decision::Decision;
+pub use pool::{
+    Action, Admission, Assignment, Limits, Pool, Released, RequestId, ShedReason, WorkerId,
+};
 pub use retry::{Failure, Retry, Sent, may_retry};
+pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;
 pub use time::Micros;
 pub use workers::MAX_WORKERS;

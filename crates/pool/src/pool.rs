@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use crate::queue::{Class, Queue, Waiting};
-use crate::workers::{State, Workers};
-use crate::{Micros, Stats};
+use crate::workers::{State, Withdrawal, Workers};
+use crate::{Micros, Orders, Stats};
 
 /// A worker's slot number, given by the caller: small, below [`crate::MAX_WORKERS`], and used again by the worker that
 /// takes a dead one's place.
@@ -49,6 +49,17 @@ pub struct Assignment {
     pub worker: WorkerId,
 }
 
+/// The answer to [`Pool::release`].
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Released {
+    /// Who is next, and on which worker.
+    pub next: Option<Assignment>,
+    /// The worker that was released leaves: it was retired while it was busy. End it, and report
+    /// [`Pool::worker_down`] when it has ended; call [`Pool::drain_waiting`], since it may have been the last one.
+    pub leaves: bool,
+}
+
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShedReason {
@@ -78,8 +89,10 @@ pub enum Action {
 ///
 /// # States
 ///
-/// A worker is **down** (not there, as all are at first), **free**, or **busy** with one request. A request that the
-/// pool knows is **waiting** in the queue, or **running**: held by exactly one busy worker. All others are unknown to
+/// A worker is **down** (not there, as all are at first), **free**, **busy** with one request, or **leaving**
+/// (withdrawn, but its process has not yet ended: it gets no request, and its slot is not free). A busy one may be
+/// **retiring**, that is, leave when it is released. One that is up may be **outdated**, that is, it works but shall be
+/// replaced. A request that the pool knows is **waiting** in the queue, or **running**: held by exactly one busy worker. All others are unknown to
 /// it: not yet admitted, finished, refused, or gone. The pool itself is **expecting** a worker or not, which matters
 /// only while all workers are down.
 ///
@@ -92,11 +105,14 @@ pub enum Action {
 /// failed and [`may_retry`](crate::may_retry) allows it. A timer set to [`next_deadline`](Self::next_deadline) calls
 /// [`expire`](Self::expire).
 ///
-/// | event | worker down | worker free | worker busy |
-/// |---|---|---|---|
-/// | `worker_up` | → free, or busy with who is next | has a new home, used last | ignored: report `worker_down` first |
-/// | `worker_down` | ignored | → down | → down, the request is handed back and forgotten |
-/// | `release` | ignored | ignored | → free, or busy with who is next |
+/// | event | worker down | worker free | worker busy | worker leaving |
+/// |---|---|---|---|---|
+/// | `worker_up` | → free, or busy with who is next | has a new home, used last | ignored: report `worker_down` first | ignored |
+/// | `worker_down` | ignored | → down | → down, the request is handed back and forgotten | → down |
+/// | `release` | ignored | ignored | → free, or busy with who is next; → leaving if retiring | ignored |
+/// | `retire` | ignored | → leaving | retiring | ignored |
+/// | `lose` | ignored | ignored | → leaving, the request is handed back and forgotten | ignored |
+/// | `outdate` | ignored | outdated | outdated, unless retiring | ignored |
 ///
 /// | event | request unknown | request waiting | request running |
 /// |---|---|---|---|
@@ -114,8 +130,8 @@ pub enum Action {
 /// - At most `maxconn` requests run, unless `maxconn` was lowered: then no new one starts until enough have finished.
 /// - Nobody waits while a worker is free and `maxconn` allows one more. The one exception is between `worker_down` of a
 ///   busy worker and [`dispatch`](Self::dispatch), so that its request can be readmitted and get the free place.
-/// - Nobody waits while no worker is there and none expected. The one exception is between the call that brought this
-///   about (`worker_down`, `worker_expected`) and [`drain_waiting`](Self::drain_waiting).
+/// - Nobody waits while no worker is up and none expected. The one exception is between the call that brought this about
+///   (`worker_down`, `worker_expected`, or the withdrawal of the last one) and [`drain_waiting`](Self::drain_waiting).
 /// - Requests get workers in the order of their first admission, retries before all others.
 /// - Among free workers the one used last is taken, of the request's home if there is one, so that the coldest stay
 ///   idle and can be stopped.
@@ -141,6 +157,23 @@ pub struct Pool {
     clock: Micros,
     /// Totals only; what can be counted now is filled in by [`Pool::stats`].
     totals: Stats,
+}
+
+/// The pool as the scaling sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) free: usize,
+    pub(crate) busy: usize,
+    /// Of the busy ones: those that leave when they are released.
+    pub(crate) retiring: usize,
+    pub(crate) leaving: usize,
+    pub(crate) outdated_free: usize,
+    pub(crate) outdated_busy: usize,
+    /// Requests that wait.
+    pub(crate) queued: usize,
+    pub(crate) maxconn: usize,
+    pub(crate) finished: u64,
+    pub(crate) proven: u64,
 }
 
 impl Pool {
@@ -184,7 +217,7 @@ impl Pool {
     /// the worker is given). Gives it to who is next.
     pub fn worker_up(&mut self, now: Micros, worker: WorkerId, home: u16) -> Option<Assignment> {
         let now = self.advance(now);
-        if !self.workers.up(worker, home) {
+        if !self.workers.up(worker, home, now) {
             self.totals.ignored += 1;
             return None;
         }
@@ -202,13 +235,26 @@ impl Pool {
                 self.totals.ignored += 1;
                 None
             }
-            State::Free => None,
+            State::Free | State::Leaving => None,
             State::Busy { request, since } => {
                 self.totals.lost += 1;
                 self.count_service(now.since(since));
                 Some(request)
             }
         }
+    }
+
+    /// A busy worker has failed its request, and its process is still to end: it leaves, and its slot is not free before
+    /// [`worker_down`](Self::worker_down). Returns the request, and asks for the same calls as that.
+    pub fn lose(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
+        let now = self.advance(now);
+        let Some((request, since)) = self.workers.lose(worker) else {
+            self.totals.ignored += 1;
+            return None;
+        };
+        self.totals.lost += 1;
+        self.count_service(now.since(since));
+        Some(request)
     }
 
     /// Whether a worker can come up (true at first). False: all that is there is all there will be, so that requests
@@ -290,17 +336,76 @@ impl Pool {
         Admission::Wait { position }
     }
 
-    /// A busy worker is ready for its next request, which is who is next in the queue. Where `maxconn` is below the
-    /// number of workers, the assignment may name another free worker, one of that request's home.
-    pub fn release(&mut self, now: Micros, worker: WorkerId) -> Option<Assignment> {
+    /// A busy worker is ready for its next request, which is who is next in the queue, or leaves if it was retired. Where
+    /// `maxconn` is below the number of workers, the assignment may name another free worker, one of that request's home.
+    pub fn release(&mut self, now: Micros, worker: WorkerId) -> Released {
         let now = self.advance(now);
-        let Some(since) = self.workers.release(worker) else {
+        let Some(release) = self.workers.release(worker, now) else {
             self.totals.ignored += 1;
-            return None;
+            return Released::default();
         };
         self.totals.finished += 1;
-        self.count_service(now.since(since));
-        self.next(now)
+        self.totals.proven += u64::from(release.first);
+        self.count_service(now.since(release.since));
+        Released {
+            next: self.next(now),
+            leaves: release.leaves,
+        }
+    }
+
+    /// Withdraws a worker as soon as it is not busy. True: it was free and leaves now; end it, and report
+    /// [`worker_down`](Self::worker_down) when it has ended. False: it is busy, and [`release`](Self::release) will say
+    /// that it leaves; or it is not there. In either case it may have been the last one: call
+    /// [`drain_waiting`](Self::drain_waiting) when it leaves.
+    pub fn retire(&mut self, now: Micros, worker: WorkerId) -> bool {
+        self.advance(now);
+        match self.workers.retire(worker) {
+            Withdrawal::Leaves => true,
+            Withdrawal::LeavesLater => false,
+            Withdrawal::Not => {
+                self.totals.ignored += 1;
+                false
+            }
+        }
+    }
+
+    /// Marks a worker as one that is to be replaced, such as one of the time before a reload. It works on until
+    /// [`Orders::renew`] or [`retire`](Self::retire) withdraws it.
+    pub fn outdate(&mut self, now: Micros, worker: WorkerId) {
+        self.advance(now);
+        self.totals.ignored += u64::from(!self.workers.outdate(worker));
+    }
+
+    /// Withdraws as many workers as the orders say, and appends to `out` those that leave now: end them, and report
+    /// [`worker_down`](Self::worker_down) when they have ended; call [`drain_waiting`](Self::drain_waiting), since there
+    /// may be none left. Those that are busy leave when they are released. No worker is withdrawn under its request. A step
+    /// for each worker, and for each that is busy a look through all.
+    pub fn withdraw(&mut self, now: Micros, orders: &Orders, out: &mut Vec<WorkerId>) {
+        self.advance(now);
+        for _ in 0..orders.stop {
+            let Some((worker, _)) = self.workers.coldest() else {
+                break;
+            };
+            self.withdraw_one(worker, out);
+        }
+        for _ in 0..orders.renew {
+            let Some(worker) = self.workers.any_outdated() else {
+                break;
+            };
+            self.withdraw_one(worker, out);
+        }
+        for _ in 0..orders.retire {
+            let coldest = self.workers.coldest().map(|(worker, _)| worker);
+            let Some(worker) = coldest.or_else(|| self.workers.any_busy()) else {
+                break;
+            };
+            self.withdraw_one(worker, out);
+        }
+    }
+
+    /// The free worker that was used longest ago, and since when it is free.
+    pub fn coldest_idle(&self) -> Option<(WorkerId, Micros)> {
+        self.workers.coldest()
     }
 
     /// Gives a free place to who is next; None if nobody waits, no worker is free or `maxconn` is reached. Needed after
@@ -357,7 +462,7 @@ impl Pool {
     pub fn running(&self, worker: WorkerId) -> Option<RequestId> {
         match self.workers.state(worker) {
             State::Busy { request, .. } => Some(request),
-            State::Down | State::Free => None,
+            State::Down | State::Free | State::Leaving => None,
         }
     }
 
@@ -374,6 +479,9 @@ impl Pool {
             busy,
             free,
             workers: free + busy,
+            retiring: self.workers.retiring(),
+            outdated: self.workers.outdated_free() + self.workers.outdated_busy(),
+            leaving: self.workers.leaving(),
             ..self.totals
         }
     }
@@ -391,6 +499,38 @@ impl Pool {
             return Err("the figures do not agree");
         }
         Ok(())
+    }
+
+    /// What the scaling looks at, which is less than [`stats`](Self::stats) and cheaper.
+    pub(crate) fn view(&self) -> View {
+        View {
+            free: self.workers.free(),
+            busy: self.workers.busy(),
+            retiring: self.workers.retiring(),
+            leaving: self.workers.leaving(),
+            outdated_free: self.workers.outdated_free(),
+            outdated_busy: self.workers.outdated_busy(),
+            queued: self.queue.len(),
+            maxconn: self.limits.maxconn,
+            finished: self.totals.finished,
+            proven: self.totals.proven,
+        }
+    }
+
+    /// How many workers are idle since `limit` or longer, counted to `at_most`, and since when the next one is.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
+        self.workers.idle_since(limit, at_most)
+    }
+
+    /// When the longest waiting was first admitted.
+    pub(crate) fn oldest_waiting(&self) -> Option<Micros> {
+        self.queue.oldest()
+    }
+
+    fn withdraw_one(&mut self, worker: WorkerId, out: &mut Vec<WorkerId>) {
+        if self.workers.retire(worker) == Withdrawal::Leaves {
+            out.push(worker);
+        }
     }
 
     fn advance(&mut self, now: Micros) -> Micros {

@@ -21,6 +21,12 @@ pub struct Stats {
     pub free: usize,
     /// Workers that are up now: busy and free.
     pub workers: usize,
+    /// Of the busy ones: those that leave when they are released ([`crate::Pool::retire`]).
+    pub retiring: usize,
+    /// Of those that are up and not retiring: those that are to be replaced ([`crate::Pool::outdate`]).
+    pub outdated: usize,
+    /// Workers that were withdrawn and have not yet ended; not counted in `workers`.
+    pub leaving: usize,
 
     /// Requests that arrived ([`crate::Pool::admit`]), whatever they were answered.
     pub admitted: u64,
@@ -34,6 +40,8 @@ pub struct Stats {
     pub started: u64,
     /// Requests whose worker was released.
     pub finished: u64,
+    /// Workers that have finished a request, each counted once.
+    pub proven: u64,
     /// Requests whose worker went down under them.
     pub lost: u64,
     /// Refused because the queue was full.
@@ -66,12 +74,16 @@ impl Stats {
         busy: 0,
         free: 0,
         workers: 0,
+        retiring: 0,
+        outdated: 0,
+        leaving: 0,
         admitted: 0,
         readmitted: 0,
         run_at_once: 0,
         waited: 0,
         started: 0,
         finished: 0,
+        proven: 0,
         lost: 0,
         shed_queue_full: 0,
         shed_queue_timeout: 0,
@@ -97,6 +109,9 @@ impl Stats {
         arrived == ended + self.waiting as u64
             && self.started == self.finished + self.lost + self.busy as u64
             && self.workers == self.busy + self.free
+            && self.retiring <= self.busy
+            && self.retiring + self.outdated <= self.workers
+            && self.proven <= self.finished
             && self.run_at_once <= self.started
             && self.run_at_once + self.waited <= arrived
             && self.max_waiting >= self.waiting

@@ -1,9 +1,9 @@
 //! The workers: which are free, and which of these was used last.
 //!
-//! A worker is `Down` (not there), `Free` or `Busy` with one request. The free ones hang on two stacks at once, one of
-//! all and one of their home (the reactor that holds their connection), so that the one used last, of a home or of all, is
-//! found in one step, and any is taken out in one step. Links are indexes into the table, so nothing is allocated once
-//! a worker's slot exists.
+//! A worker is `Down` (not there), `Free`, `Busy` with one request, or `Leaving` (withdrawn, not yet ended). The free
+//! ones hang on two stacks at once, one of all and one of their home (the reactor that holds their connection), so that
+//! the one used last, of a home or of all, is found in one step, as is the one used longest ago, and any is taken out in
+//! one step. Links are indexes into the table, so nothing is allocated once a worker's slot exists.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,34 @@ pub const MAX_WORKERS: u32 = 65_536;
 pub(crate) enum State {
     Down,
     Free,
-    Busy { request: RequestId, since: Micros },
+    Busy {
+        request: RequestId,
+        since: Micros,
+    },
+    /// Withdrawn: it gets no request any more, and its slot is not used again until it is down.
+    Leaving,
+}
+
+/// What became of a worker that was to be withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Withdrawal {
+    /// It was free, and leaves.
+    Leaves,
+    /// It is busy, and leaves when it is released.
+    LeavesLater,
+    /// It was not there, or leaves already.
+    Not,
+}
+
+/// A worker that was released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Release {
+    /// It was busy since then.
+    pub(crate) since: Micros,
+    /// It had finished no request before.
+    pub(crate) first: bool,
+    /// It was to be withdrawn, and leaves.
+    pub(crate) leaves: bool,
 }
 
 #[derive(Debug)]
@@ -25,10 +52,19 @@ pub(crate) struct Workers {
     slots: Vec<Slot>,
     /// Top of the stack of all free workers.
     top: u32,
+    /// The other end of it: the free worker that was used longest ago.
+    bottom: u32,
     /// Tops of the stacks of each home's free workers.
     home_tops: Vec<u32>,
     free: usize,
     busy: usize,
+    leaving: usize,
+    /// Of the busy ones: those that leave when they are released.
+    retiring: usize,
+    /// Of the free ones: those that are to be replaced.
+    outdated_free: usize,
+    /// Of the busy ones that do not leave when they are released: those that are to be replaced.
+    outdated_busy: usize,
 }
 
 impl Workers {
@@ -36,9 +72,14 @@ impl Workers {
         Self {
             slots: Vec::new(),
             top: NONE,
+            bottom: NONE,
             home_tops: Vec::new(),
             free: 0,
             busy: 0,
+            leaving: 0,
+            retiring: 0,
+            outdated_free: 0,
+            outdated_busy: 0,
         }
     }
 
@@ -50,6 +91,22 @@ impl Workers {
         self.busy
     }
 
+    pub(crate) fn leaving(&self) -> usize {
+        self.leaving
+    }
+
+    pub(crate) fn retiring(&self) -> usize {
+        self.retiring
+    }
+
+    pub(crate) fn outdated_free(&self) -> usize {
+        self.outdated_free
+    }
+
+    pub(crate) fn outdated_busy(&self) -> usize {
+        self.outdated_busy
+    }
+
     pub(crate) fn state(&self, worker: WorkerId) -> State {
         self.slots
             .get(worker.0 as usize)
@@ -57,8 +114,8 @@ impl Workers {
     }
 
     /// `Down` or `Free` → `Free`, on top of the stacks, with this home. False, and nothing changed, if it is busy or
-    /// its id is past [`MAX_WORKERS`].
-    pub(crate) fn up(&mut self, worker: WorkerId, home: u16) -> bool {
+    /// leaving, or its id is past [`MAX_WORKERS`].
+    pub(crate) fn up(&mut self, worker: WorkerId, home: u16, now: Micros) -> bool {
         if worker.0 >= MAX_WORKERS {
             return false;
         }
@@ -68,12 +125,17 @@ impl Workers {
         }
         self.add_home(home);
         match self.slots[index].state {
-            State::Busy { .. } => return false,
+            State::Busy { .. } | State::Leaving => return false,
             State::Free => self.unlink(worker.0),
-            State::Down => self.free += 1,
+            State::Down => {
+                self.free += 1;
+                self.slots[index] = Slot::default();
+            }
         }
-        self.slots[index].state = State::Free;
-        self.slots[index].home = home;
+        let slot = &mut self.slots[index];
+        slot.state = State::Free;
+        slot.free_since = now;
+        slot.home = home;
         self.link(worker.0);
         true
     }
@@ -83,11 +145,9 @@ impl Workers {
         let before = self.state(worker);
         match before {
             State::Down => return before,
-            State::Free => {
-                self.unlink(worker.0);
-                self.free -= 1;
-            }
-            State::Busy { .. } => self.busy -= 1,
+            State::Free => self.leave_free(worker.0),
+            State::Busy { .. } => self.leave_busy(worker.0),
+            State::Leaving => self.leaving -= 1,
         }
         self.slots[worker.0 as usize].state = State::Down;
         before
@@ -102,7 +162,7 @@ impl Workers {
             _ if self.top != NONE => self.top,
             _ => return None,
         };
-        self.unlink(index);
+        self.leave_free(index);
         self.add_home(home);
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.state, State::Free, "only free workers are on a stack");
@@ -111,22 +171,141 @@ impl Workers {
             request,
             since: now,
         };
-        self.free -= 1;
         self.busy += 1;
+        self.outdated_busy += usize::from(slot.outdated);
         Some(WorkerId(index))
     }
 
-    /// `Busy` → `Free`, on top of the stacks; tells since when it was busy. None, and nothing changed, if it was not.
-    pub(crate) fn release(&mut self, worker: WorkerId) -> Option<Micros> {
-        let slot = self.slots.get_mut(worker.0 as usize)?;
+    /// `Busy` → `Free`, on top of the stacks, or → `Leaving`. None, and nothing changed, if it was not busy.
+    pub(crate) fn release(&mut self, worker: WorkerId, now: Micros) -> Option<Release> {
+        let slot = *self.slots.get(worker.0 as usize)?;
         let State::Busy { since, .. } = slot.state else {
             return None;
         };
-        slot.state = State::Free;
-        self.link(worker.0);
-        self.free += 1;
+        self.leave_busy(worker.0);
+        let (first, leaves) = (!slot.proven, slot.retiring);
+        let slot = &mut self.slots[worker.0 as usize];
+        slot.proven = true;
+        if leaves {
+            slot.state = State::Leaving;
+            self.leaving += 1;
+        } else {
+            slot.state = State::Free;
+            slot.free_since = now;
+            self.free += 1;
+            self.outdated_free += usize::from(slot.outdated);
+            self.link(worker.0);
+        }
+        Some(Release {
+            since,
+            first,
+            leaves,
+        })
+    }
+
+    /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
+    pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(RequestId, Micros)> {
+        let State::Busy { request, since } = self.state(worker) else {
+            return None;
+        };
+        self.leave_busy(worker.0);
+        self.slots[worker.0 as usize].state = State::Leaving;
+        self.leaving += 1;
+        Some((request, since))
+    }
+
+    /// `Free` → `Leaving`; a busy one leaves when it is released.
+    pub(crate) fn retire(&mut self, worker: WorkerId) -> Withdrawal {
+        match self.state(worker) {
+            State::Down | State::Leaving => Withdrawal::Not,
+            State::Free => {
+                self.leave_free(worker.0);
+                self.slots[worker.0 as usize].state = State::Leaving;
+                self.leaving += 1;
+                Withdrawal::Leaves
+            }
+            State::Busy { .. } => {
+                let slot = &mut self.slots[worker.0 as usize];
+                if !slot.retiring {
+                    slot.retiring = true;
+                    self.retiring += 1;
+                    self.outdated_busy -= usize::from(slot.outdated);
+                }
+                Withdrawal::LeavesLater
+            }
+        }
+    }
+
+    /// Marks a worker that is up as to be replaced. False if it is not up, or leaves when it is released.
+    pub(crate) fn outdate(&mut self, worker: WorkerId) -> bool {
+        let Some(slot) = self.slots.get_mut(worker.0 as usize) else {
+            return false;
+        };
+        let count = match slot.state {
+            State::Free => &mut self.outdated_free,
+            State::Busy { .. } if !slot.retiring => &mut self.outdated_busy,
+            State::Busy { .. } | State::Down | State::Leaving => return false,
+        };
+        *count += usize::from(!slot.outdated);
+        slot.outdated = true;
+        true
+    }
+
+    /// The free worker that was used longest ago, and since when it is free.
+    pub(crate) fn coldest(&self) -> Option<(WorkerId, Micros)> {
+        let slot = self.slots.get(self.bottom as usize)?;
+        Some((WorkerId(self.bottom), slot.free_since))
+    }
+
+    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago and no
+    /// further than `at_most`; and since when the one after these is free.
+    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
+        let (mut at, mut count) = (self.bottom, 0);
+        while let Some(slot) = self.slots.get(at as usize) {
+            if count == at_most || slot.free_since > limit {
+                return (count, Some(slot.free_since));
+            }
+            count += 1;
+            at = slot.all.above;
+        }
+        (count, None)
+    }
+
+    /// A worker that is to be replaced: a free one, else a busy one that does not yet leave when it is released.
+    pub(crate) fn any_outdated(&self) -> Option<WorkerId> {
+        if self.outdated_free + self.outdated_busy == 0 {
+            return None;
+        }
+        let free = self.outdated_free > 0;
+        self.find(|slot| slot.outdated && (slot.state == State::Free) == free && slot.stays())
+    }
+
+    /// A busy worker that does not yet leave when it is released.
+    pub(crate) fn any_busy(&self) -> Option<WorkerId> {
+        if self.busy == self.retiring {
+            return None;
+        }
+        self.find(|slot| slot.is_busy() && slot.stays())
+    }
+
+    fn find(&self, wanted: impl Fn(&Slot) -> bool) -> Option<WorkerId> {
+        let found = self.slots.iter().position(wanted)?;
+        Some(WorkerId(found as u32))
+    }
+
+    /// Out of the stacks and the counts of the free ones; the state is the caller's to set.
+    fn leave_free(&mut self, index: u32) {
+        self.unlink(index);
+        self.free -= 1;
+        self.outdated_free -= usize::from(self.slots[index as usize].outdated);
+    }
+
+    /// Out of the counts of the busy ones; the state is the caller's to set.
+    fn leave_busy(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
         self.busy -= 1;
-        Some(since)
+        self.retiring -= usize::from(slot.retiring);
+        self.outdated_busy -= usize::from(slot.outdated && !slot.retiring);
     }
 
     fn add_home(&mut self, home: u16) {
@@ -146,6 +325,28 @@ impl Workers {
         }
         if count(|state| matches!(state, State::Busy { .. })) != self.busy {
             return Err("the number of busy workers is not the one counted");
+        }
+        if count(|state| *state == State::Leaving) != self.leaving {
+            return Err("the number of leaving workers is not the one counted");
+        }
+        let marked = |wanted: fn(&Slot) -> bool| {
+            let slots = self.slots.iter();
+            slots.filter(|slot| wanted(slot)).count()
+        };
+        if marked(|slot| slot.is_busy() && slot.retiring) != self.retiring {
+            return Err("the number of retiring workers is not the one counted");
+        }
+        if marked(|slot| slot.outdated && slot.state == State::Free) != self.outdated_free {
+            return Err("the number of free outdated workers is not the one counted");
+        }
+        if marked(|slot| slot.outdated && slot.is_busy() && slot.stays()) != self.outdated_busy {
+            return Err("the number of busy outdated workers is not the one counted");
+        }
+        let lowest = self.slots.get(self.bottom as usize);
+        if lowest.is_some_and(|slot| slot.state != State::Free || slot.all.below != NONE)
+            || lowest.is_none() != (self.free == 0)
+        {
+            return Err("the bottom of the stack is not its last worker");
         }
         if self.walk(self.top, |slot| slot.all)? != self.free {
             return Err("the stack of all does not hold all free workers");
@@ -178,6 +379,9 @@ impl Workers {
 
     fn link(&mut self, index: u32) {
         let home = usize::from(self.slots[index as usize].home);
+        if self.top == NONE {
+            self.bottom = index;
+        }
         push(&mut self.slots, &mut self.top, index, |slot| &mut slot.all);
         let home_top = &mut self.home_tops[home];
         push(&mut self.slots, home_top, index, |slot| &mut slot.at_home);
@@ -185,6 +389,9 @@ impl Workers {
 
     fn unlink(&mut self, index: u32) {
         let home = usize::from(self.slots[index as usize].home);
+        if self.bottom == index {
+            self.bottom = self.slots[index as usize].all.above;
+        }
         remove(&mut self.slots, &mut self.top, index, |slot| &mut slot.all);
         let home_top = &mut self.home_tops[home];
         remove(&mut self.slots, home_top, index, |slot| &mut slot.at_home);
@@ -195,6 +402,13 @@ impl Workers {
 struct Slot {
     state: State,
     home: u16,
+    /// Leaves when it is released; only a busy one.
+    retiring: bool,
+    /// To be replaced.
+    outdated: bool,
+    /// Has finished a request.
+    proven: bool,
+    free_since: Micros,
     all: Links,
     at_home: Links,
 }
@@ -204,8 +418,27 @@ impl Default for Slot {
         Self {
             state: State::Down,
             home: 0,
+            retiring: false,
+            outdated: false,
+            proven: false,
+            free_since: Micros::ZERO,
             all: UNLINKED,
             at_home: UNLINKED,
+        }
+    }
+}
+
+impl Slot {
+    fn is_busy(&self) -> bool {
+        matches!(self.state, State::Busy { .. })
+    }
+
+    /// It is up, and does not leave when it is released.
+    fn stays(&self) -> bool {
+        match self.state {
+            State::Free => true,
+            State::Busy { .. } => !self.retiring,
+            State::Down | State::Leaving => false,
         }
     }
 }

@@ -303,6 +303,15 @@ pub fn has_access_list(path: &Path) -> bool {
     fs::getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
+/// Makes somebody else the owner of an open file. Who may do so is root.
+///
+/// # Errors
+/// As fchown(2).
+pub fn give(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
+    Ok(fs::fchown(fd, Some(uid), Some(gid))?)
+}
+
 /// Removes a name that was made for this process only. A name that is not there is no error.
 ///
 /// # Errors

@@ -5,9 +5,11 @@ use std::{
     io,
     mem::MaybeUninit,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     ptr,
 };
+
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 /// A user as the system knows it (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct User {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
+    /// Home folder.
+    pub home: PathBuf,
 }
 
 /// What a process becomes: user, group, and the other groups it is in.
@@ -184,6 +188,35 @@ pub fn not_dumpable() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
 }
 
+/// The coming change of user takes no capability away from this process (those in force come back with
+/// [`leave_only_chroot`]). Async-signal-safe.
+pub(crate) fn keep_capabilities() -> io::Result<()> {
+    // SAFETY: changes no memory.
+    checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) })
+}
+
+/// Gives up every capability but `CAP_SYS_CHROOT`, which the program that is executed next has too.
+/// Async-signal-safe.
+pub(crate) fn leave_only_chroot() -> io::Result<()> {
+    let only = CapabilitySet::SYS_CHROOT;
+    let sets = CapabilitySets {
+        effective: only,
+        permitted: only,
+        inheritable: only,
+    };
+    thread::set_capabilities(None, sets)?;
+    // SAFETY: changes no memory.
+    checked(unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_RAISE,
+            libc::c_ulong::from(only.bits().trailing_zeros()),
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    })
+}
+
 /// [`become_identity`] without its check. Async-signal-safe: allocates nothing.
 pub(crate) fn set_ids(identity: &Identity) -> io::Result<()> {
     // Only root may set groups. An ordinary user "becomes" nobody but itself and keeps its groups.
@@ -232,12 +265,15 @@ fn lookup_user(
                 let entry = unsafe { entry.assume_init() };
                 // SAFETY: the name is a C string in `buffer`, which is still there.
                 let name = unsafe { CStr::from_ptr(entry.pw_name) };
+                // SAFETY: as above.
+                let home = unsafe { CStr::from_ptr(entry.pw_dir) };
                 return Ok(Some(User {
                     name: OsStr::from_bytes(name.to_bytes())
                         .to_string_lossy()
                         .into_owned(),
                     uid: entry.pw_uid,
                     gid: entry.pw_gid,
+                    home: OsStr::from_bytes(home.to_bytes()).into(),
                 }));
             }
             error => return Err(io::Error::from_raw_os_error(error)),

@@ -39,6 +39,21 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(before)
 }
 
+/// Sets our limit of core files, `u64::MAX`: none. What is in force may be lowered by anybody; only root may have more
+/// than the hard limit, others get as much as that. Async-signal-safe.
+pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
+    let most = getrlimit(Resource::Core).maximum.unwrap_or(u64::MAX);
+    let limit = |current: u64, maximum: u64| {
+        let some = |size: u64| (size != u64::MAX).then_some(size);
+        let (current, maximum) = (some(current), some(maximum));
+        setrlimit(Resource::Core, Rlimit { current, maximum })
+    };
+    match limit(size, most.max(size)) {
+        Err(rustix::io::Errno::PERM) => Ok(limit(size.min(most), most)?),
+        result => Ok(result?),
+    }
+}
+
 /// The longest accept queue that the kernel grants (`net.core.somaxconn`); none where it does not say.
 pub fn somaxconn() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn")

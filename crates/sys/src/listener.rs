@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid},
+    fs::{self, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, XattrFlags},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt},
 };
@@ -19,7 +19,7 @@ use rustix::{
 use crate::file::random_name;
 
 /// Owner and rights of a unix socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     /// Owner; none: we.
     pub uid: Option<u32>,
@@ -27,6 +27,10 @@ pub struct Rights {
     pub gid: Option<u32>,
     /// Permission bits; write is what connecting needs.
     pub mode: u32,
+    /// Users that may connect besides, by an access control list.
+    pub acl_users: Vec<u32>,
+    /// Groups that may connect besides.
+    pub acl_groups: Vec<u32>,
 }
 
 /// Why a unix socket cannot be had.
@@ -40,6 +44,8 @@ pub enum UnixError {
     TooLong,
     /// Owner and group could not be set.
     Owner(io::Error),
+    /// The access control list could not be set; `Unsupported` where the file system has none.
+    Acl(io::Error),
     /// Anything else, as bind(2) and listen(2).
     Io(io::Error),
 }
@@ -111,7 +117,7 @@ pub fn set_backlog(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`UnixError`].
-pub fn unix(path: &Path, backlog: u32, rights: Rights) -> Result<OwnedFd, UnixError> {
+pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixError> {
     let address = match SocketAddrUnix::new(path) {
         Err(Errno::NAMETOOLONG) => return Err(UnixError::TooLong),
         result => result?,
@@ -132,7 +138,10 @@ pub fn unix(path: &Path, backlog: u32, rights: Rights) -> Result<OwnedFd, UnixEr
     set_rights(path, rights)
         .and_then(|()| {
             net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-            set_mode(path, rights.mode)
+            match rights.has_acl() {
+                true => set_acl(path, rights),
+                false => set_mode(path, rights.mode),
+            }
         })
         .inspect_err(|_| {
             let _ = fs::unlink(path);
@@ -144,9 +153,22 @@ pub fn unix(path: &Path, backlog: u32, rights: Rights) -> Result<OwnedFd, UnixEr
 ///
 /// # Errors
 /// See [`UnixError`].
-pub fn change_rights(path: &Path, rights: Rights) -> Result<(), UnixError> {
+pub fn change_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
     set_rights(path, rights)?;
+    if rights.has_acl() {
+        return set_acl(path, rights);
+    }
+    match fs::lremovexattr(path, ACL_NAME) {
+        Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+        Err(error) => return Err(UnixError::Acl(error.into())),
+    }
     set_mode(path, rights.mode)
+}
+
+impl Rights {
+    fn has_acl(&self) -> bool {
+        !self.acl_users.is_empty() || !self.acl_groups.is_empty()
+    }
 }
 
 /// A listening unix socket that has no name any more: only who has it can let others connect.
@@ -263,7 +285,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> 
 }
 
 /// Owner and group of the socket at `path`, never of what a symbolic link there leads to.
-fn set_rights(path: &Path, rights: Rights) -> Result<(), UnixError> {
+fn set_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
     if rights.uid.is_none() && rights.gid.is_none() {
         return Ok(());
     }
@@ -293,6 +315,41 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), UnixError> {
     }
 }
 
+/// The access control list of the socket at `path`, which is its mode too.
+fn set_acl(path: &Path, rights: &Rights) -> Result<(), UnixError> {
+    let acl = encode_acl(rights);
+    fs::lsetxattr(path, ACL_NAME, &acl, XattrFlags::empty())
+        .map_err(|error| UnixError::Acl(error.into()))
+}
+
+/// An access control list as the kernel takes it (linux/posix_acl_xattr.h): a version, then tag, permissions and id of
+/// each entry, in the order of tags and ids, little-endian. The mask allows what any of the groups and named users may.
+fn encode_acl(rights: &Rights) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    const READ_WRITE: u16 = 0o6;
+    let of_mode = |shift: u32| (rights.mode >> shift) as u16 & 0o7;
+    let named = |tag: u16, ids: &[u32]| {
+        let ids = std::collections::BTreeSet::from_iter(ids.iter().copied());
+        ids.into_iter().map(move |id| (tag, READ_WRITE, id))
+    };
+    let mut entries = vec![(0x01, of_mode(6), NOBODY)];
+    entries.extend(named(0x02, &rights.acl_users));
+    entries.push((0x04, of_mode(3), NOBODY));
+    entries.extend(named(0x08, &rights.acl_groups));
+    entries.push((0x10, of_mode(3) | READ_WRITE, NOBODY));
+    entries.push((0x20, of_mode(0), NOBODY));
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+/// The name of the extended attribute that an access control list is (acl(5)).
+const ACL_NAME: &str = "system.posix_acl_access";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,11 +361,47 @@ mod tests {
         },
     };
 
-    const OURS: Rights = Rights {
+    const OURS: &Rights = &Rights {
         uid: None,
         gid: None,
         mode: 0o620,
+        acl_users: Vec::new(),
+        acl_groups: Vec::new(),
     };
+
+    #[test]
+    fn an_access_control_list_is_set_and_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let rights = Rights {
+            acl_users: vec![12, 11, 12],
+            acl_groups: vec![7],
+            ..OURS.clone()
+        };
+        let _socket = unix(&path, 8, &rights).unwrap();
+        let mut value = [0; 128];
+        let length = fs::lgetxattr(&path, ACL_NAME, &mut value).unwrap();
+        let entry =
+            |tag: u8, permissions: u8, id: [u8; 4]| [&[tag, 0, permissions, 0][..], &id].concat();
+        let expected = [
+            vec![2, 0, 0, 0],
+            entry(1, 6, [0xff; 4]),
+            entry(2, 6, [11, 0, 0, 0]),
+            entry(2, 6, [12, 0, 0, 0]),
+            entry(4, 2, [0xff; 4]),
+            entry(8, 6, [7, 0, 0, 0]),
+            entry(16, 6, [0xff; 4]),
+            entry(32, 0, [0xff; 4]),
+        ];
+        assert_eq!(value[..length], expected.concat());
+        change_rights(&path, OURS).unwrap();
+        assert_eq!(
+            fs::lgetxattr(&path, ACL_NAME, &mut value),
+            Err(Errno::NODATA)
+        );
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        assert_eq!(metadata.mode() & 0o777, 0o620);
+    }
 
     #[test]
     fn sockets_of_one_address_share_its_port_and_strangers_cannot_join() {

@@ -25,6 +25,22 @@ pub fn file(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// An empty file of memory that whoever gets it may write. `name` is seen in /proc only.
+///
+/// # Errors
+/// As memfd_create(2): `EMFILE`, `ENOMEM`.
+pub fn empty(name: &CStr) -> io::Result<OwnedFd> {
+    Ok(fs::memfd_create(name, MemfdFlags::CLOEXEC)?)
+}
+
+/// How long a file is, bytes.
+///
+/// # Errors
+/// As fstat(2).
+pub fn len(file: &OwnedFd) -> io::Result<u64> {
+    Ok(u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0))
+}
+
 /// Reads a file from its beginning, `limit` bytes at most.
 ///
 /// # Errors

@@ -18,8 +18,8 @@ use rustix::{
 };
 
 use crate::{
-    identity::{Identity, checked, set_ids},
-    limits::OpenFiles,
+    identity::{self, Identity, checked, set_ids},
+    limits::{self, OpenFiles},
     memory, signal,
 };
 
@@ -37,10 +37,19 @@ pub struct Spawn {
     pub environment: Vec<(OsString, OsString)>,
     /// Who it becomes; none: stays who we are.
     pub identity: Option<Identity>,
+    /// The folder that it is locked into before it becomes somebody; `program` and `folder` are as seen from inside.
+    pub chroot: Option<PathBuf>,
+    /// It may lock itself into a folder, whoever it becomes: `CAP_SYS_CHROOT`, and no other right, survives the change
+    /// of user and the program's execution (as an ambient capability, capabilities(7)), until the program drops it.
+    pub may_chroot: bool,
     /// Working folder, as the new identity may enter it; none: ours.
     pub folder: Option<PathBuf>,
     /// Limit of open files; none: ours.
     pub open_files: Option<OpenFiles>,
+    /// Largest core file, bytes, `u64::MAX`: no limit (`RLIMIT_CORE`); none: ours.
+    pub core_size: Option<u64>,
+    /// Nice value, -20 (first) to 19 (last); none: ours.
+    pub priority: Option<i32>,
     /// It may have huge pages, whatever we have ([`crate::memory::use_huge_pages`]).
     pub huge_pages: bool,
     /// Its descriptor 0.
@@ -69,8 +78,16 @@ pub enum Step {
     Session,
     /// The limit of open files.
     OpenFiles,
+    /// The largest core file.
+    CoreSize,
+    /// The nice value.
+    Priority,
+    /// Being locked into a folder.
+    Chroot,
     /// User and groups.
     Identity,
+    /// Keeping the one right that it may keep.
+    Capability,
     /// The working folder.
     Folder,
     /// Being ended with its parent.
@@ -112,16 +129,19 @@ impl Spawn {
             .stdin(Stdio::from(self.stdin))
             .stdout(Stdio::from(self.stdout))
             .stderr(Stdio::from(self.stderr));
+        let c_path = |path: Option<PathBuf>| {
+            let path = path.map(|path| CString::new(path.into_os_string().into_encoded_bytes()));
+            path.transpose()
+                .map_err(|_| fork_error(io::ErrorKind::InvalidInput.into()))
+        };
         let child = Child {
             identity: self.identity,
-            folder: match self.folder {
-                None => None,
-                Some(folder) => Some(
-                    CString::new(folder.into_os_string().into_encoded_bytes())
-                        .map_err(|_| fork_error(io::ErrorKind::InvalidInput.into()))?,
-                ),
-            },
+            chroot: c_path(self.chroot)?,
+            may_chroot: self.may_chroot,
+            folder: c_path(self.folder)?,
             open_files: self.open_files,
+            core_size: self.core_size,
+            priority: self.priority,
             huge_pages: self.huge_pages,
             parent: process::getpid(),
             tell_step: tell_step.as_raw_fd(),
@@ -252,6 +272,10 @@ impl fmt::Display for SpawnError {
             Step::Fork => "making a process",
             Step::Session => "starting a session of its own",
             Step::OpenFiles => "setting the limit of open files",
+            Step::CoreSize => "setting the limit of core files",
+            Step::Priority => "setting its priority",
+            Step::Chroot => "locking it into its folder",
+            Step::Capability => "leaving it the right to lock itself into its folder",
             Step::Identity => "becoming its user and group",
             Step::Folder => "going to its working folder",
             Step::ParentDeath => "tying its life to ours",
@@ -271,8 +295,12 @@ impl core::error::Error for SpawnError {
 /// What the child needs between fork and exec.
 struct Child {
     identity: Option<Identity>,
+    chroot: Option<CString>,
+    may_chroot: bool,
     folder: Option<CString>,
     open_files: Option<OpenFiles>,
+    core_size: Option<u64>,
+    priority: Option<i32>,
     huge_pages: bool,
     parent: Pid,
     tell_step: RawFd,
@@ -302,9 +330,31 @@ impl Child {
             // SAFETY: reads a live structure.
             checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
         }
+        if let Some(size) = self.core_size {
+            *step = Step::CoreSize;
+            limits::set_core_size(size)?;
+        }
+        // More than an ordinary user may have: before the change of user.
+        if let Some(nice) = self.priority {
+            *step = Step::Priority;
+            process::setpriority_process(None, nice)?;
+        }
+        if let Some(folder) = &self.chroot {
+            *step = Step::Chroot;
+            process::chroot(folder.as_c_str())?;
+            process::chdir(c"/")?;
+        }
+        if self.may_chroot {
+            *step = Step::Capability;
+            identity::keep_capabilities()?;
+        }
         if let Some(identity) = &self.identity {
             *step = Step::Identity;
             set_ids(identity)?;
+        }
+        if self.may_chroot {
+            *step = Step::Capability;
+            identity::leave_only_chroot()?;
         }
         // After the change of user: what root may enter, the program's user perhaps may not.
         if let Some(folder) = &self.folder {
@@ -328,7 +378,11 @@ impl Step {
             Self::Fork,
             Self::Session,
             Self::OpenFiles,
+            Self::CoreSize,
+            Self::Priority,
+            Self::Chroot,
             Self::Identity,
+            Self::Capability,
             Self::Folder,
             Self::ParentDeath,
             Self::Descriptors,
@@ -405,8 +459,12 @@ mod tests {
             arguments: vec!["-c".into(), script.into()],
             environment: vec![("ONLY".into(), "this".into())],
             identity: None,
+            chroot: None,
+            may_chroot: false,
             folder: None,
             open_files: None,
+            core_size: None,
+            priority: None,
             huge_pages: false,
             stdin: null(),
             stdout: stdout.into(),
@@ -426,7 +484,7 @@ mod tests {
         loop {
             match reap().unwrap() {
                 Some((ended, exit)) if ended == pid => return exit,
-                _ => assert!(start.elapsed() < Duration::from_secs(10), "it never ended"),
+                _ => assert!(start.elapsed() < Duration::from_secs(30), "it never ended"),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -435,11 +493,13 @@ mod tests {
     #[test]
     fn a_child_has_its_folder_environment_limit_and_exit_code() {
         let _one = CHILDREN.lock();
-        let (mut spawn, out) = shell("pwd; echo $ONLY $HOME; ulimit -n; exit 3");
+        let (mut spawn, out) = shell("pwd; echo $ONLY $HOME; ulimit -n; ulimit -c; nice; exit 3");
         spawn.folder = Some("/usr".into());
         spawn.open_files = Some(OpenFiles { soft: 77, hard: 99 });
+        spawn.core_size = Some(0);
+        spawn.priority = Some(7);
         let pid = spawn.start().unwrap();
-        assert_eq!(output(out), "/usr\nthis\n77\n");
+        assert_eq!(output(out), "/usr\nthis\n77\n0\n7\n");
         assert_eq!(wait_for(pid), Exit::Code(3));
     }
 
@@ -449,10 +509,11 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: clears a flag of a descriptor that is ours, so that it would be inherited.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
-        let (spawn, out) = shell("ls /proc/$$/fd | tr '\\n' ' '; cut -d' ' -f1,5,6 /proc/$$/stat");
+        // No pipeline: the shell has its pipe open for a moment too.
+        let (spawn, out) = shell("ls /proc/$$/fd; cut -d' ' -f1,5,6 /proc/$$/stat");
         let pid = spawn.start().unwrap();
         let text = output(out);
-        assert_eq!(text.trim_end(), format!("0 1 2 {pid} {pid} {pid}"));
+        assert_eq!(text.trim_end(), format!("0\n1\n2\n{pid} {pid} {pid}"));
         assert_eq!(wait_for(pid), Exit::Code(0));
     }
 
@@ -482,6 +543,41 @@ mod tests {
         spawn.folder = Some("/no/such/folder".into());
         assert_eq!(spawn.start().unwrap_err().step, Step::Folder);
         assert_eq!(reap().unwrap(), None, "nothing is left to wait for");
+    }
+
+    #[test]
+    fn a_child_of_root_is_locked_into_a_folder_or_keeps_only_the_right_to_do_so_itself() {
+        if !crate::identity::is_root() {
+            return;
+        }
+        let _one = CHILDREN.lock();
+        let nobody = || Identity {
+            uid: 4711,
+            gid: 4711,
+            groups: vec![4711],
+        };
+        let (mut spawn, out) = shell("grep -E '^Cap|^Uid' /proc/self/status");
+        spawn.identity = Some(nobody());
+        spawn.may_chroot = true;
+        let pid = spawn.start().unwrap();
+        // Inheritable, permitted, effective, bounding (ours) and ambient; CAP_SYS_CHROOT is 18.
+        let text = output(out);
+        let sets = text
+            .lines()
+            .filter(|line| line.ends_with("\t0000000000040000"));
+        assert_eq!(sets.count(), 4, "{text}");
+        assert!(text.starts_with("Uid:\t4711\t4711\t4711\t4711"), "{text}");
+        assert_eq!(wait_for(pid), Exit::Code(0));
+
+        let (mut spawn, out) = shell("");
+        spawn.identity = Some(nobody());
+        spawn.chroot = Some("/usr".into());
+        // Debian's /bin is /usr/bin.
+        let look = "[ -d /share ] && [ ! -e /usr/share ] && pwd";
+        spawn.arguments = vec!["-c".into(), look.into()];
+        let pid = spawn.start().unwrap();
+        assert_eq!(output(out), "/\n");
+        assert_eq!(wait_for(pid), Exit::Code(0));
     }
 
     #[test]

@@ -19,6 +19,14 @@ pub fn reset_on_close(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }
 
+/// Ends a connection in both directions for all who hold it. What has come is still read, and then its end.
+///
+/// # Errors
+/// As shutdown(2); `NotConnected` where the peer has closed it too.
+pub fn end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(net::shutdown(socket, net::Shutdown::Both)?)
+}
+
 /// Whether a connection that should be silent no longer is: closed, broken, or with bytes nobody asked for.
 /// Takes nothing from the socket and never waits.
 pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
@@ -63,6 +71,45 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         assert!(peer_closed(here.as_fd()));
+    }
+
+    #[test]
+    fn what_has_come_is_read_after_the_end() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let copy = there.try_clone().unwrap();
+        there.write_all(b"last words").unwrap();
+        let held = here.try_clone().unwrap();
+        end(held.as_fd()).unwrap();
+        let mut words = String::new();
+        here.read_to_string(&mut words).unwrap();
+        assert_eq!(words, "last words");
+        drop((there, copy));
+    }
+
+    /// What retries rely on: the kernel tells whether a worker that is gone has read its request (unix(7)).
+    #[test]
+    fn a_peer_that_goes_with_unread_bytes_is_a_reset_and_else_an_end() {
+        for (piece, reads) in [(10, 0), (10, 10), (30_000, 0), (30_000, 30_000)] {
+            let (mut here, mut there) = UnixStream::pair().unwrap();
+            assert_eq!(here.write(&vec![1; piece]).unwrap(), piece);
+            let mut space = vec![0; 64 * 1024];
+            if reads > 0 {
+                assert_eq!(there.read(&mut space).unwrap(), reads, "in one piece");
+            }
+            drop(there);
+            let outcome = here.read(&mut space).map_err(|error| error.kind());
+            let expected = match reads {
+                0 => Err(std::io::ErrorKind::ConnectionReset),
+                _ => Ok(0),
+            };
+            assert_eq!(outcome, expected, "{piece} bytes, {reads} read");
+            let sent = send(&here);
+            assert_eq!(sent, Err(std::io::ErrorKind::BrokenPipe));
+        }
+    }
+
+    fn send(socket: &UnixStream) -> Result<usize, std::io::ErrorKind> {
+        crate::watch::send_now(socket.as_fd(), b"more").map_err(|error| error.kind())
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct Request {
 /// Where a handler writes its answer. What is written after the other side left is dropped.
 pub struct Answer<'a> {
     stream: &'a mut Stream,
+    /// Where it counts as running; none once its end is on its way. Who reads that end may send the next request before
+    /// this thread runs again.
+    running: Option<&'a AtomicUsize>,
     id: u16,
     ended: bool,
     gone: bool,
@@ -238,6 +241,7 @@ impl Answer<'_> {
             (END_REQUEST, &[0; 8]),
         ];
         let records = parts.map(|(kind, content)| record(kind, self.id, content));
+        self.runs_no_more();
         self.raw(records.concat());
         self.ended = true;
     }
@@ -259,6 +263,7 @@ impl Answer<'_> {
     /// The end of STDOUT, and END_REQUEST.
     pub fn end(&mut self) {
         self.record(STDOUT, b"");
+        self.runs_no_more();
         self.record(END_REQUEST, &[0; 8]);
         self.ended = true;
     }
@@ -286,6 +291,18 @@ impl Answer<'_> {
     /// Waits until the other side closes or sends something; true: it closed.
     pub fn wait_for_close(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+
+    fn runs_no_more(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        self.runs_no_more();
     }
 }
 
@@ -321,6 +338,7 @@ fn serve_connection(
         stream.set_read_timeout(Some(LIMIT));
         let mut answer = Answer {
             stream,
+            running: Some(&seen.running),
             id: request.id,
             ended: false,
             gone: false,
@@ -328,7 +346,7 @@ fn serve_connection(
         };
         handler(&request, &mut answer);
         let ended = answer.ended && !answer.gone && !answer.closing;
-        seen.running.fetch_sub(1, Ordering::SeqCst);
+        drop(answer);
         stream.set_read_timeout(None);
         if !ended || !request.keep {
             break;

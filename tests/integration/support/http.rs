@@ -12,6 +12,8 @@ use super::LIMIT;
 pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
+    /// How long it waits for the next bytes.
+    patience: Duration,
 }
 
 /// An answer.
@@ -61,7 +63,17 @@ impl Client {
         Client {
             stream,
             buffer: Vec::new(),
+            patience: LIMIT,
         }
+    }
+
+    /// Waits so long for bytes, in place of [`LIMIT`].
+    pub fn patient(mut self, patience: Duration) -> Client {
+        self.stream
+            .set_read_timeout(Some(patience))
+            .expect("timeout");
+        self.patience = patience;
+        self
     }
 
     /// Sends bytes as they are.
@@ -229,7 +241,9 @@ impl Client {
         self.stream.set_read_timeout(Some(time)).expect("timeout");
         let mut byte = [0];
         let result = self.stream.peek(&mut byte);
-        self.stream.set_read_timeout(Some(LIMIT)).expect("timeout");
+        self.stream
+            .set_read_timeout(Some(self.patience))
+            .expect("timeout");
         matches!(result, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 
@@ -289,7 +303,7 @@ impl Client {
                 Ok(0) => return true,
                 Ok(count) => self.buffer.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_timeout(&error) => panic!("nothing came for {LIMIT:?}"),
+                Err(error) if is_timeout(&error) => panic!("nothing came for {:?}", self.patience),
                 Err(_) => return false,
             }
         }
@@ -307,7 +321,8 @@ impl Client {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => panic!(
-                    "nothing came for {LIMIT:?} after {:?}",
+                    "nothing came for {:?} after {:?}",
+                    self.patience,
                     String::from_utf8_lossy(&self.buffer)
                 ),
                 Err(_) => return false,

@@ -56,6 +56,44 @@ pub fn descendants(pid: u32) -> Vec<Process> {
     found
 }
 
+/// What a process and all that it has started are doing, thread by thread, for whoever has to find out why they did
+/// not get further: where in the kernel they wait, in which call with which descriptors, and the time they had.
+pub fn table(pid: u32) -> String {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let mut text = format!("load {}\n", read("/proc/loadavg".to_owned()).trim_end());
+    for resource in ["cpu", "io"] {
+        let pressure = read(format!("/proc/pressure/{resource}"));
+        if let Some(line) = pressure.lines().next() {
+            text.push_str(&format!("waiting for {resource}: {line}\n"));
+        }
+    }
+    let started = descendants(pid);
+    for pid in std::iter::once(pid).chain(started.iter().map(|process| process.pid)) {
+        let mut threads: Vec<_> = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .collect();
+        threads.sort_unstable();
+        for thread in threads {
+            let folder = format!("/proc/{pid}/task/{thread}");
+            let Some(stat) = stat_at(&format!("{folder}/stat")) else {
+                continue;
+            };
+            text.push_str(&format!(
+                "{pid} {thread} {} {} cpu={} ticks in {} call {}\n",
+                stat.name,
+                stat.state,
+                stat.ticks,
+                read(format!("{folder}/wchan")),
+                read(format!("{folder}/syscall")).trim_end(),
+            ));
+        }
+    }
+    text
+}
+
 /// Sends a signal; that the process is gone already is no error.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
@@ -106,12 +144,18 @@ struct Stat {
     name: String,
     state: char,
     parent: u32,
+    /// Processor time, in the kernel and out of it.
+    ticks: u64,
     started: u64,
 }
 
-/// proc(5), /proc/PID/stat: the name is in brackets and may hold anything.
 fn stat(pid: u32) -> Option<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    stat_at(&format!("/proc/{pid}/stat"))
+}
+
+/// proc(5), /proc/PID/stat: the name is in brackets and may hold anything.
+fn stat_at(path: &str) -> Option<Stat> {
+    let text = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text);
     let open = text.find('(')?;
     let close = text.rfind(')')?;
@@ -120,6 +164,7 @@ fn stat(pid: u32) -> Option<Stat> {
         name: text[open + 1..close].to_owned(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
         started: fields.get(19)?.parse().ok()?,
     })
 }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::process::{Process, descendants, signal, wait};
+use super::process::{Process, descendants, signal, table, wait};
 use super::{Client, GROUP, LIMIT, Response, USER, free_address, is_root, wait_for, wait_until};
 
 /// What is prepared before weir starts.
@@ -25,6 +25,7 @@ pub struct Setup {
     log: String,
     more: String,
     wrapper: Vec<String>,
+    traced: bool,
 }
 
 /// A running weir. It is stopped at the end of the test, which fails if it does not stop or leaves anything behind.
@@ -55,6 +56,7 @@ impl Setup {
             log: "format = \"json\"\n".to_owned(),
             more: String::new(),
             wrapper: Vec::new(),
+            traced: false,
         }
     }
 
@@ -102,6 +104,10 @@ impl Setup {
         self.site.push_str("pool = \"app\"\n");
         self.pools
             .push_str(&format!("[pool.app]\n{}", ended(lines)));
+        if !says(lines, "queue.timeout") {
+            // Who waits in a test waits for something else than this.
+            self.pools.push_str("queue.timeout = \"60s\"\n");
+        }
         self
     }
 
@@ -123,6 +129,12 @@ impl Setup {
         self
     }
 
+    /// The steps of each request are on stderr too, and told where the test fails.
+    pub fn traced(mut self) -> Setup {
+        self.traced = true;
+        self
+    }
+
     /// The weir.toml that all this means. `access` and `error` are written here unless `[log]` says them itself.
     pub fn toml(&self) -> String {
         let folder = self.folder.path().display();
@@ -136,6 +148,8 @@ impl Setup {
             }
         };
         defaults("spool_dir", format!("spool_dir = \"{folder}/spool\"\n"));
+        // All the tests' weirs have the same usual place for it.
+        defaults("admin", "admin = \"off\"\n".to_owned());
         defaults(
             "shutdown_timeout",
             "shutdown_timeout = \"10s\"\n".to_owned(),
@@ -158,7 +172,10 @@ impl Setup {
     #[track_caller]
     pub fn start(self) -> Weir {
         let file = self.write_toml();
-        let arguments = ["serve", "-c", file.to_str().expect("a path in UTF-8")];
+        let mut arguments = vec!["serve", "-c", file.to_str().expect("a path in UTF-8")];
+        if self.traced {
+            arguments.push("--trace");
+        }
         self.start_with(&arguments)
     }
 
@@ -393,6 +410,7 @@ impl Drop for Weir {
             let log = self.read("log/access.log");
             let lines: Vec<&str> = log.lines().rev().take(20).collect();
             lines.iter().rev().for_each(|line| eprintln!("{line}"));
+            eprint!("--- processes\n{}", table(self.pid()));
             if !self.stopped {
                 let processes = self.processes();
                 let _ = self.child.kill();

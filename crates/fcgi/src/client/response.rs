@@ -1,11 +1,14 @@
 //! Reads what an application sends back for one request.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::ProtocolError;
 use crate::frame::Frame;
 use crate::nv;
-use crate::record::{Header, MAX_MANAGEMENT, ProtocolStatus, RecordType};
+use crate::record::{
+    Header, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType, is_extension,
+};
 
 /// What an application said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,32 @@ pub enum Event<'i> {
     GetValuesResult(Vec<(Vec<u8>, Vec<u8>)>),
     /// The application does not know management records of this type (FastCGI 1.0 §4.2).
     UnknownType(u8),
+    /// A management record of a type that the two sides have agreed on
+    /// ([`allow_extensions`](ResponseDecoder::allow_extensions)).
+    Extension(Extension),
+}
+
+/// A management record whose type FastCGI 1.0 does not define.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Extension {
+    /// Its type; above those of FastCGI 1.0.
+    pub kind: u8,
+    len: u8,
+    bytes: [u8; MAX_EXTENSION],
+}
+
+impl Extension {
+    /// The record's content; at most [`MAX_EXTENSION`] bytes.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extension({}, {:?})", self.kind, self.content())
+    }
 }
 
 /// Decodes the records of one request at a time on one connection, from pieces of any size.
@@ -38,7 +67,8 @@ pub enum Event<'i> {
 /// record of at most [`MAX_MANAGEMENT`] bytes.
 ///
 /// An application is trusted with nothing: a record of another request, of a type that only clients send, after the
-/// end of its stream or of a wrong length is an error, and so is any byte after the end.
+/// end of its stream or of a wrong length is an error, and so is any byte after the end. What both sides have agreed on
+/// beside the specification is taken where it is [allowed](Self::allow_extensions).
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     id: u16,
@@ -49,6 +79,9 @@ pub struct ResponseDecoder {
     ended: bool,
     failed: Option<ProtocolError>,
     values: nv::Decoder,
+    /// Records of types above those of FastCGI 1.0 are taken.
+    extensions: bool,
+    extension: Extension,
 }
 
 /// What the content that is being read is.
@@ -59,6 +92,7 @@ enum Body {
     End,
     UnknownType,
     Values,
+    Extension,
 }
 
 impl ResponseDecoder {
@@ -76,6 +110,22 @@ impl ResponseDecoder {
             ended: false,
             failed: None,
             values: nv::Decoder::new(VALUES),
+            extensions: false,
+            extension: Extension {
+                kind: 0,
+                len: 0,
+                bytes: [0; MAX_EXTENSION],
+            },
+        }
+    }
+
+    /// Takes management records of types that FastCGI 1.0 does not define, also after [`Event::End`], as two sides may
+    /// agree on some. Their contents are at most [`MAX_EXTENSION`] bytes.
+    #[must_use]
+    pub fn allow_extensions(self) -> Self {
+        Self {
+            extensions: true,
+            ..self
         }
     }
 
@@ -91,6 +141,7 @@ impl ResponseDecoder {
         };
         *self = Self {
             frame: Frame::after_padding(padding_left),
+            extensions: self.extensions,
             ..Self::new(id)
         };
     }
@@ -142,7 +193,7 @@ impl ResponseDecoder {
             }
             let event = if self.frame.content_left() > 0 {
                 self.content(input)?
-            } else if self.ended {
+            } else if self.ended && !self.extensions {
                 return Err(ProtocolError::AfterEnd);
             } else {
                 match self.frame.header(input)? {
@@ -162,6 +213,12 @@ impl ResponseDecoder {
     /// Judges a header; an event where the record has no content to wait for.
     #[inline]
     fn open(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
+        if self.extensions && is_extension(header.kind) {
+            return self.open_extension(header);
+        }
+        if self.ended {
+            return Err(ProtocolError::AfterEnd);
+        }
         let kind = RecordType::try_from(header.kind).map_err(ProtocolError::UnexpectedType)?;
         let length = header.content_len;
         self.body = match kind {
@@ -243,7 +300,28 @@ impl ResponseDecoder {
                 .fixed(input)
                 .map(|body| Event::UnknownType(body[0])),
             Body::Values => self.values(input)?,
+            Body::Extension => {
+                let piece = self.frame.take(input);
+                let have = usize::from(self.extension.len);
+                // `open_extension` has seen that it fits.
+                self.extension.bytes[have..have + piece.len()].copy_from_slice(piece);
+                self.extension.len += piece.len() as u8;
+                (self.frame.content_left() == 0).then_some(Event::Extension(self.extension))
+            }
         })
+    }
+
+    fn open_extension(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
+        header.management()?;
+        if usize::from(header.content_len) > MAX_EXTENSION {
+            return Err(ProtocolError::TooLarge {
+                limit: MAX_EXTENSION,
+            });
+        }
+        self.extension.kind = header.kind;
+        self.extension.len = 0;
+        self.body = Body::Extension;
+        Ok((header.content_len == 0).then_some(Event::Extension(self.extension)))
     }
 
     #[cold]
@@ -452,6 +530,63 @@ mod tests {
         ] {
             assert_eq!(error_of(&[end(1), late]), ProtocolError::AfterEnd);
         }
+    }
+
+    fn extension(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
+        let mut bytes = record(RecordType::UnknownType, id, content, 3);
+        bytes[1] = kind;
+        bytes
+    }
+
+    #[test]
+    fn extensions_are_taken_where_they_are_allowed_also_after_the_end() {
+        let content: Vec<u8> = (0..MAX_EXTENSION as u8).collect();
+        let bytes = [
+            extension(65, 0, b""),
+            end(1),
+            extension(64, 0, &content),
+            extension(255, 0, b"x"),
+        ]
+        .concat();
+        for step in [1, 7, bytes.len()] {
+            let mut decoder = ResponseDecoder::new(1).allow_extensions();
+            let mut seen = Vec::new();
+            for mut piece in bytes.chunks(step) {
+                while let Some(event) = decoder.next(&mut piece).unwrap() {
+                    if let Event::Extension(extension) = event {
+                        seen.push((extension.kind, extension.content().to_vec()));
+                    }
+                }
+            }
+            let expected = [(65, vec![]), (64, content.clone()), (255, b"x".to_vec())];
+            assert_eq!(seen, expected);
+            assert!(decoder.is_ended() && decoder.at_record_boundary());
+        }
+    }
+
+    #[test]
+    fn an_extension_is_refused_that_is_too_long_of_a_request_or_not_agreed_on() {
+        let error_of = |bytes: &[u8]| {
+            let mut decoder = ResponseDecoder::new(1).allow_extensions();
+            let whole = run(&mut decoder, bytes, bytes.len());
+            assert_eq!(
+                whole,
+                run(&mut ResponseDecoder::new(1).allow_extensions(), bytes, 1)
+            );
+            whole.expect_err("the decoder took it")
+        };
+        let limit = MAX_EXTENSION;
+        let long = extension(64, 0, &vec![0; MAX_EXTENSION + 1]);
+        assert_eq!(error_of(&long), ProtocolError::TooLarge { limit });
+        let wrong = ProtocolError::WrongRequest {
+            expected: 0,
+            got: 1,
+        };
+        assert_eq!(error_of(&extension(64, 1, b"")), wrong);
+        let unknown = extension(0, 0, b"");
+        assert_eq!(error_of(&unknown), ProtocolError::UnexpectedType(0));
+        let late = [end(1), record(RecordType::Stderr, 1, b"late", 0)].concat();
+        assert_eq!(error_of(&late), ProtocolError::AfterEnd);
     }
 
     #[test]

@@ -11,11 +11,18 @@ pub use conversation::conversation;
 /// Bytes from an application: no panic, bounded memory, and an outcome that does not depend on how they were cut.
 pub fn response(data: &[u8]) {
     let mut source = Source(data);
-    let id = u16::from(source.byte() % 4);
+    let kind = source.byte();
+    let decoder = || {
+        let decoder = client::ResponseDecoder::new(u16::from(kind % 4));
+        match kind & 0x80 {
+            0 => decoder,
+            _ => decoder.allow_extensions(),
+        }
+    };
     let cuts = source.take(8);
-    let whole = read_response(id, source.0, &[]);
-    assert_eq!(whole, read_response(id, source.0, &[0]));
-    assert_eq!(whole, read_response(id, source.0, cuts));
+    let whole = read_with(decoder(), source.0, &[]);
+    assert_eq!(whole, read_with(decoder(), source.0, &[0]));
+    assert_eq!(whole, read_with(decoder(), source.0, cuts));
 }
 
 /// Bytes from a client: no panic, bounded memory, and an outcome that does not depend on how they were cut.
@@ -71,7 +78,10 @@ pub struct Response {
 
 /// Reads a response in pieces of the lengths in `cuts` plus 1, over and over; in one piece if there are none.
 pub fn read_response(id: u16, bytes: &[u8], cuts: &[u8]) -> Response {
-    let mut decoder = client::ResponseDecoder::new(id);
+    read_with(client::ResponseDecoder::new(id), bytes, cuts)
+}
+
+fn read_with(mut decoder: client::ResponseDecoder, bytes: &[u8], cuts: &[u8]) -> Response {
     let mut response = Response::default();
     for mut piece in pieces(bytes, cuts) {
         loop {

@@ -3,8 +3,12 @@
 //! operations that no sane caller would send (`sequences.rs`), and in scenarios that a person can follow
 //! (`scenarios.rs`).
 
+mod auto;
 mod checked;
+mod machine;
 mod random;
+mod scaled;
+mod scaling;
 mod scenarios;
 mod sequences;
 mod simulation;

@@ -1,0 +1,129 @@
+//! `[listen.NAME]` → [`Listener`]: addresses, who may connect, and what is spoken there.
+
+use std::collections::HashMap;
+
+use crate::{
+    document::Named,
+    entries::Entries,
+    model::{Address, FastCgi, Listener, PoolId, Protocol},
+    rows::{self, Section},
+    settings,
+    sink::Sink,
+    value::Value,
+};
+
+/// The listeners, in the order of the file.
+pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> Vec<Listener> {
+    let mut seen: HashMap<Address, &str> = HashMap::new();
+    let mut listeners = Vec::with_capacity(tables.len());
+    for Named { name, entries } in tables {
+        let address = match entries.value("address") {
+            Some(Value::Address(address)) => address,
+            _ => Address::Unix("/".into()),
+        };
+        // Port 0 is a free port of the kernel's choice: never the same twice.
+        let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
+        if entries.entry("address").is_some() && fixed {
+            if let Some(first) = seen.get(&address) {
+                let message = format!("[listen.{first}] has this address already");
+                let hint = "one listener can serve many sites: name it in their `listen`";
+                sink.error(entries.span("address"), message, hint);
+            }
+            seen.entry(address.clone()).or_insert(name);
+        }
+        if matches!(address, Address::Tcp(_)) {
+            for key in ["owner", "group", "mode", "acl_users", "acl_groups"] {
+                if let Some(entry) = entries.entry(key) {
+                    let message =
+                        format!("`{key}` has no effect: only unix sockets have permissions");
+                    sink.warning(entry.key.clone(), message, "");
+                }
+            }
+        }
+        let has_acl = entries.is_written("acl_users") || entries.is_written("acl_groups");
+        for key in ["owner", "group"] {
+            if let Some(entry) = entries.entry(key).filter(|_| has_acl) {
+                let message = format!("`{key}` has no effect with `acl_users` or `acl_groups`");
+                sink.warning(entry.key.clone(), message, "");
+            }
+        }
+        listeners.push(Listener {
+            name: name.clone(),
+            protocol: protocol(name, entries, &address, pools, sink),
+            address,
+            acl_users: entries.texts("acl_users").unwrap_or_default(),
+            acl_groups: entries.texts("acl_groups").unwrap_or_default(),
+            backlog: entries.number("backlog") as u32,
+            owner: entries.text("owner"),
+            group: entries.text("group"),
+            mode: entries.number("mode") as u32,
+            max_head: entries.count("max_head"),
+            max_headers: entries.count("max_headers"),
+            header_timeout: entries.duration("header_timeout"),
+            body_timeout: entries.duration("body_timeout"),
+            idle_timeout: entries.duration("idle_timeout"),
+            send_timeout: entries.duration("send_timeout"),
+            max_requests_per_connection: entries.number("max_requests_per_connection"),
+        });
+    }
+    listeners
+}
+
+fn protocol(
+    name: &str,
+    entries: &Entries,
+    address: &Address,
+    pools: &[String],
+    sink: &mut Sink,
+) -> Protocol {
+    if entries.text("protocol").as_deref() != Some("fastcgi") {
+        for key in ["pool", "status_only", "allowed_clients"] {
+            if let Some(entry) = entries.entry(key) {
+                let message = format!("`{key}` means nothing without `protocol = \"fastcgi\"`");
+                let hint = match key {
+                    "pool" => {
+                        "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"
+                    }
+                    "allowed_clients" => "a firewall keeps others away from an HTTP listener",
+                    _ => "",
+                };
+                sink.error(entry.key.clone(), message, hint);
+            }
+        }
+        return Protocol::Http;
+    }
+    for row in rows::of(Section::Listen).filter(|row| HTTP_ONLY.contains(&row.name)) {
+        if let Some(entry) = entries.entry(row.name) {
+            let message = format!("`{}` has no effect with `protocol = \"fastcgi\"`", row.name);
+            sink.warning(entry.key.clone(), message, "");
+        }
+    }
+    if let Some(entry) = entries.entry("allowed_clients")
+        && matches!(address, Address::Unix(_))
+    {
+        let message = "`allowed_clients` has no effect: a unix socket has permissions";
+        sink.warning(
+            entry.key.clone(),
+            message,
+            "use `owner`, `group` and `mode`",
+        );
+    }
+    let pool = settings::pool(entries, pools, sink);
+    if !entries.is_written("pool") {
+        let message = format!("`pool` is missing in [listen.{name}]: whose workers answer?");
+        sink.error_of_whole(entries.header.clone(), message, "add pool = \"NAME\"");
+    }
+    Protocol::FastCgi(FastCgi {
+        pool: pool.unwrap_or(PoolId(0)),
+        status_only: entries.bool("status_only"),
+        allowed_clients: entries.ip_addresses("allowed_clients"),
+    })
+}
+
+/// Whether a listener's requests come from a web server in front.
+pub(crate) fn speaks_fastcgi(listener: &Named) -> bool {
+    listener.entries.text("protocol").as_deref() == Some("fastcgi")
+}
+
+/// What limits heads of HTTP. Parameters of FastCGI have a limit of their own.
+const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];

@@ -1,0 +1,719 @@
+//! How many workers there are: when to start some, when to withdraw some, when to leave it.
+
+use alloc::vec::Vec;
+
+use crate::backoff::{Allowance, Backoff, Bucket, Failed, YOUNG};
+use crate::climb::Climb;
+use crate::memory::{Memory, Patience};
+use crate::pool::View;
+use crate::{Decision, MAX_WORKERS, Micros, Pool};
+
+/// How the number of workers is chosen; the first three are PHP-FPM's `pm`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Always `max_children`.
+    Static,
+    /// `start` at first, then as many as are busy and some spare ones.
+    Dynamic {
+        /// Workers that are started without being asked for.
+        start: usize,
+        /// Fewer idle ones: more are started, at once.
+        min_spare: usize,
+        /// More idle ones for a second: the coldest leaves, one a second.
+        max_spare: usize,
+    },
+    /// None at first, one for each request that waits; one that is idle for `idle_timeout` leaves.
+    OnDemand,
+    /// As many as do some good.
+    Auto {
+        /// Never fewer, and at least one.
+        start: usize,
+        /// Processors that this pool may use; 0 is taken for 1.
+        cores: usize,
+    },
+}
+
+/// What bounds the number of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scaling {
+    /// How it is chosen.
+    pub mode: Mode,
+    /// Never more, those that start or end included. Lowered below what is there: those too many leave, the idle first.
+    pub max_children: usize,
+    /// So many may be started at once, and so many a second (PHP-FPM's `pm.max_spawn_rate`); 0 is taken for 1. The
+    /// workers of the start do not count: `max_children` of `Static`, `start` of `Dynamic` and `Auto`.
+    pub max_spawn_rate: usize,
+    /// Idle workers leave after that (`OnDemand`, `Auto`).
+    pub idle_timeout: Micros,
+}
+
+/// What is to be done after [`Scaler::look`]: start some, and let [`Pool::withdraw`] do the rest.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Orders {
+    /// Start so many. Each is reported once: [`Scaler::came`] or [`Scaler::start_failed`].
+    pub start: usize,
+    /// Withdraw so many idle ones, the coldest first.
+    pub stop: usize,
+    /// Withdraw so many, idle or not, the idle first.
+    pub retire: usize,
+    /// Withdraw so many of the outdated ones ([`Pool::outdate`]), the idle first.
+    pub renew: usize,
+}
+
+impl Orders {
+    /// Nothing is to be done.
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It was told to: by [`Orders`], after so many requests, by a limit on its time or memory, or by a person.
+    Withdrawn,
+    /// By itself with code 0, without being told to.
+    Clean {
+        /// Time since it was started.
+        lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
+        /// It had finished a request.
+        had_served: bool,
+    },
+    /// By a signal or with another code.
+    Crashed {
+        /// Time since it was started.
+        lived: Micros,
+        /// It had been given a request.
+        had_work: bool,
+        /// It had finished a request.
+        had_served: bool,
+    },
+}
+
+/// The memory that workers may use (`Auto`). It holds until the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryView {
+    /// Bytes that one more worker takes; 0: not known, so that memory is no limit.
+    pub worker_cost: u64,
+    /// Bytes that may still be taken by workers, at least.
+    pub available: u64,
+    /// Memory is short now.
+    pub pressure: bool,
+}
+
+/// The scaling's figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScalerStats {
+    /// Workers that were asked for and are not there yet.
+    pub starting: usize,
+    /// Workers that there should be now, as far as is known, whatever forbids it.
+    pub wanted: usize,
+    /// The most that there may be now: `max_children`, or less in `Auto`.
+    pub limit: usize,
+    /// How often more than `max_children` were wanted (PHP-FPM's `max children reached`).
+    pub max_children_reached: u64,
+    /// Workers that were asked for.
+    pub asked: u64,
+    /// Of these: those that came up.
+    pub spawned: u64,
+    /// Of these: those that could not be started.
+    pub failed: u64,
+    /// Workers that crashed.
+    pub crashed: u64,
+    /// Workers that ended because they were told to.
+    pub withdrawn: u64,
+    /// Workers that ended by themselves with code 0.
+    pub ended: u64,
+    /// The end of the pause because workers die young; none while there is none.
+    pub paused_until: Option<Micros>,
+    /// Workers die young, so that only one is tried at a time.
+    pub trying: bool,
+    /// Memory is short.
+    pub pressure: bool,
+    /// Decisions that were not fetched in time and are lost.
+    pub untold: u64,
+}
+
+/// Decides how many workers a [`Pool`] has.
+///
+/// # What it is told, and when
+///
+/// All of this under the pool's lock, in the order in which it happens: [`ready`](Self::ready) when the master that
+/// forks workers comes up or is lost, [`came`](Self::came) beside [`Pool::worker_up`],
+/// [`start_failed`](Self::start_failed), [`exited`](Self::exited) beside [`Pool::worker_down`], and
+/// [`memory`](Self::memory) now and then. After each of them, and after each change of the pool (a request admitted,
+/// released, gone), [`look`](Self::look) says what is to be done; it costs a few comparisons when that is nothing.
+/// Where nothing happens, a timer set to [`next_look`](Self::next_look) calls it.
+///
+/// # What it does
+///
+/// PHP-FPM looks once a second and starts one worker, then two, then four: a crowd of twenty waits for seconds. Here
+/// each request that waits counts at once.
+///
+/// | mode | one is started | one leaves |
+/// |---|---|---|
+/// | static | while fewer than `max_children` are there | never |
+/// | dynamic | for each request that waits, and while fewer than `min_spare` are idle | each second in which more than `max_spare` were idle |
+/// | ondemand | for each request that waits | once it was idle for `idle_timeout` |
+/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | once two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
+///
+/// `auto` sets a limit of its own, below `max_children`: by what more workers bring, which is explained in `climb.rs`,
+/// and by memory. The latter is [`MemoryView::available`] in workers, and under pressure what is there: then the idle
+/// leave, one each 100 ms, then busy ones as they finish, one each 2 s, down to `start`. When the pressure has gone the
+/// limit rises again by one each 10 s, because whoever gives back at once what was just taken is soon short again.
+///
+/// An `auto` worker that leaves and is missed soon after was sent away too early: `idle_timeout` counts double then, up
+/// to eight times, until that has not happened for long.
+///
+/// # What holds
+///
+/// - Workers that are up, leave or start are never more than `max_children`, unless it was lowered.
+/// - Workers are not started faster than `max_spawn_rate`, but for those of the start when the master comes up.
+/// - Nobody waits for a worker that may be started: what is missing and not forbidden is asked for at the same look.
+/// - A worker that works is never withdrawn under its request.
+/// - Workers that die young without having served are replaced once at once, and then by a single one, after a pause that
+///   doubles from 100 ms to 30 s; to 200 ms where they die under their first request, which may be the request's fault; to
+///   1.6 s where they cannot be started. It is over when one has served, or lived for 10 s.
+/// - Outdated workers work until their successors are there, or until there is no room for both.
+#[derive(Debug)]
+pub struct Scaler {
+    scaling: Scaling,
+    ready: bool,
+    clock: Micros,
+    starting: usize,
+    asked_at: Micros,
+    /// Workers of the start that are still to be asked for.
+    initial: usize,
+    /// The master has just come up: how many workers of the start are missing is found at the next look.
+    begins: bool,
+    bucket: Bucket,
+    backoff: Backoff,
+    /// `Auto` only.
+    climb: Option<Climb>,
+    memory: Memory,
+    patience: Patience,
+    /// There are more idle workers than `max_spare` since then, or since one has left.
+    too_many_since: Option<Micros>,
+    at_max: bool,
+    at_memory: bool,
+    wanted: usize,
+    limit: usize,
+    next: Option<Micros>,
+    decisions: Vec<Decision>,
+    totals: ScalerStats,
+}
+
+impl Scaler {
+    /// No worker is there, and none can be asked for until [`ready`](Self::ready).
+    pub fn new(scaling: Scaling) -> Self {
+        let scaling = bounded(scaling);
+        Self {
+            ready: false,
+            clock: Micros::ZERO,
+            starting: 0,
+            asked_at: Micros::ZERO,
+            initial: 0,
+            begins: false,
+            bucket: Bucket::new(scaling.max_spawn_rate),
+            backoff: Backoff::new(),
+            climb: climb(&scaling),
+            memory: Memory::new(),
+            patience: Patience::new(),
+            too_many_since: None,
+            at_max: false,
+            at_memory: false,
+            wanted: 0,
+            limit: scaling.max_children,
+            next: None,
+            decisions: Vec::new(),
+            totals: ScalerStats::default(),
+            scaling,
+        }
+    }
+
+    /// Changes what bounds the number of workers. If there are too many then, they leave at the next look.
+    pub fn set(&mut self, now: Micros, scaling: Scaling) {
+        let now = self.advance(now);
+        let scaling = bounded(scaling);
+        self.bucket.set_rate(now, scaling.max_spawn_rate);
+        if scaling.mode != self.scaling.mode {
+            self.climb = climb(&scaling);
+            self.too_many_since = None;
+        }
+        self.scaling = scaling;
+    }
+
+    /// Workers can be asked for (the master is up), or not (any more): those that were asked for will not come then.
+    pub fn ready(&mut self, now: Micros, ready: bool) {
+        self.advance(now);
+        if ready && !self.ready {
+            self.begins = true;
+        }
+        if !ready {
+            self.totals.failed += self.starting as u64;
+            self.starting = 0;
+        }
+        self.ready = ready;
+    }
+
+    /// One of those asked for is up. Call it together with [`Pool::worker_up`].
+    pub fn came(&mut self, now: Micros) {
+        let now = self.advance(now);
+        self.starting = self.starting.saturating_sub(1);
+        self.totals.spawned += 1;
+        self.backoff.came(now);
+    }
+
+    /// So many of those asked for could not be started, or died before they were up.
+    pub fn start_failed(&mut self, now: Micros, count: usize) {
+        let now = self.advance(now);
+        let count = count.min(self.starting);
+        if count == 0 {
+            return;
+        }
+        self.starting -= count;
+        self.totals.failed += count as u64;
+        self.failed(now, self.asked_at, Failed::Start);
+    }
+
+    /// A worker that was up has ended. Call it together with [`Pool::worker_down`].
+    pub fn exited(&mut self, now: Micros, how: Exit) {
+        let now = self.advance(now);
+        let (lived, had_work, had_served) = match how {
+            Exit::Withdrawn => {
+                self.totals.withdrawn += 1;
+                return;
+            }
+            Exit::Clean {
+                lived,
+                had_work,
+                had_served,
+            } => {
+                self.totals.ended += 1;
+                (lived, had_work, had_served)
+            }
+            Exit::Crashed {
+                lived,
+                had_work,
+                had_served,
+            } => {
+                self.totals.crashed += 1;
+                (lived, had_work, had_served)
+            }
+        };
+        // Without a master, none can live.
+        if self.ready && !had_served && lived < YOUNG {
+            let born = Micros(now.0.saturating_sub(lived.0));
+            let failure = if had_work {
+                Failed::AtWork
+            } else {
+                Failed::Idle
+            };
+            self.failed(now, born, failure);
+        }
+    }
+
+    /// How much memory there is (`Auto`; the other modes do as they were told).
+    pub fn memory(&mut self, now: Micros, view: MemoryView) {
+        self.advance(now);
+        self.memory.view = Some(view);
+    }
+
+    /// What is to be done now. To be called after each change of the pool or of the scaler, and at
+    /// [`next_look`](Self::next_look). What it says to start counts as starting from here on.
+    pub fn look(&mut self, now: Micros, pool: &Pool) -> Orders {
+        let now = self.advance(now);
+        let view = pool.view();
+        self.next = None;
+        self.see_recovery(now, &view);
+        if self.begins && self.ready {
+            self.begin(&view);
+        }
+        self.find_limit(now, &view);
+        let waiting = self.waiting(&view);
+        let missing = self.missing(&view, waiting);
+        let total = self.total(&view);
+        self.wanted = total - view.leaving + missing;
+        self.at_max &= total >= self.scaling.max_children;
+        self.at_memory &= total >= self.memory.limit();
+        let mut orders = Orders::default();
+        if missing > 0 {
+            orders.start = self.grow(now, pool, &view, waiting, missing);
+        } else {
+            self.initial = 0;
+        }
+        if view.outdated_free + view.outdated_busy > 0 {
+            orders.renew = self.renew(&view, missing);
+        } else if view.free > 0 && orders.start == 0 {
+            orders.stop = self.shrink(now, pool, &view, waiting);
+        } else {
+            self.too_many_since = None;
+        }
+        let staying = (view.free + view.busy - view.retiring) - (orders.stop + orders.renew);
+        orders.retire = self.too_many(staying);
+        if self.memory.pressed && orders.stop + orders.retire == 0 {
+            self.give_memory_back(now, &view, staying, &mut orders);
+        }
+        orders
+    }
+
+    /// When [`look`](Self::look) may have something to do if nothing happens until then.
+    pub fn next_look(&self) -> Option<Micros> {
+        self.next
+    }
+
+    /// Whether a request should wait for a worker while none is up: not in the pauses, once they are long, after
+    /// workers that died as soon as they were started. For [`Pool::worker_expected`], after each [`look`](Self::look),
+    /// [`exited`](Self::exited) and [`start_failed`](Self::start_failed).
+    pub fn expects_worker(&self) -> bool {
+        self.starting > 0 || self.backoff.hopeless_until(self.clock).is_none()
+    }
+
+    /// What was decided since the last call, and why. No more than 64 are kept until then.
+    pub fn decisions(&mut self) -> impl Iterator<Item = Decision> + '_ {
+        self.decisions.drain(..)
+    }
+
+    /// The scaling's figures.
+    pub fn figures(&self) -> ScalerStats {
+        ScalerStats {
+            starting: self.starting,
+            wanted: self.wanted,
+            limit: self.limit,
+            paused_until: self.backoff.paused_until(self.clock),
+            trying: self.backoff.is_trying(),
+            pressure: self.memory.pressed,
+            ..self.totals
+        }
+    }
+
+    fn see_recovery(&mut self, now: Micros, view: &View) {
+        if let Some((tries, after)) = self.backoff.look(now, view.proven) {
+            self.tell(Decision::Recovered { tries, after });
+        }
+        if let Some(at) = self.backoff.next(now) {
+            self.wake(at);
+        }
+    }
+
+    /// The master has come up: the workers of the start are missing, but for those that are there.
+    fn begin(&mut self, view: &View) {
+        self.begins = false;
+        let start = match self.scaling.mode {
+            Mode::Static => self.scaling.max_children,
+            Mode::Dynamic { start, .. } | Mode::Auto { start, .. } => start,
+            Mode::OnDemand => 0,
+        };
+        let outdated = view.outdated_free + view.outdated_busy;
+        let fresh = view.free + view.busy - outdated;
+        self.initial = start.saturating_sub(fresh + self.starting);
+    }
+
+    /// How many workers there may be now, into `limit`.
+    fn find_limit(&mut self, now: Micros, view: &View) {
+        self.limit = self.scaling.max_children;
+        let Mode::Auto { start, .. } = self.scaling.mode else {
+            return;
+        };
+        if let Some(decision) = self.memory.look(now, view, self.limit) {
+            self.tell(decision);
+        }
+        if let Some(at) = self.memory.next().filter(|_| !self.memory.pressed) {
+            self.wake(at);
+        }
+        self.limit = self.limit.min(self.memory.limit().max(start));
+        let Some(climb) = &mut self.climb else { return };
+        let (next, useless) = climb.look(now, view, self.limit);
+        self.limit = self.limit.min(climb.cap());
+        if let Some(at) = next {
+            self.wake(at);
+        }
+        if let Some(useless) = useless {
+            self.tell(Decision::GrowthWasUseless {
+                workers: useless.workers,
+                rate: useless.rate,
+                tried: useless.tried,
+                rate_tried: useless.rate_tried,
+            });
+        }
+    }
+
+    /// Requests that wait and that one more worker each would let run.
+    fn waiting(&self, view: &View) -> usize {
+        if view.maxconn >= self.scaling.max_children {
+            return view.queued;
+        }
+        view.queued.min(view.maxconn.saturating_sub(view.busy))
+    }
+
+    /// So many more workers are wanted, whether they may be or not.
+    fn missing(&self, view: &View, waiting: usize) -> usize {
+        let fresh_free = view.free - view.outdated_free;
+        let fresh = fresh_free + view.busy - view.outdated_busy - view.retiring;
+        let coming = fresh_free + self.starting;
+        match self.scaling.mode {
+            Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
+            Mode::Dynamic { min_spare, .. } => {
+                let needed = (waiting + min_spare).saturating_sub(coming);
+                needed.max(self.initial)
+            }
+            Mode::OnDemand => waiting.saturating_sub(coming),
+            Mode::Auto { start, .. } => {
+                let spare = usize::from(view.busy + waiting > 0);
+                let needed = (waiting + spare).saturating_sub(coming);
+                needed.max(start.saturating_sub(fresh + self.starting))
+            }
+        }
+    }
+
+    /// Asks for as many of those that are missing as may be.
+    fn grow(
+        &mut self,
+        now: Micros,
+        pool: &Pool,
+        view: &View,
+        waiting: usize,
+        missing: usize,
+    ) -> usize {
+        let total = self.total(view);
+        let room = self.limit.saturating_sub(total);
+        if room < missing {
+            self.tell_limit(total, waiting);
+        }
+        let mut count = missing.min(room);
+        if count == 0 || !self.ready {
+            return 0;
+        }
+        match self.backoff.allowance(now) {
+            Allowance::All => {}
+            Allowance::One => count = count.min(1_usize.saturating_sub(self.starting)),
+            Allowance::Nothing => return 0,
+            Allowance::NothingUntil(at) => {
+                self.wake(at);
+                return 0;
+            }
+        }
+        let exempt = count.min(self.initial);
+        let limited = count - exempt;
+        let taken = self.bucket.take(now, limited);
+        if taken < limited {
+            self.wake(self.bucket.next(now));
+        }
+        let count = exempt + taken;
+        if count == 0 {
+            return 0;
+        }
+        self.initial -= exempt;
+        self.starting += count;
+        self.totals.asked += count as u64;
+        self.asked_at = now;
+        self.patience.missed(now, self.scaling.idle_timeout);
+        let oldest = pool.oldest_waiting().filter(|_| waiting > 0);
+        self.tell(Decision::Grew {
+            by: count,
+            workers: total + count,
+            waiting,
+            waited: oldest.map_or(Micros::ZERO, |oldest| now.since(oldest)),
+        });
+        count
+    }
+
+    /// More are wanted than may be: says so, if it was not said already.
+    fn tell_limit(&mut self, total: usize, waiting: usize) {
+        let max_children = self.scaling.max_children;
+        if total >= max_children {
+            // All there shall be are there: nothing is reached by that.
+            if self.scaling.mode != Mode::Static && !self.at_max {
+                self.at_max = true;
+                self.totals.max_children_reached += 1;
+                self.tell(Decision::ReachedMaxChildren {
+                    max_children,
+                    waiting,
+                });
+            }
+        } else if total >= self.memory.limit() && !self.at_memory {
+            self.at_memory = true;
+            self.tell(Decision::ReachedMemory {
+                workers: total,
+                waiting,
+            });
+        }
+    }
+
+    /// So many idle workers leave.
+    fn shrink(&mut self, now: Micros, pool: &Pool, view: &View, waiting: usize) -> usize {
+        let Some((_, coldest)) = pool.coldest_idle() else {
+            return 0;
+        };
+        let up = view.free + view.busy;
+        let count = match self.scaling.mode {
+            Mode::Static => 0,
+            Mode::Dynamic { max_spare, .. } => {
+                if view.free <= max_spare || waiting > 0 {
+                    self.too_many_since = None;
+                    return 0;
+                }
+                let due = self.too_many_since.get_or_insert(now).after(PACE);
+                let is_due = usize::from(now >= due);
+                if is_due == 1 {
+                    self.too_many_since = Some(now);
+                }
+                self.wake(if is_due == 1 { now.after(PACE) } else { due });
+                is_due
+            }
+            Mode::OnDemand => {
+                let timeout = self.scaling.idle_timeout;
+                self.expired(now, pool, coldest, timeout)
+            }
+            Mode::Auto { start, .. } => {
+                let too_many = up.saturating_sub(start);
+                if too_many == 0 || view.free < 2 {
+                    return 0;
+                }
+                let timeout = self.patience.stretch(self.scaling.idle_timeout);
+                let expired = self.expired(now, pool, coldest, timeout);
+                expired.saturating_sub(1).min(too_many)
+            }
+        };
+        if count > 0 {
+            let left = up - count + self.starting;
+            if let Some(climb) = &mut self.climb {
+                climb.shrunk(left);
+            }
+            self.patience.sent_away(now, self.scaling.idle_timeout);
+            self.tell(Decision::Shrank {
+                by: count,
+                workers: left,
+                idle: now.since(coldest),
+            });
+        }
+        count
+    }
+
+    /// So many are idle for `timeout` or longer. Looks again when that may be more.
+    fn expired(&mut self, now: Micros, pool: &Pool, coldest: Micros, timeout: Micros) -> usize {
+        let due = coldest.after(timeout);
+        if now < due {
+            self.wake(due);
+            return 0;
+        }
+        let limit = Micros(now.0 - timeout.0);
+        let (expired, next) = pool.idle_since(limit, MOST_AT_ONCE);
+        if let Some(next) = next {
+            self.wake(next.after(timeout));
+        }
+        expired
+    }
+
+    /// So many outdated workers leave: all of them once the others suffice, else a few at a time, and these only where
+    /// there is no room for their successors beside them.
+    fn renew(&self, view: &View, missing: usize) -> usize {
+        let outdated = view.outdated_free + view.outdated_busy;
+        if missing == 0 && self.starting == 0 {
+            return outdated;
+        }
+        if !self.ready || self.total(view) < self.limit {
+            return 0;
+        }
+        let at_once = (self.limit / 4).max(1);
+        let under_way = view.leaving + view.retiring + self.starting;
+        outdated.min(at_once.saturating_sub(under_way))
+    }
+
+    /// So many of those that stay are more than may be, and not only more than may come.
+    fn too_many(&self, staying: usize) -> usize {
+        let cap = self.climb.as_ref().map_or(usize::MAX, Climb::cap);
+        staying.saturating_sub(self.scaling.max_children.min(cap))
+    }
+
+    /// Memory is short: one leaves, if it is time for that.
+    fn give_memory_back(&mut self, now: Micros, view: &View, staying: usize, orders: &mut Orders) {
+        let Mode::Auto { start, .. } = self.scaling.mode else {
+            return;
+        };
+        if staying <= start {
+            return;
+        }
+        if let Some(at) = self.memory.next().filter(|at| now < *at) {
+            return self.wake(at);
+        }
+        let is_idle = view.free > 0;
+        if is_idle {
+            orders.stop = 1;
+        } else {
+            orders.retire = 1;
+        }
+        self.memory.step(now, is_idle);
+        self.wake(now);
+    }
+
+    fn failed(&mut self, now: Micros, born: Micros, failure: Failed) {
+        if let Some(pause) = self.backoff.failed(now, born, failure) {
+            let died = failure != Failed::Start;
+            self.tell(Decision::Pausing { pause, died });
+        }
+    }
+
+    /// Workers that take up room: those that are up, leave, or start.
+    fn total(&self, view: &View) -> usize {
+        view.free + view.busy + view.leaving + self.starting
+    }
+
+    fn wake(&mut self, at: Micros) {
+        let at = at.max(self.clock.after(SOON));
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    fn tell(&mut self, decision: Decision) {
+        if self.decisions.len() < MOST_DECISIONS {
+            self.decisions.push(decision);
+        } else {
+            self.totals.untold += 1;
+        }
+    }
+
+    fn advance(&mut self, now: Micros) -> Micros {
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+}
+
+fn bounded(mut scaling: Scaling) -> Scaling {
+    scaling.max_children = scaling.max_children.min(MAX_WORKERS as usize);
+    let most = scaling.max_children;
+    match &mut scaling.mode {
+        Mode::Dynamic {
+            start, min_spare, ..
+        } => {
+            *start = (*start).min(most);
+            *min_spare = (*min_spare).min(most);
+        }
+        Mode::Auto { start, cores } => {
+            *start = (*start).clamp(1, most.max(1));
+            *cores = (*cores).clamp(1, MAX_WORKERS as usize);
+        }
+        Mode::Static | Mode::OnDemand => {}
+    }
+    scaling
+}
+
+fn climb(scaling: &Scaling) -> Option<Climb> {
+    match scaling.mode {
+        Mode::Auto { start, cores } => Some(Climb::new(start, cores)),
+        Mode::Static | Mode::Dynamic { .. } | Mode::OnDemand => None,
+    }
+}
+
+/// One idle worker too many leaves in that time (`Dynamic`), as in PHP-FPM.
+const PACE: Micros = Micros::from_secs(1);
+
+/// Idle workers that leave at one look: the lock is held, and the machine has other things to do.
+const MOST_AT_ONCE: usize = 16;
+
+/// No timer is shorter.
+const SOON: Micros = Micros::from_millis(1);
+
+const MOST_DECISIONS: usize = 64;

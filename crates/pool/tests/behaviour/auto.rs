@@ -1,0 +1,348 @@
+//! `auto`: as many workers as do some good, whatever the scripts do.
+
+use weir_pool::{Decision, Micros, Mode, Scaling};
+
+use crate::machine::{Clients, Load, Memory, Outcome, Plan, run};
+use crate::scaling::{MILLISECOND, SECOND};
+
+pub(crate) fn auto(cores: u64) -> Mode {
+    Mode::Auto {
+        start: 2,
+        cores: cores as usize,
+    }
+}
+
+// What more workers bring
+
+#[test]
+fn scripts_that_compute_have_one_and_a_half_workers_for_each_core() {
+    for cores in [1, 2, 4] {
+        for script in [2 * MILLISECOND, 30 * MILLISECOND] {
+            let clients = Clients::Closed(60);
+            let plan = Plan {
+                loads: vec![Load::from(SECOND, clients, script, 0).uneven()],
+                until: 25 * SECOND,
+                ..Plan::calm(cores, auto(cores), 60)
+            };
+            let got = run(&plan, 1);
+            let few = (cores + cores.div_ceil(2)) as usize;
+            let counts = got.spent_with(12 * SECOND, plan.until);
+            let most_of_the_time = counts.iter().max_by_key(|count| count.1).unwrap().0;
+            assert!(
+                (few..=2 * cores as usize).contains(&most_of_the_time),
+                "{cores} cores, {script}: {counts:?}"
+            );
+            let rate = got.rate(12 * SECOND, plan.until);
+            let capacity = cores * SECOND / script;
+            assert!(rate >= capacity * 90 / 100, "{rate} of {capacity}");
+        }
+    }
+}
+
+#[test]
+fn scripts_that_wait_have_as_many_workers_as_they_can_use() {
+    for (cores, io) in [(1, 50), (2, 50), (2, 300), (8, 50)] {
+        let clients = Clients::Closed(60);
+        let plan = Plan {
+            loads: vec![Load::from(SECOND, clients, 200, io * MILLISECOND).uneven()],
+            until: 10 * SECOND,
+            ..Plan::calm(cores, auto(cores), 40)
+        };
+        let got = run(&plan, 1);
+        let all = got.first_with(40).expect("all of them");
+        assert!(all <= 6 * SECOND, "{cores} cores, {io} ms: {all}");
+        assert_eq!(got.workers_at(plan.until), 40);
+        let rate = got.rate(7 * SECOND, plan.until);
+        let ideal = 40 * 1_000 / (io + 1);
+        assert!(rate >= ideal * 90 / 100, "{rate} of {ideal}");
+    }
+}
+
+#[test]
+fn scripts_that_do_both_have_enough_workers_to_keep_the_cores_busy_and_not_many_more() {
+    // With two cores, more than 2 × (10 + 40) / 10 = 10 workers are of no use.
+    let load = Load::from(SECOND, Clients::Closed(60), 10_000, 40_000).uneven();
+    let plan = |mode| Plan {
+        loads: vec![load.clone()],
+        until: 60 * SECOND,
+        ..Plan::calm(2, mode, 60)
+    };
+    let got = run(&plan(auto(2)), 1);
+    let all = run(&plan(Mode::Static), 1);
+    let [rate, most] = [&got, &all].map(|outcome| outcome.rate(20 * SECOND, 60 * SECOND));
+    assert!(rate >= most * 85 / 100, "{rate} of {most}");
+    let mean = got.mean_workers(20 * SECOND, 60 * SECOND);
+    assert!((7..=22).contains(&mean), "{mean} workers");
+}
+
+#[test]
+fn a_crowd_is_met_within_a_quarter_of_a_second_where_there_are_cores() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(20), 1_000, 50_000)],
+        until: 3 * SECOND,
+        ..Plan::calm(8, auto(8), 40)
+    };
+    let all = run(&plan, 1).first_with(20).expect("20 workers");
+    assert!(all <= SECOND + 250 * MILLISECOND, "{all}");
+    let plan = Plan {
+        cores: 2,
+        scaling: Plan::calm(2, auto(2), 40).scaling,
+        ..plan
+    };
+    let all = run(&plan, 1).first_with(20).expect("20 workers");
+    assert!(all <= 2 * SECOND, "on two cores: {all}");
+}
+
+#[test]
+fn an_api_that_becomes_slow_has_more_workers_at_once() {
+    let quick = Load::from(SECOND, Clients::Closed(30), 5_000, 5_000).until(30 * SECOND);
+    let slow = Load::from(30 * SECOND, Clients::Closed(30), 5_000, 2 * SECOND);
+    let plan = Plan {
+        loads: vec![quick.uneven(), slow.uneven()],
+        until: 45 * SECOND,
+        ..Plan::calm(2, auto(2), 30)
+    };
+    let got = run(&plan, 1);
+    assert!(got.mean_workers(15 * SECOND, 30 * SECOND) <= 8);
+    let after = |seconds: u64| got.workers_at((30 + seconds) * SECOND);
+    assert!(after(3) >= 8, "{}", after(3));
+    assert!(after(15) >= 16, "{}", after(15));
+}
+
+#[test]
+fn overload_by_siege_is_served_at_full_rate_by_three_workers() {
+    let script = 450;
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(100), script, 0)],
+        until: 5 * SECOND,
+        ..Plan::calm(2, auto(2), 20)
+    };
+    let got = run(&plan, 1);
+    let capacity = 2 * SECOND / script;
+    let rate = got.rate(2 * SECOND, plan.until);
+    assert!(rate >= capacity * 98 / 100, "{rate} of {capacity}");
+    let longest = got.longest_wait(2 * SECOND, plan.until);
+    assert!(longest <= 2 * 100 * SECOND / capacity, "{longest}");
+    assert!(got.most_workers() <= 6);
+    assert_eq!(got.workers_at(plan.until), 3);
+}
+
+// Rest
+
+#[test]
+fn a_constant_load_makes_nobody_come_and_go() {
+    let trickle = |every| Load::from(0, Clients::Even(every), 1_000, 19_000);
+    let (even, random) = (Clients::Even(5_000), Clients::Random(5_000));
+    for (name, load, most) in [
+        ("even", Load::from(0, even, 1_000, 19_000), 0),
+        ("random", Load::from(0, random, 1_000, 19_000).uneven(), 4),
+        ("one in 3 s", trickle(3 * SECOND), 0),
+        ("one in 11 s", trickle(11 * SECOND), 0),
+        ("one in 25 s", trickle(25 * SECOND), 0),
+        ("one in 60 s", trickle(60 * SECOND), 0),
+    ] {
+        let plan = Plan {
+            loads: vec![load],
+            until: 300 * SECOND,
+            ..Plan::calm(4, auto(4), 20)
+        };
+        let got = run(&plan, 1);
+        let late = got.withdrawals.iter().filter(|at| **at > 100 * SECOND);
+        let starts = got.started_within(100 * SECOND, plan.until);
+        assert!(starts.max(late.count()) <= most, "{name}: {starts}");
+    }
+}
+
+#[test]
+fn endless_overload_is_probed_ever_more_rarely() {
+    let plan = Plan {
+        loads: vec![Load::from(0, Clients::Closed(30), 20_000, 0).uneven()],
+        until: 900 * SECOND,
+        ..Plan::calm(2, auto(2), 20)
+    };
+    let got = run(&plan, 1);
+    // Holds of 10, 20, 40, 80, 160, 300 s, and three workers a time.
+    let starts = got.started_within(20 * SECOND, plan.until);
+    assert!(starts <= 30, "{starts}");
+    let mean = got.mean_workers(20 * SECOND, plan.until);
+    assert!(mean <= 6, "{mean}");
+}
+
+#[test]
+fn idle_workers_leave_and_those_of_the_start_stay() {
+    let crowd = Load::from(SECOND, Clients::Closed(20), 1_000, 50_000);
+    let plan = Plan {
+        loads: vec![crowd.until(10 * SECOND)],
+        until: 30 * SECOND,
+        ..Plan::calm(8, auto(8), 40)
+    };
+    let got = run(&plan, 1);
+    assert!(got.most_workers() >= 20);
+    assert!(got.workers_at(19 * SECOND) >= 20, "not before the timeout");
+    assert_eq!(got.workers_at(21 * SECOND), 2);
+    let shrank = got.told(|told| matches!(told, Decision::Shrank { .. }));
+    let idle = shrank.iter().map(|(_, told)| match told {
+        Decision::Shrank { idle, .. } => *idle,
+        _ => unreachable!(),
+    });
+    assert!(idle.min() >= Some(Micros::from_secs(10)));
+}
+
+#[test]
+fn one_idle_worker_is_kept_ahead_of_the_next_request() {
+    let plan = Plan {
+        loads: vec![
+            Load::from(SECOND, Clients::Closed(3), 1_000, 50_000),
+            Load::from(40 * SECOND, Clients::Closed(1), 1_000, 50_000),
+        ],
+        until: 41 * SECOND,
+        ..Plan::calm(4, auto(4), 20)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.workers_at(39 * SECOND), 4);
+    assert_eq!(got.longest_wait(39 * SECOND, 41 * SECOND), 0);
+}
+
+// Memory
+
+const MIB: u64 = 1 << 20;
+
+fn memory(room: &[(u64, u64)]) -> Option<Memory> {
+    Some(Memory {
+        room: room.iter().map(|(at, mib)| (*at, mib * MIB)).collect(),
+        worker: 20 * MIB,
+        every: SECOND / 2,
+    })
+}
+
+#[test]
+fn there_are_no_more_workers_than_there_is_memory_for() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(60), 200, 50_000).uneven()],
+        memory: memory(&[(0, 250)]),
+        until: 20 * SECOND,
+        ..Plan::calm(4, auto(4), 40)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.most_workers(), 12);
+    assert_eq!(got.workers_at(plan.until), 12);
+    let told = got.told(|told| matches!(told, Decision::ReachedMemory { .. }));
+    assert!((1..=3).contains(&told.len()), "{told:?}");
+    assert_eq!(got.max_children_reached, 0);
+    assert_eq!(got.withdrawals, []);
+}
+
+#[test]
+fn under_pressure_the_idle_leave_first_then_the_busy_as_they_finish() {
+    let busy = Load::from(SECOND, Clients::Closed(4), 1_000, 100_000);
+    let crowd = Load::from(SECOND, Clients::Closed(16), 1_000, 100_000).until(10 * SECOND);
+    let plan = Plan {
+        loads: vec![busy, crowd],
+        memory: memory(&[(0, 1_000), (12 * SECOND, 50)]),
+        until: 30 * SECOND,
+        ..Plan::calm(8, auto(8), 40)
+    };
+    let got = run(&plan, 1);
+    let before = got.workers_at(12 * SECOND - 1);
+    assert!(before >= 20, "{before}");
+    // One each 100 ms until the idle are gone.
+    assert_eq!(got.workers_at(12_950 * MILLISECOND), before - 10);
+    assert!(got.workers_at(13_500 * MILLISECOND) >= 4);
+    assert!(got.workers_at(15 * SECOND) <= 4);
+    assert_eq!(got.workers_at(30 * SECOND), 2, "the workers of the start");
+    assert_eq!(got.started_within(12 * SECOND, plan.until), 0);
+    assert_eq!(got.stats.lost, 0);
+    let told = got.told(|told| matches!(told, Decision::MemoryPressure { .. }));
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
+fn after_pressure_workers_come_back_one_by_one() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(60), 200, 50_000)],
+        memory: memory(&[(0, 1_000), (10 * SECOND, 199), (20 * SECOND, 1_000)]),
+        until: 60 * SECOND,
+        ..Plan::calm(4, auto(4), 20)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.workers_at(10 * SECOND), 20);
+    let low = got.workers_at(20 * SECOND);
+    assert!((9..=16).contains(&low), "{low}");
+    assert!(got.workers_at(25 * SECOND) <= low);
+    let back = got.workers_at(60 * SECOND) - low;
+    assert!((3..=4).contains(&back), "one each 10 s: {back}");
+    let relieved = got.told(|told| matches!(told, Decision::MemoryRelieved { .. }));
+    assert_eq!(relieved.len(), 1);
+}
+
+#[test]
+fn nothing_is_withdrawn_below_the_start_and_memory_that_is_not_known_is_no_limit() {
+    let plan = Plan {
+        memory: memory(&[(0, 0)]),
+        until: 20 * SECOND,
+        ..Plan::calm(4, Mode::Auto { start: 3, cores: 4 }, 20)
+    };
+    assert_eq!(run(&plan, 1).workers_at(plan.until), 3);
+    let plan = Plan {
+        memory: Some(Memory {
+            room: vec![(0, 0)],
+            worker: 0,
+            every: SECOND,
+        }),
+        loads: vec![Load::from(SECOND, Clients::Closed(60), 200, 50_000)],
+        ..plan
+    };
+    assert_eq!(run(&plan, 1).workers_at(plan.until), 20);
+}
+
+#[test]
+fn modes_with_numbers_of_their_own_do_not_ask_for_memory() {
+    let plan = Plan {
+        memory: memory(&[(0, 10)]),
+        until: 5 * SECOND,
+        ..Plan::calm(4, Mode::Static, 20)
+    };
+    assert_eq!(run(&plan, 1).workers_at(plan.until), 20);
+}
+
+#[test]
+fn the_mode_may_change_while_it_runs() {
+    let calm = Plan::calm(2, Mode::Static, 12);
+    let to = |mode, max_children| Scaling {
+        mode,
+        max_children,
+        ..calm.scaling
+    };
+    let plan = Plan {
+        changes: vec![
+            (5 * SECOND, to(auto(2), 12)),
+            (30 * SECOND, to(Mode::OnDemand, 12)),
+            (50 * SECOND, to(Mode::Static, 4)),
+        ],
+        until: 60 * SECOND,
+        ..calm
+    };
+    let got = run(&plan, 1);
+    let seen = [4, 29, 49, 60].map(|at| got.workers_at(at * SECOND));
+    assert_eq!(seen, [12, 2, 0, 4]);
+}
+
+impl Outcome {
+    /// Time in which there were so many workers.
+    fn spent_with(&self, from: u64, until: u64) -> Vec<(usize, u64)> {
+        let mut spent = std::collections::BTreeMap::new();
+        let ends = self.workers.iter().skip(1).map(|next| next.0);
+        let spans = self.workers.iter().zip(ends.chain([until]));
+        for ((begin, workers), end) in spans {
+            let span = end.min(until).saturating_sub(*begin.max(&from));
+            *spent.entry(*workers).or_insert(0) += span;
+        }
+        spent.into_iter().filter(|(_, span)| *span > 0).collect()
+    }
+
+    fn mean_workers(&self, from: u64, until: u64) -> u64 {
+        let spent = self.spent_with(from, until);
+        let all = spent.iter().map(|(workers, span)| *workers as u64 * span);
+        all.sum::<u64>() / (until - from)
+    }
+}

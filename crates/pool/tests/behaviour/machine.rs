@@ -1,0 +1,588 @@
+//! A machine with processors, memory and a virtual clock, on which the workers of a pool run, and the pool and its
+//! scaler in the hands of a gateway and a manager that do as they should. One seed, one course of events.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use weir_pool::{
+    Admission, Assignment, Decision, Limits, MemoryView, Micros, Mode, RequestId, Scaling, Stats,
+    WorkerId,
+};
+
+use crate::random::Random;
+use crate::scaled::{Death, Look, Scaled};
+
+/// What happens on a machine. Times are microseconds, chances are per mille.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) scaling: Scaling,
+    pub(crate) limits: Limits,
+    /// Processors.
+    pub(crate) cores: u64,
+    /// Time from asking for a worker until it is up.
+    pub(crate) fork: u64,
+    pub(crate) loads: Vec<Load>,
+    /// When each is given to the scaler.
+    pub(crate) memory: Option<Memory>,
+    /// A worker dies instead of answering.
+    pub(crate) death_chance: u64,
+    /// From then until then, each worker dies as soon as it is up.
+    pub(crate) broken: (u64, u64),
+    /// A worker cannot be forked.
+    pub(crate) fork_failure_chance: u64,
+    /// From then until then, none can.
+    pub(crate) no_forks: (u64, u64),
+    /// A new generation of workers begins.
+    pub(crate) renewals: Vec<u64>,
+    /// The master is lost, and comes back 50 ms later.
+    pub(crate) master_lost: Vec<u64>,
+    /// Other bounds from then on.
+    pub(crate) changes: Vec<(u64, Scaling)>,
+    /// No worker dies at work and every fork succeeds from then on.
+    pub(crate) calm_from: u64,
+    /// Requests that a worker serves before it is replaced; 0: no limit.
+    pub(crate) max_requests: u64,
+    /// Nothing is looked at after that.
+    pub(crate) until: u64,
+}
+
+/// Clients of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Load {
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    pub(crate) clients: Clients,
+    /// What a script computes and for what it waits, in so many turns.
+    pub(crate) cpu: u64,
+    pub(crate) io: u64,
+    pub(crate) turns: u64,
+    /// All scripts take exactly that.
+    pub(crate) is_constant: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Clients {
+    /// So many, each asking again when it has its answer.
+    Closed(u64),
+    /// One in so many microseconds on average, or exactly.
+    Random(u64),
+    Even(u64),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    /// Bytes for workers, from when on.
+    pub(crate) room: Vec<(u64, u64)>,
+    pub(crate) worker: u64,
+    pub(crate) every: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) stats: Stats,
+    pub(crate) max_children_reached: u64,
+    /// Each change of the number of workers that are up.
+    pub(crate) workers: Vec<(u64, usize)>,
+    /// Each start, with how many.
+    pub(crate) starts: Vec<(u64, usize)>,
+    /// Each withdrawal of a worker.
+    pub(crate) withdrawals: Vec<u64>,
+    /// When a request was given to a worker, and how long it had waited.
+    pub(crate) waits: Vec<(u64, u64)>,
+    /// When each request was finished.
+    pub(crate) answers: Vec<u64>,
+    pub(crate) decisions: Vec<(u64, Decision)>,
+}
+
+impl Outcome {
+    /// Workers that were up at that time.
+    pub(crate) fn workers_at(&self, time: u64) -> usize {
+        let before = self.workers.iter().take_while(|(at, _)| *at <= time);
+        before.last().map_or(0, |(_, workers)| *workers)
+    }
+
+    /// When so many were up for the first time.
+    pub(crate) fn first_with(&self, workers: usize) -> Option<u64> {
+        let found = self.workers.iter().find(|(_, up)| *up >= workers);
+        found.map(|(at, _)| *at)
+    }
+
+    pub(crate) fn most_workers(&self) -> usize {
+        self.workers.iter().map(|(_, up)| *up).max().unwrap_or(0)
+    }
+
+    pub(crate) fn started_within(&self, from: u64, until: u64) -> usize {
+        let inside = self
+            .starts
+            .iter()
+            .filter(|(at, _)| (from..until).contains(at));
+        inside.map(|(_, count)| count).sum()
+    }
+
+    /// Answers a second.
+    pub(crate) fn rate(&self, from: u64, until: u64) -> u64 {
+        let inside = self.answers.iter().filter(|at| (from..until).contains(at));
+        inside.count() as u64 * 1_000_000 / (until - from)
+    }
+
+    pub(crate) fn longest_wait(&self, from: u64, until: u64) -> u64 {
+        let inside = self
+            .waits
+            .iter()
+            .filter(|(at, _)| (from..until).contains(at));
+        inside.map(|(_, wait)| *wait).max().unwrap_or(0)
+    }
+}
+
+impl Plan {
+    /// Nothing goes wrong, and nobody is there.
+    pub(crate) fn calm(cores: u64, mode: Mode, max_children: usize) -> Self {
+        Self {
+            scaling: Scaling {
+                mode,
+                max_children,
+                max_spawn_rate: 32,
+                idle_timeout: Micros::from_secs(10),
+            },
+            limits: Limits {
+                maxconn: max_children,
+                max_queue: 10_000,
+                timeout: Micros::from_secs(60),
+            },
+            cores,
+            fork: 5_000,
+            loads: Vec::new(),
+            memory: None,
+            death_chance: 0,
+            broken: (0, 0),
+            fork_failure_chance: 0,
+            no_forks: (0, 0),
+            renewals: Vec::new(),
+            master_lost: Vec::new(),
+            changes: Vec::new(),
+            calm_from: u64::MAX,
+            max_requests: 0,
+            until: 0,
+        }
+    }
+}
+
+/// Leads the machine through the course that the seed chooses.
+pub(crate) fn run(plan: &Plan, seed: u64) -> Outcome {
+    let mut machine = Machine::new(plan.clone(), seed);
+    machine.live();
+    machine.outcome.stats = machine.gateway.pool.stats();
+    machine.outcome.max_children_reached = machine.gateway.scaler.figures().max_children_reached;
+    std::mem::take(&mut machine.outcome)
+}
+
+struct Machine {
+    plan: Plan,
+    random: Random,
+    now: u64,
+    gateway: Scaled,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    scheduled: u64,
+    timer_at: Option<u64>,
+    next_request: u64,
+    clients: BTreeMap<RequestId, Client>,
+    processors: Processors,
+    /// Counts what a worker went through, so that events meant for its past are not taken for its present.
+    lives: BTreeMap<WorkerId, u64>,
+    /// Counts the workers that a slot has had.
+    births: BTreeMap<WorkerId, u64>,
+    /// Forks of an earlier master are lost.
+    master: u64,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival(usize),
+    /// A worker has waited for long enough.
+    Waited(WorkerId, u64),
+    /// Somebody is done computing, if nothing has changed since.
+    Computed(u64),
+    Forked(u64),
+    ForkFailed(u64),
+    /// A worker that was told to has ended.
+    Ended(WorkerId, u64),
+    DiesYoung(WorkerId, u64),
+    Look,
+    Expire,
+    Memory,
+    Renewal,
+    MasterLost,
+    MasterUp,
+    Change(usize),
+}
+
+#[derive(Debug)]
+struct Client {
+    load: usize,
+    arrived: u64,
+    turns_left: u64,
+    cpu: u64,
+    io: u64,
+    dies: bool,
+}
+
+/// They are shared by all who compute, in equal parts, none of them more than one processor.
+struct Processors {
+    count: u64,
+    /// What each of those who compute has got since the beginning, in 1/1024 µs.
+    got: u64,
+    at: u64,
+    /// Who computes, by what everybody will have got when it is done.
+    work: BTreeSet<(u64, WorkerId)>,
+    version: u64,
+}
+
+impl Machine {
+    fn new(plan: Plan, seed: u64) -> Self {
+        let mut machine = Self {
+            random: Random::new(seed),
+            now: 0,
+            gateway: Scaled::new(plan.limits, plan.scaling),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            timer_at: None,
+            next_request: 0,
+            clients: BTreeMap::new(),
+            processors: Processors {
+                count: plan.cores,
+                got: 0,
+                at: 0,
+                work: BTreeSet::new(),
+                version: 0,
+            },
+            lives: BTreeMap::new(),
+            births: BTreeMap::new(),
+            master: 0,
+            outcome: Outcome::default(),
+            plan,
+        };
+        let plan = machine.plan.clone();
+        machine.schedule(0, Event::MasterUp);
+        for (index, load) in plan.loads.iter().enumerate() {
+            let first = match load.clients {
+                Clients::Closed(count) => count,
+                Clients::Random(_) | Clients::Even(_) => 1,
+            };
+            for _ in 0..first {
+                machine.schedule(load.from, Event::Arrival(index));
+            }
+        }
+        if plan.memory.is_some() {
+            machine.schedule(0, Event::Memory);
+        }
+        for at in &plan.renewals {
+            machine.schedule(*at, Event::Renewal);
+        }
+        for at in &plan.master_lost {
+            machine.schedule(*at, Event::MasterLost);
+        }
+        for (index, (at, _)) in plan.changes.iter().enumerate() {
+            machine.schedule(*at, Event::Change(index));
+        }
+        machine
+    }
+
+    fn live(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > self.plan.until {
+                break;
+            }
+            self.now = at;
+            self.happen(event);
+            self.follow_orders();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = Micros(self.now);
+        match event {
+            Event::Arrival(index) => {
+                let load = &self.plan.loads[index];
+                let again = match load.clients {
+                    Clients::Closed(_) => None,
+                    Clients::Random(every) => Some(self.random.around(every)),
+                    Clients::Even(every) => Some(every),
+                };
+                if self.now >= load.until {
+                    return;
+                }
+                if let Some(pause) = again {
+                    self.schedule(pause, event);
+                }
+                self.arrive(index);
+            }
+            Event::Waited(worker, life) if self.lives[&worker] == life => self.turn(worker),
+            Event::Computed(version) if self.processors.version == version => {
+                if let Some(worker) = self.processors.done(self.now) {
+                    self.wait(worker);
+                }
+                self.watch_processors();
+            }
+            Event::Forked(master) if master == self.master => {
+                let (worker, next) = self.gateway.came(now);
+                *self.lives.entry(worker).or_insert(0) += 1;
+                *self.births.entry(worker).or_insert(0) += 1;
+                let (from, until) = self.plan.broken;
+                if (from..until).contains(&self.now) {
+                    let soon = self.random.below(3_000);
+                    self.schedule(soon, Event::DiesYoung(worker, self.births[&worker]));
+                }
+                self.on_start(next);
+            }
+            Event::ForkFailed(master) if master == self.master => {
+                self.gateway.start_failed(now, 1);
+            }
+            Event::Ended(worker, life) if self.lives[&worker] == life => {
+                self.gateway.ended(now, worker);
+            }
+            Event::DiesYoung(worker, birth)
+                if self.births[&worker] == birth && self.gateway.is_there(worker) =>
+            {
+                self.die(worker);
+            }
+            Event::Waited(..)
+            | Event::Computed(_)
+            | Event::Forked(_)
+            | Event::ForkFailed(_)
+            | Event::Ended(..)
+            | Event::DiesYoung(..) => {}
+            Event::Look => self.timer_at = None,
+            Event::Expire => {
+                for request in self.gateway.expire(now) {
+                    self.on_end(request);
+                }
+            }
+            Event::Memory => {
+                let memory = self.plan.memory.clone().expect("a memory");
+                let mut sizes = memory.room.iter().rev();
+                let size = sizes.find(|(from, _)| *from <= self.now);
+                let room = size.expect("its size at the start").1;
+                let used = memory.worker * self.gateway.processes() as u64;
+                self.gateway.memory(
+                    now,
+                    MemoryView {
+                        worker_cost: memory.worker,
+                        available: room.saturating_sub(used),
+                        pressure: used > room,
+                    },
+                );
+                self.schedule(memory.every, event);
+            }
+            Event::Renewal => self.gateway.renew(now),
+            Event::MasterLost => {
+                self.master += 1;
+                let all = self.gateway.master_lost(now);
+                for worker in all {
+                    self.die(worker);
+                }
+                self.schedule(50_000, Event::MasterUp);
+            }
+            Event::MasterUp => self.gateway.ready(now),
+            Event::Change(index) => self.gateway.set(now, self.plan.changes[index].1),
+        }
+    }
+
+    fn arrive(&mut self, load: usize) {
+        self.next_request += 1;
+        let request = RequestId(self.next_request);
+        let script = &self.plan.loads[load];
+        let (turns, is_constant) = (script.turns.max(1), script.is_constant);
+        let mut time = |mean: u64| match is_constant {
+            true => mean / turns,
+            false => self.random.around(mean) / turns,
+        };
+        let client = Client {
+            load,
+            arrived: self.now,
+            turns_left: turns,
+            cpu: time(script.cpu),
+            io: time(script.io),
+            dies: self.random.chance(self.plan.death_chance) && self.now < self.plan.calm_from,
+        };
+        self.clients.insert(request, client);
+        match self.gateway.admit(Micros(self.now), request) {
+            Admission::Run(worker) => self.on_start(Some(Assignment { request, worker })),
+            Admission::Wait { .. } => {
+                let limit = self.plan.limits.timeout.0;
+                self.schedule(limit, Event::Expire);
+            }
+            Admission::Shed(_) => self.on_end(request),
+        }
+    }
+
+    fn on_start(&mut self, assignment: Option<Assignment>) {
+        let Some(Assignment { request, worker }) = assignment else {
+            return;
+        };
+        *self.lives.get_mut(&worker).expect("it is up") += 1;
+        let waited = self.now - self.clients[&request].arrived;
+        self.outcome.waits.push((self.now, waited));
+        self.turn(worker);
+    }
+
+    /// A script computes, or is at its end.
+    fn turn(&mut self, worker: WorkerId) {
+        let request = self.gateway.pool.running(worker).expect("it works");
+        let client = self.clients.get_mut(&request).expect("a client");
+        if client.turns_left == 0 {
+            return self.finish(worker, request);
+        }
+        client.turns_left -= 1;
+        let cpu = client.cpu;
+        self.processors.compute(self.now, worker, cpu);
+        self.watch_processors();
+    }
+
+    /// A script waits for its database.
+    fn wait(&mut self, worker: WorkerId) {
+        let request = self.gateway.pool.running(worker).expect("it works");
+        let io = self.clients[&request].io;
+        let life = self.lives.get_mut(&worker).expect("it is up");
+        *life += 1;
+        let life = *life;
+        self.schedule(io, Event::Waited(worker, life));
+    }
+
+    fn finish(&mut self, worker: WorkerId, request: RequestId) {
+        if self.clients[&request].dies {
+            return self.die(worker);
+        }
+        *self.lives.get_mut(&worker).expect("it is up") += 1;
+        self.outcome.answers.push(self.now);
+        let next = self
+            .gateway
+            .release(Micros(self.now), worker, self.plan.max_requests);
+        self.on_end(request);
+        self.on_start(next);
+    }
+
+    fn die(&mut self, worker: WorkerId) {
+        *self.lives.get_mut(&worker).expect("it was up") += 1;
+        self.processors.stop(self.now, worker);
+        self.watch_processors();
+        let Death { lost, started } = self.gateway.died(Micros(self.now), worker);
+        if let Some(request) = lost {
+            self.on_end(request);
+        }
+        for assignment in started {
+            self.on_start(Some(assignment));
+        }
+    }
+
+    /// A client has its answer, or will get none.
+    fn on_end(&mut self, request: RequestId) {
+        let client = self.clients.remove(&request).expect("a client");
+        if let Clients::Closed(_) = self.plan.loads[client.load].clients {
+            // The next one is asked for over the same wire; who is refused comes back later.
+            let is_answered = self.outcome.answers.last() == Some(&self.now);
+            let pause = if is_answered { 100 } else { 100_000 };
+            self.schedule(pause, Event::Arrival(client.load));
+        }
+    }
+
+    fn follow_orders(&mut self) {
+        let now = Micros(self.now);
+        let Look {
+            start,
+            leaving,
+            refused,
+        } = self.gateway.look(now);
+        for request in refused {
+            self.on_end(request);
+        }
+        if start > 0 {
+            self.outcome.starts.push((self.now, start));
+        }
+        for _ in 0..start {
+            let (from, until) = self.plan.no_forks;
+            let never = (from..until).contains(&self.now);
+            let chance = self.random.chance(self.plan.fork_failure_chance);
+            match never || chance && self.now < self.plan.calm_from {
+                true => self.schedule(1_000, Event::ForkFailed(self.master)),
+                false => self.schedule(self.plan.fork, Event::Forked(self.master)),
+            }
+        }
+        for worker in leaving {
+            let life = self.lives.get_mut(&worker).expect("it was up");
+            *life += 1;
+            let life = *life;
+            self.outcome.withdrawals.push(self.now);
+            self.schedule(2_000, Event::Ended(worker, life));
+        }
+        let told = self.gateway.scaler.decisions();
+        let now = self.now;
+        self.outcome.decisions.extend(told.map(|told| (now, told)));
+        let up = self.gateway.pool.stats().workers;
+        if self.outcome.workers.last().is_none_or(|last| last.1 != up) {
+            self.outcome.workers.push((self.now, up));
+        }
+        if let Some(at) = self.gateway.scaler.next_look()
+            && self.timer_at.is_none_or(|timer| timer > at.0)
+        {
+            assert!(at.0 > self.now, "a timer that is due already");
+            self.timer_at = Some(at.0);
+            self.schedule(at.0 - self.now, Event::Look);
+        }
+    }
+
+    fn watch_processors(&mut self) {
+        if let Some((after, version)) = self.processors.next(self.now) {
+            self.schedule(after, Event::Computed(version));
+        }
+    }
+
+    fn schedule(&mut self, after: u64, event: Event) {
+        self.scheduled += 1;
+        let at = self.now + after;
+        self.events.push(Reverse((at, self.scheduled, event)));
+    }
+}
+
+impl Processors {
+    fn compute(&mut self, now: u64, worker: WorkerId, time: u64) {
+        self.pass(now);
+        self.work.insert((self.got + time * PART, worker));
+        self.version += 1;
+    }
+
+    fn stop(&mut self, now: u64, worker: WorkerId) {
+        self.pass(now);
+        self.work.retain(|(_, other)| *other != worker);
+        self.version += 1;
+    }
+
+    /// Who is done by now; one of them.
+    fn done(&mut self, now: u64) -> Option<WorkerId> {
+        self.pass(now);
+        self.version += 1;
+        let first = *self.work.first()?;
+        if first.0 > self.got {
+            return None;
+        }
+        self.work.pop_first();
+        Some(first.1)
+    }
+
+    /// When the next is done, if nothing changes.
+    fn next(&self, now: u64) -> Option<(u64, u64)> {
+        let missing = self.work.first()?.0.saturating_sub(self.got);
+        let (sharing, count) = (self.work.len() as u64, self.count);
+        let after = (missing * sharing.max(count)).div_ceil(count * PART);
+        Some((after + self.at - now, self.version))
+    }
+
+    fn pass(&mut self, now: u64) {
+        let sharing = self.work.len() as u64;
+        self.got += (now - self.at) * PART * self.count / sharing.max(self.count);
+        self.at = now;
+    }
+}
+
+const PART: u64 = 1_024;

@@ -1,0 +1,423 @@
+//! How many workers there are in situations that have a name: PHP-FPM's three modes, and what holds for all.
+
+use weir_pool::{Decision, Limits, Micros, Mode, Scaling};
+
+use crate::machine::{Clients, Load, Outcome, Plan, run};
+
+pub(crate) const MILLISECOND: u64 = 1_000;
+pub(crate) const SECOND: u64 = 1_000_000;
+
+/// Scenario of the crowds below: PHP-FPM's example.
+const DYNAMIC: Mode = Mode::Dynamic {
+    start: 2,
+    min_spare: 2,
+    max_spare: 5,
+};
+
+// Growing
+
+/// PHP-FPM looks once a second and then starts no more than are missing in spares: one, and then two a second. From 2
+/// to 20 takes it ten seconds.
+#[test]
+fn a_crowd_for_20_workers_has_all_20_at_work_at_once() {
+    for mode in [DYNAMIC, Mode::OnDemand] {
+        let plan = Plan {
+            loads: vec![Load::from(SECOND, Clients::Closed(20), 1_000, 300_000)],
+            until: 2 * SECOND,
+            ..Plan::calm(4, mode, 20)
+        };
+        let got = run(&plan, 1);
+        assert_eq!(got.workers_at(SECOND), if mode == DYNAMIC { 2 } else { 0 });
+        let all = got.first_with(20).expect("20 workers");
+        assert!(all <= SECOND + 250 * MILLISECOND, "{mode:?}: {all}");
+        assert_eq!(all, SECOND + plan.fork, "the time of one fork");
+        assert_eq!(got.longest_wait(0, plan.until), plan.fork);
+    }
+}
+
+/// `siege -c 100` on a script that prints a line 1,000 times, over 20 children at most, 2 at first, 2 to 5 spare.
+#[test]
+fn an_overload_of_a_small_pool_is_served_at_full_rate_and_in_turn() {
+    let script = 450;
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(100), script, 0)],
+        until: 4 * SECOND,
+        ..Plan::calm(2, DYNAMIC, 20)
+    };
+    let got = run(&plan, 1);
+    let capacity = 2 * SECOND / script;
+    let rate = got.rate(2 * SECOND, 4 * SECOND);
+    assert!(rate >= capacity * 98 / 100, "{rate} of {capacity}");
+    // A hundred clients, of whom twenty are at work.
+    let longest = got.longest_wait(2 * SECOND, 4 * SECOND);
+    assert!(longest <= 2 * 100 * SECOND / capacity, "{longest}");
+    assert_eq!(got.max_children_reached, 1, "told once");
+    let reached = |told: &Decision| matches!(told, Decision::ReachedMaxChildren { .. });
+    assert_eq!(got.told(reached).len(), 1);
+    assert_eq!(got.withdrawals, [], "they are needed all the time");
+}
+
+#[test]
+fn spare_workers_are_there_before_they_are_needed() {
+    // One more client a second, which stays.
+    let loads =
+        (1..=10).map(|second| Load::from(second * SECOND, Clients::Closed(1), 1_000, 50_000));
+    let plan = Plan {
+        loads: loads.collect(),
+        until: 11 * SECOND,
+        ..Plan::calm(2, DYNAMIC, 20)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.longest_wait(0, plan.until), 0, "nobody ever waits");
+    assert_eq!(got.most_workers(), 12);
+    assert_eq!(got.withdrawals, []);
+}
+
+#[test]
+fn the_spawn_rate_bounds_growth_but_not_the_start() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(200), 100, SECOND)],
+        until: 5 * SECOND,
+        ..Plan::calm(2, Mode::OnDemand, 200)
+    };
+    let got = run(&plan, 1);
+    for (at, up) in [(10, 32), (1_010, 64), (2_010, 96), (3_010, 128)] {
+        assert_eq!(
+            got.workers_at(SECOND + at * MILLISECOND),
+            up,
+            "after {at} ms"
+        );
+    }
+
+    let plan = Plan {
+        until: SECOND,
+        ..Plan::calm(2, Mode::Static, 200)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.first_with(200), Some(plan.fork), "all at once");
+}
+
+#[test]
+fn workers_that_could_not_be_used_are_not_started() {
+    let calm = Plan::calm(2, Mode::OnDemand, 20);
+    let plan = Plan {
+        loads: vec![Load::from(0, Clients::Closed(50), 1_000, 50_000)],
+        limits: Limits {
+            maxconn: 3,
+            ..calm.limits
+        },
+        until: 3 * SECOND,
+        ..calm
+    };
+    assert_eq!(run(&plan, 1).most_workers(), 3);
+}
+
+// Shrinking
+
+#[test]
+fn dynamic_lets_one_a_second_go_until_max_spare_are_left() {
+    let crowd = Load::from(SECOND, Clients::Closed(18), 1_000, 50_000);
+    let plan = Plan {
+        loads: vec![crowd.until(2 * SECOND)],
+        until: 40 * SECOND,
+        ..Plan::calm(4, DYNAMIC, 20)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.most_workers(), 20);
+    assert_eq!(got.workers_at(plan.until), 5);
+    let pauses = got.withdrawals.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(pauses.clone().all(|pause| pause >= SECOND));
+    assert_eq!(pauses.min(), Some(SECOND));
+    let last = got.withdrawals.last().unwrap();
+    assert!(*last < 18 * SECOND + SECOND / 2, "{last}");
+}
+
+#[test]
+fn ondemand_lets_each_go_when_it_was_idle_for_the_timeout() {
+    let plan = Plan {
+        loads: vec![
+            Load::from(SECOND, Clients::Closed(10), 1_000, 50_000).until(2 * SECOND),
+            Load::from(2 * SECOND + SECOND / 2, Clients::Closed(1), 1_000, 50_000)
+                .until(20 * SECOND),
+        ],
+        until: 40 * SECOND,
+        ..Plan::calm(4, Mode::OnDemand, 20)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.most_workers(), 10);
+    assert_eq!(got.workers_at(11 * SECOND), 10);
+    assert_eq!(got.workers_at(13 * SECOND), 1, "the one that is used");
+    assert_eq!(got.workers_at(29 * SECOND), 1);
+    assert_eq!(got.workers_at(31 * SECOND), 0);
+    assert_eq!(got.started_within(2 * SECOND, 40 * SECOND), 0);
+}
+
+#[test]
+fn a_constant_load_makes_nobody_come_and_go() {
+    for (mode, most) in [(Mode::Static, 0), (DYNAMIC, 20), (Mode::OnDemand, 6)] {
+        for clients in [Clients::Even(5_000), Clients::Random(5_000)] {
+            let plan = Plan {
+                // Four at work on average.
+                loads: vec![Load::from(0, clients, 1_000, 19_000)],
+                until: 60 * SECOND,
+                ..Plan::calm(4, mode, 20)
+            };
+            let got = run(&plan, 1);
+            let (starts, stops) = (
+                got.started_within(20 * SECOND, 60 * SECOND),
+                &got.withdrawals,
+            );
+            let late = stops.iter().filter(|at| **at > 20 * SECOND).count();
+            let evenly = matches!(clients, Clients::Even(_));
+            let most = if evenly { 0 } else { most };
+            assert!(
+                starts.max(late) <= most,
+                "{mode:?} {clients:?}: {starts} {late}"
+            );
+        }
+    }
+}
+
+// When the bounds change
+
+#[test]
+fn a_lower_max_children_is_reached_without_taking_anybodys_request() {
+    for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(8)] {
+        let calm = Plan::calm(8, mode, 20);
+        let lower = Scaling {
+            max_children: 6,
+            ..calm.scaling
+        };
+        let higher = Scaling {
+            max_children: 10,
+            ..calm.scaling
+        };
+        let plan = Plan {
+            loads: vec![Load::from(SECOND, Clients::Closed(40), 1_000, 200_000)],
+            changes: vec![(5 * SECOND, lower), (10 * SECOND, higher)],
+            until: 15 * SECOND,
+            ..calm
+        };
+        let got = run(&plan, 1);
+        assert_eq!(got.workers_at(5 * SECOND), 20, "{mode:?}");
+        assert_eq!(got.workers_at(8 * SECOND), 6, "{mode:?}");
+        assert_eq!(got.workers_at(15 * SECOND), 10, "{mode:?}");
+        assert_eq!(got.stats.lost, 0);
+    }
+}
+
+#[test]
+fn a_new_generation_takes_over_without_a_gap() {
+    let short = Load::from(0, Clients::Closed(6), 1_000, 50_000);
+    let long = Load::from(0, Clients::Closed(2), 1_000, 4 * SECOND);
+    for (mode, max_children) in [
+        (Mode::Static, 8),
+        (DYNAMIC, 8),
+        (DYNAMIC, 20),
+        (Mode::OnDemand, 8),
+        (Mode::OnDemand, 20),
+        (crate::auto::auto(8), 8),
+        (crate::auto::auto(8), 20),
+    ] {
+        let plan = Plan {
+            loads: vec![short.clone(), long.clone()],
+            renewals: vec![5 * SECOND],
+            until: 15 * SECOND,
+            ..Plan::calm(8, mode, max_children)
+        };
+        let got = run(&plan, 1);
+        assert_eq!(got.stats.outdated, 0, "{mode:?}");
+        assert_eq!(got.stats.lost, 0);
+        let longest = got.longest_wait(5 * SECOND, 6 * SECOND);
+        let limit = 30 * MILLISECOND;
+        assert!(longest <= limit, "{mode:?} of {max_children}: {longest}");
+    }
+}
+
+#[test]
+fn workers_that_have_served_enough_are_replaced_and_nobody_notices() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(4), 1_000, 9_000)],
+        max_requests: 50,
+        until: 10 * SECOND,
+        ..Plan::calm(4, DYNAMIC, 20)
+    };
+    let got = run(&plan, 1);
+    assert!(got.withdrawals.len() > 50, "{}", got.withdrawals.len());
+    assert_eq!(got.longest_wait(2 * SECOND, plan.until), 0);
+    let paused = |told: &Decision| matches!(told, Decision::Pausing { .. });
+    assert_eq!(got.told(paused), []);
+}
+
+// Deaths
+
+#[test]
+fn one_death_among_many_is_replaced_at_once() {
+    let plan = Plan {
+        loads: vec![Load::from(0, Clients::Closed(20), 1_000, 50_000)],
+        death_chance: 5,
+        until: 10 * SECOND,
+        ..Plan::calm(4, Mode::Static, 20)
+    };
+    let got = run(&plan, 1);
+    assert!(got.stats.lost > 10, "{}", got.stats.lost);
+    let paused = |told: &Decision| matches!(told, Decision::Pausing { .. });
+    assert_eq!(got.told(paused), []);
+    for (at, _) in got.workers.iter().filter(|(_, up)| *up < 20) {
+        assert_eq!(got.workers_at(at + 2 * plan.fork), 20, "after {at}");
+    }
+}
+
+#[test]
+fn a_crash_loop_is_paced_and_told_once_and_so_is_its_end() {
+    for mode in [Mode::Static, DYNAMIC, crate::auto::auto(2)] {
+        let plan = Plan {
+            broken: (0, 60 * SECOND),
+            until: 120 * SECOND,
+            ..Plan::calm(2, mode, 20)
+        };
+        let got = run(&plan, 1);
+        // Each is replaced once, and then one is tried after 100 ms, 200 ms, … 25.6 s.
+        assert!(got.started_within(0, 60 * SECOND) <= 50, "{:?}", got.starts);
+        assert!(got.started_within(SECOND, 60 * SECOND) <= 8);
+        let paused = got.told(|told| matches!(told, Decision::Pausing { died: true, .. }));
+        let recovered = got.told(|told| matches!(told, Decision::Recovered { .. }));
+        assert_eq!((paused.len(), recovered.len()), (1, 1), "{mode:?}");
+        let back = recovered[0].0;
+        assert!((60 * SECOND..102 * SECOND).contains(&back), "{back}");
+        let all = if mode == Mode::Static { 20 } else { 2 };
+        assert_eq!(got.workers_at(back + 20 * MILLISECOND), all, "{mode:?}");
+    }
+}
+
+#[test]
+fn workers_that_die_under_their_first_request_are_paced_but_never_given_up() {
+    for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(2)] {
+        let calm = Plan::calm(2, mode, 20);
+        let plan = Plan {
+            limits: Limits {
+                timeout: Micros::from_secs(5),
+                ..calm.limits
+            },
+            loads: vec![Load::from(0, Clients::Random(5_000), 1_000, 9_000)],
+            broken: (0, 60 * SECOND),
+            until: 70 * SECOND,
+            ..calm
+        };
+        let got = run(&plan, 1);
+        let tries = got.started_within(5 * SECOND, 60 * SECOND);
+        assert!((200..=280).contains(&tries), "{mode:?}: {tries}");
+        let recovered = got.told(|told| matches!(told, Decision::Recovered { .. }));
+        let back = recovered[0].0;
+        assert!(back < 61 * SECOND, "{mode:?}: {back}");
+        assert_eq!(got.stats.shed_no_worker, 0);
+        assert_eq!(got.longest_wait(65 * SECOND, plan.until), 0);
+    }
+}
+
+/// One request in two is of a script that crashes: the others are served all the same.
+#[test]
+fn who_finds_a_script_that_crashes_does_not_stop_the_others() {
+    for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(2)] {
+        let plan = Plan {
+            loads: vec![Load::from(0, Clients::Random(20_000), 1_000, 9_000)],
+            death_chance: 500,
+            until: 60 * SECOND,
+            ..Plan::calm(2, mode, 20)
+        };
+        let got = run(&plan, 1);
+        let answered = got.answers.len() as u64;
+        assert!(
+            answered * 100 >= got.stats.admitted * 45,
+            "{mode:?}: {answered}"
+        );
+        assert_eq!(got.stats.shed(), 0, "{mode:?}");
+        let longest = got.longest_wait(SECOND, plan.until);
+        assert!(longest <= 2 * SECOND, "{mode:?}: {longest}");
+    }
+}
+
+#[test]
+fn workers_that_cannot_be_forked_are_not_tried_without_pause() {
+    let plan = Plan {
+        loads: vec![Load::from(0, Clients::Even(10_000), 1_000, 1_000)],
+        no_forks: (0, 60 * SECOND),
+        until: 70 * SECOND,
+        ..Plan::calm(2, Mode::OnDemand, 20)
+    };
+    let got = run(&plan, 1);
+    let tries = got.started_within(5 * SECOND, 60 * SECOND);
+    assert!((30..=36).contains(&tries), "{tries}");
+    let paused = got.told(|told| matches!(told, Decision::Pausing { died: false, .. }));
+    let recovered = got.told(|told| matches!(told, Decision::Recovered { .. }));
+    assert_eq!((paused.len(), recovered.len()), (1, 1));
+    assert!(recovered[0].0 <= 62 * SECOND);
+    // Who came meanwhile was not made to wait for nothing.
+    assert!(got.stats.shed_no_worker > 1_000, "{:?}", got.stats);
+}
+
+#[test]
+fn a_master_that_comes_back_has_the_workers_of_the_start_again() {
+    for mode in [Mode::Static, DYNAMIC, crate::auto::auto(2)] {
+        let plan = Plan {
+            master_lost: vec![5 * SECOND],
+            until: 6 * SECOND,
+            ..Plan::calm(2, mode, 4)
+        };
+        let got = run(&plan, 1);
+        let start = if mode == Mode::Static { 4 } else { 2 };
+        assert_eq!(got.workers_at(4 * SECOND), start);
+        assert_eq!(got.workers_at(5 * SECOND), 0);
+        assert_eq!(got.workers_at(5 * SECOND + 60 * MILLISECOND), start);
+        let paused = |told: &Decision| matches!(told, Decision::Pausing { .. });
+        assert_eq!(got.told(paused), [], "its death is not theirs");
+    }
+}
+
+#[test]
+fn the_limit_is_told_again_when_there_were_fewer_meanwhile() {
+    let crowd = Load::from(SECOND, Clients::Closed(30), 1_000, 50_000);
+    let again = Load::from(40 * SECOND, Clients::Closed(30), 1_000, 50_000);
+    let plan = Plan {
+        loads: vec![crowd.until(5 * SECOND), again.until(45 * SECOND)],
+        until: 60 * SECOND,
+        ..Plan::calm(4, Mode::OnDemand, 10)
+    };
+    let got = run(&plan, 1);
+    assert_eq!(got.max_children_reached, 2);
+    let told = got.told(|told| matches!(told, Decision::ReachedMaxChildren { .. }));
+    assert_eq!(told.len(), 2);
+}
+
+impl Load {
+    pub(crate) fn from(from: u64, clients: Clients, cpu: u64, io: u64) -> Self {
+        Self {
+            from,
+            until: u64::MAX,
+            clients,
+            cpu,
+            io,
+            turns: if io == 0 { 1 } else { 2 },
+            is_constant: true,
+        }
+    }
+
+    pub(crate) fn until(self, until: u64) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Scripts take different times.
+    pub(crate) fn uneven(self) -> Self {
+        Self {
+            is_constant: false,
+            ..self
+        }
+    }
+}
+
+impl Outcome {
+    pub(crate) fn told(&self, wanted: impl Fn(&Decision) -> bool) -> Vec<(u64, Decision)> {
+        let told = self.decisions.iter().copied();
+        told.filter(|(_, told)| wanted(told)).collect()
+    }
+}

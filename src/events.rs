@@ -1,0 +1,565 @@
+//! What happens to pools and workers, in the two wordings that a log may have: one function an event, weir's own words
+//! and PHP-FPM's (`[log] error_format`), so that what people grep for is written in one place.
+//!
+//! PHP-FPM's words are those of 8.2 (sapi/fpm/fpm: fpm_children.c, fpm_process_ctl.c, fpm_request.c, fpm_events.c,
+//! fpm_stdio.c); the levels are its own too, so a line that scripts know appears when and only when they expect it.
+//! Events that PHP-FPM has no words for are told by `tell!` and the `log` crate's macros, in either format.
+
+use std::{fmt, io, net::IpAddr, panic::Location, path::Path, time::Duration};
+
+use log::Level;
+use weir_config::{Address, fpm::in_c_words};
+use weir_sys::{process::Exit, signal};
+
+use crate::{
+    error_log::{self, About, Format},
+    log_text::Worker,
+};
+
+/// The manager is up: its gateway accepts connections. `pid` is the manager's.
+pub fn serving(pid: u32) {
+    let version = env!("CARGO_PKG_VERSION");
+    tell(
+        "serving",
+        &About::default(),
+        (
+            Level::Info,
+            format_args!("weir {version} serves (process {pid})"),
+        ),
+        (Level::Info, format_args!("fpm is running, pid {pid}")),
+    );
+    if error_log::format() == Format::Fpm {
+        log::info!("ready to handle connections");
+    }
+}
+
+/// A reload begins.
+pub fn reloading() {
+    tell(
+        "reloading",
+        &About::default(),
+        (Level::Debug, format_args!("reloading")),
+        (Level::Info, format_args!("Reloading in progress ...")),
+    );
+}
+
+/// A reload succeeded. `pid` is the manager's.
+pub fn reloaded(pid: u32) {
+    if error_log::format() == Format::Fpm {
+        return serving(pid);
+    }
+    log::info!("reloaded: the new configuration serves, the old one finishes what it began");
+}
+
+/// Logs were opened again; `access`: there are access logs among them.
+pub fn logs_reopened(access: bool) {
+    if error_log::format() == Format::Weir {
+        return log::info!("logs reopened");
+    }
+    log::info!("error log file re-opened");
+    if access {
+        log::info!("access log file re-opened");
+    }
+}
+
+/// weir ends when what runs is finished, or after `limit`; zero: none.
+pub fn finishing(limit: Duration) {
+    let limit = match limit.as_secs() {
+        0 => String::new(),
+        seconds => format!(", for {seconds} s at most"),
+    };
+    tell(
+        "finishing",
+        &About::default(),
+        (
+            Level::Info,
+            format_args!("stopping: what runs is finished{limit}"),
+        ),
+        (Level::Info, format_args!("Finishing ...")),
+    );
+}
+
+/// weir ends at once.
+pub fn terminating() {
+    tell(
+        "terminating",
+        &About::default(),
+        (Level::Info, format_args!("stopping at once")),
+        (Level::Info, format_args!("Terminating ...")),
+    );
+}
+
+/// weir has ended.
+pub fn stopped() {
+    tell(
+        "stopped",
+        &About::default(),
+        (Level::Info, format_args!("stopped")),
+        (Level::Info, format_args!("exiting, bye-bye!")),
+    );
+}
+
+/// A pool's PHP is there: workers can be asked for. PHP-FPM, which loads PHP once for all pools, says nothing.
+pub fn php_loaded(pool: &str, version: &str) {
+    tell(
+        "php_loaded",
+        &about_pool(pool),
+        (Level::Info, format_args!("PHP {version} is loaded")),
+        (
+            Level::Debug,
+            format_args!("[pool {pool}] PHP {version} is loaded"),
+        ),
+    );
+}
+
+/// A worker of a pool runs. `replaces`: it takes the place of one that ended; else the pool grows.
+pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
+    tell(
+        "worker_started",
+        &worker(pool, pid),
+        (Level::Debug, format_args!("worker started")),
+        (
+            match replaces {
+                true => Level::Info,
+                false => Level::Debug,
+            },
+            format_args!("[pool {pool}] child {pid} started"),
+        ),
+    );
+}
+
+/// Why a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, or by a signal of somebody else's.
+    Unasked,
+    /// It was idle and is not needed any more.
+    Idle,
+    /// weir told it to: after its last request, for a newer generation, because weir stops.
+    Asked,
+}
+
+/// A worker has ended.
+pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: Ending) {
+    let about = worker(pool, pid);
+    let (level, what) = match why {
+        Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
+        Ending::Unasked => (Level::Info, "ended"),
+        Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
+    };
+    let (bad, how) = in_fpm_words(exit);
+    let bad = match why {
+        Ending::Unasked => bad,
+        // Nothing was lost.
+        Ending::Asked | Ending::Idle => Level::Debug,
+    };
+    let after = format!("after {} seconds from start", Seconds(lived));
+    let message = match why {
+        Ending::Idle => {
+            format!("[pool {pool}] child {pid} has been killed by the process management {after}")
+        }
+        _ => format!("[pool {pool}] child {pid} exited {how} {after}"),
+    };
+    let lived = lived.as_secs_f64();
+    tell(
+        "worker_exited",
+        &about,
+        (
+            level,
+            format_args!("worker {what}: {exit}, lived {lived:.1} s"),
+        ),
+        (bad, format_args!("{message}")),
+    );
+}
+
+/// All workers that a pool may have are busy; `on_demand`: it is `pm = "ondemand"`. To be told once for each time that
+/// the limit is reached.
+pub fn pool_reached_max_children(pool: &str, max_children: usize, on_demand: bool) {
+    // PHP-FPM words it differently for its two kinds of pools.
+    let key = match on_demand {
+        true => "max_children",
+        false => "pm.max_children",
+    };
+    tell(
+        "pool_reached_max_children",
+        &about_pool(pool),
+        (
+            Level::Warn,
+            format_args!(
+                "all {max_children} workers that the pool may have (max_children) are busy: \
+                 requests wait; let it have more if the machine has memory and cores for them"
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "[pool {pool}] server reached {key} setting ({max_children}), consider raising it"
+            ),
+        ),
+    );
+}
+
+/// A pool grows by many workers at once, and yet has too few idle ones.
+pub fn pool_seems_busy(pool: &str, starting: usize, idle: usize, total: usize) {
+    tell(
+        "pool_seems_busy",
+        &about_pool(pool),
+        (
+            Level::Info,
+            format_args!(
+                "the pool grows quickly: {starting} workers start, {idle} of {total} are idle; \
+                 more start_servers or min_spare_servers spare requests the wait"
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "[pool {pool}] seems busy (you may need to increase pm.start_servers, or \
+                 pm.min/max_spare_servers), spawning {starting} children, there are {idle} idle, \
+                 and {total} total children"
+            ),
+        ),
+    );
+}
+
+/// All pools together have as many workers as `process_max` allows. To be told once for each time.
+pub fn process_max_reached(process_max: usize) {
+    tell(
+        "process_max_reached",
+        &About::default(),
+        (
+            Level::Warn,
+            format_args!(
+                "all pools together have {process_max} workers, as many as [server] process_max \
+                 allows: no more are started"
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "The maximum number of processes has been reached. Please review your \
+                 configuration and consider raising 'process.max'"
+            ),
+        ),
+    );
+}
+
+/// So many workers of a pool crashed (`SIGSEGV`, `SIGBUS`) within the interval that it is started anew.
+pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
+    let seconds = interval.as_secs();
+    tell(
+        "emergency_restart",
+        &about_pool(pool),
+        (
+            Level::Warn,
+            format_args!(
+                "{threshold} workers crashed within {seconds} s (emergency_restart_threshold): \
+                 the pool is started anew"
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "failed processes threshold ({threshold} in {seconds} sec) is reached, \
+                 initiating reload"
+            ),
+        ),
+    );
+}
+
+/// The request that a worker has, as events tell of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    /// Name of the pool.
+    pub pool: &'a str,
+    /// The worker's process.
+    pub pid: u32,
+    /// SCRIPT_FILENAME.
+    pub script: &'a str,
+    /// REQUEST_METHOD.
+    pub method: &'a str,
+    /// REQUEST_URI, with its query as it came.
+    pub uri: &'a str,
+    /// How long it has run.
+    pub elapsed: Duration,
+    /// Number of the request, where it has one.
+    pub request: Option<u64>,
+}
+
+/// A request runs longer than `request_slowlog_timeout`: where it is goes to the slow log.
+pub fn request_slow(running: &Running<'_>) {
+    let told = InFpmWords(running);
+    let seconds = running.elapsed.as_secs_f64();
+    tell(
+        "request_slow",
+        &running.about(),
+        (
+            Level::Warn,
+            format_args!(
+                "slow: {} {} has run for {seconds:.1} s in {}; where it is stands in the slow log",
+                running.method, running.uri, running.script
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "{told} executing too slow ({} sec), logging",
+                Seconds(running.elapsed)
+            ),
+        ),
+    );
+}
+
+/// A request ran longer than `request_terminate_timeout`: its worker is ended.
+pub fn request_terminated(running: &Running<'_>) {
+    let told = InFpmWords(running);
+    let seconds = running.elapsed.as_secs_f64();
+    tell(
+        "request_terminated",
+        &running.about(),
+        (
+            Level::Error,
+            format_args!(
+                "{} {} ran for {seconds:.1} s in {}, longer than request_terminate_timeout: the \
+                 worker is ended",
+                running.method, running.uri, running.script
+            ),
+        ),
+        (
+            Level::Warn,
+            format_args!(
+                "{told} execution timed out ({} sec), terminating",
+                Seconds(running.elapsed)
+            ),
+        ),
+    );
+}
+
+/// A worker is about to write where its script is to the slow log.
+pub fn tracing(pool: &str, pid: u32) {
+    tell(
+        "tracing",
+        &worker(pool, pid),
+        (Level::Debug, format_args!("asked where its script is")),
+        (Level::Info, format_args!("about to trace {pid}")),
+    );
+}
+
+/// A worker's entry stands in the slow log.
+pub fn traced(pool: &str, pid: u32) {
+    tell(
+        "traced",
+        &worker(pool, pid),
+        (Level::Debug, format_args!("told where its script is")),
+        (Level::Info, format_args!("finished trace of {pid}")),
+    );
+}
+
+/// Where a worker wrote a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Its standard output.
+    Stdout,
+    /// Its standard error.
+    Stderr,
+}
+
+/// A worker wrote a line to its standard output or error. `decorate`: with time, pool and worker around it
+/// (`decorate_output`); else the line stands alone in the log.
+pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: bool) {
+    if !decorate {
+        return error_log::write_plain(line);
+    }
+    let stream = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    let text = error_log::Lossless(line);
+    tell(
+        "worker_said",
+        &worker(pool, pid),
+        (Level::Warn, format_args!("said: {text}")),
+        (
+            Level::Warn,
+            format_args!("[pool {pool}] child {pid} said into {stream}: \"{text}\""),
+        ),
+    );
+}
+
+/// A FastCGI client that `allowed_clients` does not name was turned away.
+pub fn client_turned_away(listener: &str, client: IpAddr) {
+    tell(
+        "client_turned_away",
+        &About::default(),
+        (
+            Level::Error,
+            format_args!(
+                "connection from {client} closed: [listen.{listener}] allowed_clients does not name it"
+            ),
+        ),
+        (
+            Level::Error,
+            format_args!("Connection disallowed: IP address '{client}' has been dropped."),
+        ),
+    );
+}
+
+/// PHP-FPM's words for an address that cannot be listened on.
+pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
+    let shown = match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => path.display().to_string(),
+    };
+    format!(
+        "unable to bind listening socket for address '{shown}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket that another program listens on.
+pub fn listened_on_by_others(path: &Path) -> String {
+    let path = path.display();
+    format!("Another FPM instance seems to already listen on {path}")
+}
+
+/// PHP-FPM's words for a socket whose owner cannot be set.
+pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to chown() the socket '{path}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket whose access control list cannot be set.
+pub fn cannot_list(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to write the ACL of the socket '{path}': {}",
+        in_c_words(error)
+    )
+}
+
+impl Running<'_> {
+    fn about(&self) -> About<'_> {
+        About {
+            pool: Some(self.pool),
+            request: self.request,
+            worker: Some(Worker::Pid(self.pid)),
+            ..About::default()
+        }
+    }
+}
+
+/// `[pool www] child 7, script '/srv/a.php' (request: "GET /a.php?x=1")`
+struct InFpmWords<'a>(&'a Running<'a>);
+
+impl fmt::Display for InFpmWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Running {
+            pool,
+            pid,
+            script,
+            method,
+            uri,
+            ..
+        } = self.0;
+        write!(
+            f,
+            "[pool {pool}] child {pid}, script '{script}' (request: \"{method} {uri}\")"
+        )
+    }
+}
+
+/// `5.104312`
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0.as_secs(), self.0.subsec_micros())
+    }
+}
+
+/// How a worker ended, and how bad PHP-FPM finds that.
+fn in_fpm_words(exit: Exit) -> (Level, String) {
+    /// SIGQUIT of Linux: what PHP-FPM ends its workers with, so none of them lost a request.
+    const QUIT: i32 = 3;
+    match exit {
+        Exit::Code(0) => (Level::Info, "with code 0".into()),
+        Exit::Code(code) => (Level::Warn, format!("with code {code}")),
+        Exit::Signal(number) => {
+            let level = match number {
+                QUIT => Level::Info,
+                _ => Level::Warn,
+            };
+            let name = signal::name(number);
+            (level, format!("on signal {number} ({name})"))
+        }
+    }
+}
+
+fn worker(pool: &str, pid: u32) -> About<'_> {
+    About {
+        pool: Some(pool),
+        worker: Some(Worker::Pid(pid)),
+        ..About::default()
+    }
+}
+
+fn about_pool(pool: &str) -> About<'_> {
+    About {
+        pool: Some(pool),
+        ..About::default()
+    }
+}
+
+/// Tells an event in the wording that the log has.
+#[track_caller]
+fn tell(
+    event: &'static str,
+    about: &About<'_>,
+    weir: (Level, fmt::Arguments<'_>),
+    fpm: (Level, fmt::Arguments<'_>),
+) {
+    let line = Location::caller().line();
+    let (about, (level, message)) = match error_log::format() {
+        Format::Weir => (about, weir),
+        Format::Fpm => (&About::default(), fpm),
+    };
+    error_log::write_event(event, line, level, about, message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_told_as_php_fpm_tells_it() {
+        let running = Running {
+            pool: "www",
+            pid: 7,
+            script: "/srv/a.php",
+            method: "GET",
+            uri: "/a.php?x=1",
+            elapsed: Duration::from_micros(5_104_312),
+            request: None,
+        };
+        assert_eq!(
+            InFpmWords(&running).to_string(),
+            "[pool www] child 7, script '/srv/a.php' (request: \"GET /a.php?x=1\")"
+        );
+        assert_eq!(Seconds(running.elapsed).to_string(), "5.104312");
+    }
+
+    #[test]
+    fn ends_are_as_bad_as_php_fpm_finds_them() {
+        for (exit, level, words) in [
+            (Exit::Code(0), Level::Info, "with code 0"),
+            (Exit::Code(255), Level::Warn, "with code 255"),
+            (Exit::Signal(11), Level::Warn, "on signal 11 (SIGSEGV)"),
+            (Exit::Signal(3), Level::Info, "on signal 3 (SIGQUIT)"),
+        ] {
+            assert_eq!(in_fpm_words(exit), (level, words.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The right to one worker, for one request.
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
+
+use weir_config::Runtime;
+use weir_pool::{Micros, WorkerId};
+
+use super::{ConnectError, PoolHandle, scaling::After};
+use crate::{
+    control::ToManager,
+    events::{self, Running},
+    gateway::{
+        clock,
+        pool_log::Ended,
+        record::OwnedWorker,
+        scoreboard::{Card, Cost, Facts},
+        worker_conn::WorkerConn,
+    },
+};
+
+/// The right to one worker.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(super) pool: Arc<PoolHandle>,
+    pub(super) worker: WorkerId,
+    /// The manager's number of the process; none where others run it.
+    pub(super) process: Option<u32>,
+    pub(super) pid: u32,
+    pub(super) conn: Option<WorkerConn>,
+    pub(super) server: Option<usize>,
+    /// Where its figures are; none where others run it.
+    pub(super) card: Option<Arc<Card>>,
+    /// The process is to be replaced: at once, or after this request.
+    pub(super) kill: bool,
+    pub(super) last: bool,
+    /// What it said of the request that it has done.
+    pub(super) cost: Cost,
+    /// Where its end is noted, if somebody wants to know of it.
+    pub(super) ended: Option<Arc<OnceLock<Ended>>>,
+}
+
+impl Lease {
+    /// The worker's connection, watched by the reactor `home`; connects where there is none.
+    ///
+    /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
+    /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
+    /// a program that weir runs is asked whether it is still there. So is one that nobody has used for a while. Of
+    /// weir's own PHP the kernel tells afterwards whether it has read the request.
+    ///
+    /// # Errors
+    ///
+    /// Where no server takes a connection within `connect_timeout`, or a worker has just gone.
+    pub(crate) async fn connect(
+        &mut self,
+        home: u16,
+        certain: bool,
+    ) -> Result<WorkerConn, ConnectError> {
+        let pool = self.pool.clone();
+        let renew = certain && matches!(pool.settings.runtime, Runtime::Servers(_));
+        if let Some(conn) = self.conn.take()
+            && !renew
+            && let Ok(conn) = conn.at_home(home)
+        {
+            let stale = match self.is_php() {
+                true => conn.has_spoken(),
+                false => (certain || conn.has_rested()) && conn.is_stale(),
+            };
+            if !stale {
+                return Ok(conn);
+            }
+        }
+        match &pool.settings.runtime {
+            Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
+            Runtime::Php(_) | Runtime::Command(_) => Err(ConnectError {
+                address: format!("worker {}", self.pid),
+                error: io::ErrorKind::NotConnected.into(),
+            }),
+        }
+    }
+
+    /// Notes what the worker is given, for the status page.
+    pub(crate) fn describe(&self, facts: &Facts<'_>) {
+        if let Some(card) = &self.card {
+            card.begin(facts);
+        }
+    }
+
+    /// Has the moment noted at which the worker is free again.
+    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<Ended>>) {
+        self.ended = Some(ended);
+    }
+
+    /// The response is complete, the script is not: it said so early.
+    pub(crate) fn is_finishing(&self) {
+        if let Some(card) = &self.card {
+            card.finishing();
+        }
+    }
+
+    /// The worker has ended its request and is free; `conn` is fit for another one.
+    pub(crate) fn release(mut self, conn: Option<WorkerConn>, cost: Cost) {
+        self.conn = conn;
+        self.cost = cost;
+    }
+
+    /// The worker is stuck or talks nonsense: its process is replaced where weir runs it.
+    pub(crate) fn kill(mut self) {
+        self.conn = None;
+        self.kill = true;
+    }
+
+    /// The script runs for longer than `request_slowlog_timeout`: where it is goes to the slow log.
+    pub(crate) fn trace(&self, request: u64) {
+        self.pool.state().slow_requests += 1;
+        if let Some(worker) = self.process {
+            let pool = self.pool.id;
+            (self.pool.manager.0)(ToManager::TraceWorker { pool, worker });
+        }
+        self.tell(request, events::request_slow);
+    }
+
+    /// Says in the log that the script is ended because it ran for longer than `request_terminate_timeout`.
+    pub(crate) fn tell_terminated(&self, request: u64) {
+        self.tell(request, events::request_terminated);
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
+        &self.pool
+    }
+
+    /// Whether the worker is weir's own PHP, which says when it is free.
+    pub(crate) fn is_php(&self) -> bool {
+        self.pool.settings.php().is_some()
+    }
+
+    /// The manager's number of the process; none where others run it.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process
+    }
+
+    /// Who works, for the log; none before a server is chosen.
+    pub(crate) fn worker(&self) -> Option<OwnedWorker> {
+        match (self.process, self.server) {
+            (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
+            (None, Some(server)) => {
+                Some(OwnedWorker::Server(self.pool.server_names[server].clone()))
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn tell(&self, request: u64, event: impl FnOnce(&Running<'_>)) {
+        let Some(card) = &self.card else {
+            return;
+        };
+        let done = card.status().request;
+        let query: &[&[u8]] = match &done.query[..] {
+            b"" => &[],
+            query => &[b"?", query],
+        };
+        let uri = [&done.uri[..], &query.concat()].concat();
+        event(&Running {
+            pool: &self.pool.settings.name,
+            pid: self.pid,
+            script: &String::from_utf8_lossy(&done.script),
+            method: &String::from_utf8_lossy(&done.method),
+            uri: &String::from_utf8_lossy(&uri),
+            elapsed: done.duration,
+            request: Some(request),
+        });
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(card) = &self.card {
+            card.end(self.cost);
+        }
+        if let Some(ended) = &self.ended {
+            let _ = ended.set(Ended {
+                at: clock::now(),
+                cost: self.cost,
+            });
+        }
+        let pool = self.pool.clone();
+        let mut after = After::default();
+        let mut state = pool.state();
+        let now = Micros(clock::now());
+        match pool.settings.runtime {
+            Runtime::Servers(_) => {
+                let slot = &mut state.slots[self.worker.0 as usize];
+                slot.leased = false;
+                slot.conn = self.conn.take();
+                let connected = slot.conn.is_some();
+                slot.server = self.server.filter(|_| connected);
+                if let Some(server) = self.server.filter(|_| !connected) {
+                    state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
+                }
+                let released = state.pool.release(now, self.worker);
+                if let Some(next) = released.next {
+                    state.grant(&pool, next, &mut after);
+                }
+            }
+            Runtime::Php(_) | Runtime::Command(_) => {
+                self.give_back(&pool, &mut state, now, &mut after);
+            }
+        }
+        drop(state);
+        after.perform(&pool);
+    }
+}
+
+impl Lease {
+    /// Gives a worker back that weir runs.
+    fn give_back(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        state: &mut super::State,
+        now: Micros,
+        after: &mut After,
+    ) {
+        state.memory_peak = state.memory_peak.max(self.cost.memory);
+        let slot = &mut state.slots[self.worker.0 as usize];
+        slot.leased = false;
+        if slot.process != self.process {
+            // It has ended meanwhile.
+            after.close(self.conn.take());
+            state.ended(self.worker, now);
+            state.settle(pool, now, after);
+            return state.look(pool, now, after);
+        }
+        // A connection that came meanwhile takes the place of the one that was lent.
+        if slot.conn.is_none() && !self.kill {
+            slot.conn = self.conn.take();
+        }
+        if slot.conn.is_some() && !self.kill {
+            slot.served = true;
+            let grew = pool.settings.workers().is_some_and(|workers| {
+                workers.max_memory > 0 && self.cost.resident > workers.max_memory
+            });
+            if self.last || grew {
+                state.pool.retire(now, self.worker);
+            }
+            let released = state.pool.release(now, self.worker);
+            if released.leaves {
+                state.withdraw(pool, self.worker, after);
+            }
+            if let Some(next) = released.next {
+                state.grant(pool, next, after);
+            }
+            if released.leaves {
+                state.look(pool, now, after);
+            } else {
+                state.look_at_load(pool, now, after);
+            }
+            return;
+        }
+        after.close(slot.conn.take());
+        // Weir's own PHP has one connection for its life; a program gets another one.
+        let kill = self.kill || pool.settings.php().is_some();
+        slot.withdrawn |= self.kill;
+        slot.lost = true;
+        state.pool.lose(now, self.worker);
+        if let Some(worker) = self.process {
+            let pool = pool.id;
+            after.tell_manager(match kill {
+                true => ToManager::Kill { pool, worker },
+                false => ToManager::Connect { pool, worker },
+            });
+        }
+        state.settle(pool, now, after);
+        state.look(pool, now, after);
+    }
+}

@@ -1,0 +1,496 @@
+//! How many workers a pool has: [`weir_pool::Scaler`] is told what happens, and what it says is done.
+//!
+//! It looks under the pool's lock, after each change and when it asked to be woken. What follows from that (messages to
+//! the manager, connections to be closed, requests that got a worker) is noted in [`After`] and done once the lock is
+//! given back.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_config::{Pm, Workers};
+use weir_pool::{
+    Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
+    ShedReason, WorkerId,
+};
+use weir_sys::process::Exit;
+
+use super::{Lease, PoolHandle, Slot, State, Waiting};
+use crate::{
+    control::ToManager,
+    error_log::{About, tell},
+    events,
+    gateway::{
+        clock::{self, NEVER},
+        worker_conn::WorkerConn,
+    },
+};
+
+/// The scaling of a pool whose workers weir runs.
+#[derive(Debug)]
+pub(super) struct Scaling {
+    scaler: Scaler,
+    /// What the pool has to do changes how many workers it has.
+    by_load: bool,
+    /// Workers of earlier generations are to be replaced.
+    generation: u32,
+    /// The manager has said that no worker can be started, and none has come since.
+    down: bool,
+    /// When the pool's task looks next ([`clock::now`]).
+    wakes_at: u64,
+}
+
+/// What is to be done once the pool's lock is given back.
+#[must_use]
+#[derive(Default)]
+pub(super) struct After {
+    /// Requests that have a worker now; none: the client has just left, and the worker goes on to the next.
+    granted: Vec<(Option<Waiting>, Lease)>,
+    refused: Vec<(Waiting, ShedReason)>,
+    messages: Vec<ToManager>,
+    closing: Vec<WorkerConn>,
+    decisions: Vec<Decision>,
+    /// The pool's task is to wake earlier than it meant to.
+    wake: bool,
+}
+
+impl Scaling {
+    /// `cores`: processors that the pool may use.
+    pub(super) fn new(workers: &Workers, cores: usize) -> Scaling {
+        let mode = match workers.pm {
+            Pm::Static => Mode::Static,
+            Pm::Dynamic {
+                start,
+                min_spare,
+                max_spare,
+            } => Mode::Dynamic {
+                start,
+                min_spare,
+                max_spare,
+            },
+            Pm::OnDemand => Mode::OnDemand,
+            Pm::Auto { start } => Mode::Auto { start, cores },
+        };
+        Scaling {
+            scaler: Scaler::new(bounds(workers, mode)),
+            by_load: mode != Mode::Static,
+            generation: 0,
+            down: false,
+            wakes_at: NEVER,
+        }
+    }
+
+    pub(super) fn figures(&self) -> ScalerStats {
+        self.scaler.figures()
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down
+    }
+
+    /// Whether a worker of this generation is to be replaced.
+    pub(super) fn is_outdated(&self, generation: u32) -> bool {
+        generation < self.generation
+    }
+
+    /// A worker that was asked for is there.
+    pub(super) fn came(&mut self, now: Micros) {
+        self.down = false;
+        self.scaler.came(now);
+    }
+
+    /// The worker of this slot has ended.
+    pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit) {
+        let lived = now.since(Micros(slot.since));
+        let (had_work, had_served) = (slot.requests > 0, slot.served);
+        self.scaler.exited(
+            now,
+            match exit {
+                _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
+                Exit::Code(0) => weir_pool::Exit::Clean {
+                    lived,
+                    had_work,
+                    had_served,
+                },
+                _ => weir_pool::Exit::Crashed {
+                    lived,
+                    had_work,
+                    had_served,
+                },
+            },
+        );
+    }
+}
+
+impl PoolHandle {
+    /// Workers can be asked for, and begin in this generation.
+    pub(crate) fn ready(self: &Arc<Self>, generation: u32) {
+        self.change(|state, now, _| {
+            let Some(scaling) = &mut state.scaling else {
+                return;
+            };
+            scaling.down = false;
+            scaling.scaler.ready(now, true);
+            if generation <= scaling.generation {
+                return;
+            }
+            scaling.generation = generation;
+            for index in 0..state.slots.len() {
+                let slot = &state.slots[index];
+                if slot.process.is_some() && slot.generation < generation && !slot.withdrawn {
+                    state.pool.outdate(now, WorkerId(index as u32));
+                }
+            }
+        });
+    }
+
+    /// The gateway takes nothing new: workers leave that are not needed for what runs.
+    pub(crate) fn wind_down(self: &Arc<Self>) {
+        self.change(|state, now, _| {
+            if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
+                scaling.by_load = true;
+                scaling.scaler.set(
+                    now,
+                    Bounds {
+                        mode: Mode::OnDemand,
+                        idle_timeout: LAST_IDLE,
+                        ..bounds(workers, Mode::OnDemand)
+                    },
+                );
+            }
+        });
+    }
+
+    /// No worker can be started: nobody shall wait for one. A program is tried again after the scaling's pauses; PHP
+    /// when its master is up, which [`ready`](Self::ready) tells.
+    pub(crate) fn down(self: &Arc<Self>) {
+        self.change(|state, now, _| {
+            if let Some(scaling) = &mut state.scaling {
+                scaling.down = true;
+                if self.settings.php().is_some() {
+                    scaling.scaler.ready(now, false);
+                }
+            }
+        });
+    }
+
+    /// So many of the workers that were asked for could not be started.
+    pub(crate) fn start_failed(self: &Arc<Self>, count: usize) {
+        self.change(|state, now, _| {
+            if let Some(scaling) = &mut state.scaling {
+                scaling.scaler.start_failed(now, count);
+            }
+        });
+    }
+
+    /// What memory there is for workers.
+    pub(crate) fn memory(self: &Arc<Self>, view: MemoryView) {
+        self.change(|state, now, _| {
+            if let Some(scaling) = &mut state.scaling {
+                scaling.scaler.memory(now, view);
+            }
+        });
+    }
+
+    /// Looks at the pool whenever its scaling wants to be woken. Runs for ever; one for each pool.
+    pub(crate) async fn drive(self: Arc<Self>) {
+        loop {
+            let mut after = After::default();
+            let wakes_at = {
+                let mut state = self.state();
+                let now = clock::precise();
+                if state.scaling.as_ref().is_some_and(|s| s.wakes_at <= now) {
+                    state.look(&self, Micros(now), &mut after);
+                }
+                match &state.scaling {
+                    Some(scaling) => scaling.wakes_at,
+                    None => return,
+                }
+            };
+            after.perform(&self);
+            let left = wakes_at.saturating_sub(clock::precise());
+            tokio::select! {
+                () = self.woken.notified() => {}
+                () = tokio::time::sleep(Duration::from_micros(left)), if wakes_at != NEVER => {}
+            }
+        }
+    }
+
+    /// Changes something under the lock, lets the scaling look at it, and does what follows.
+    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Micros, &mut After)) {
+        let mut after = After::default();
+        let mut state = self.state();
+        let now = Micros(clock::now());
+        change(&mut state, now, &mut after);
+        state.settle(self, now, &mut after);
+        state.look(self, now, &mut after);
+        drop(state);
+        after.perform(self);
+    }
+}
+
+impl State {
+    /// Lets the scaling look after a request came or went.
+    pub(super) fn look_at_load(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        if self.scaling.as_ref().is_some_and(|scaling| scaling.by_load) {
+            self.look(pool, now, after);
+        }
+    }
+
+    /// Lets the scaling look, and does what it says.
+    pub(super) fn look(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        let Some(scaling) = &mut self.scaling else {
+            return;
+        };
+        let orders = scaling.scaler.look(now, &self.pool);
+        after.decisions.extend(scaling.scaler.decisions());
+        let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
+        if scaling.wakes_at <= now.0 {
+            scaling.wakes_at = next;
+        } else if next < scaling.wakes_at {
+            scaling.wakes_at = next;
+            after.wake = true;
+        }
+        let expected = !scaling.down && scaling.scaler.expects_worker();
+        self.pool.worker_expected(expected);
+        if orders.start > 0 {
+            after.messages.push(ToManager::StartWorkers {
+                pool: pool.id,
+                count: orders.start as u32,
+            });
+        }
+        if orders.stop + orders.retire + orders.renew > 0 {
+            let mut leaving = Vec::new();
+            self.pool.withdraw(now, &orders, &mut leaving);
+            for worker in leaving {
+                self.withdraw(pool, worker, after);
+            }
+        }
+        if !expected {
+            self.settle(pool, now, after);
+        }
+    }
+
+    /// Ends a worker that gets no more requests: by closing its connection, and on the manager's word.
+    pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, after: &mut After) {
+        let slot = &mut self.slots[worker.0 as usize];
+        slot.withdrawn = true;
+        slot.grip = None;
+        after.closing.extend(slot.conn.take());
+        if let Some(worker) = slot.process {
+            let pool = pool.id;
+            after.messages.push(ToManager::Retire { pool, worker });
+        }
+    }
+
+    /// After a worker came or went: those who wait may run at others, or wait for nothing.
+    pub(super) fn settle(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        while let Some(assignment) = self.pool.dispatch(now) {
+            self.grant(pool, assignment, after);
+        }
+        let mut stranded = Vec::new();
+        self.pool.drain_waiting(now, &mut stranded);
+        let refused = stranded
+            .into_iter()
+            .filter_map(|request| self.waiting.remove(&request));
+        after
+            .refused
+            .extend(refused.map(|sender| (sender, ShedReason::NoWorker)));
+    }
+
+    /// Hands a worker that has become free to the request that is next.
+    pub(super) fn grant(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        Assignment { request, worker }: Assignment,
+        after: &mut After,
+    ) {
+        let sender = self.waiting.remove(&request);
+        let lease = self.lend(pool, worker);
+        after.granted.push((sender, lease));
+    }
+
+    /// Takes out of the queue who has waited too long.
+    pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
+        let mut expired = std::mem::take(&mut self.expired);
+        self.pool.expire(now, &mut expired);
+        let senders = expired
+            .drain(..)
+            .filter_map(|request| self.waiting.remove(&request));
+        after
+            .refused
+            .extend(senders.map(|sender| (sender, ShedReason::QueueTimeout)));
+        self.expired = expired;
+    }
+}
+
+impl After {
+    pub(super) fn tell_manager(&mut self, message: ToManager) {
+        self.messages.push(message);
+    }
+
+    pub(super) fn close(&mut self, conn: Option<WorkerConn>) {
+        self.closing.extend(conn);
+    }
+
+    /// Does it. The pool's lock is free.
+    pub(super) fn perform(self, pool: &PoolHandle) {
+        for (sender, lease) in self.granted {
+            match sender {
+                // Dropped where the client has just left: the lease goes on to the one behind it.
+                Some(sender) => drop(sender.send(Ok(lease))),
+                None => drop(lease),
+            }
+        }
+        for (sender, reason) in self.refused {
+            let _ = sender.send(Err(reason));
+        }
+        drop(self.closing);
+        for message in self.messages {
+            (pool.manager.0)(message);
+        }
+        if self.wake {
+            pool.woken.notify_one();
+        }
+        for decision in self.decisions {
+            tell_decision(pool, decision);
+        }
+    }
+}
+
+fn bounds(workers: &Workers, mode: Mode) -> Bounds {
+    Bounds {
+        mode,
+        max_children: workers.max_children,
+        max_spawn_rate: workers.max_spawn_rate,
+        idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
+    }
+}
+
+/// Says in the log what the scaling has decided, and notes it for the operator's window.
+fn tell_decision(pool: &PoolHandle, decision: Decision) {
+    let name = &pool.settings.name;
+    let about = About {
+        pool: Some(name),
+        ..About::default()
+    };
+    let pm = pool.settings.workers().map(|workers| workers.pm);
+    let what = words(&decision);
+    match decision {
+        Decision::Grew {
+            by,
+            workers,
+            waiting,
+            ..
+        } => {
+            if matches!(pm, Some(Pm::Dynamic { .. })) && waiting > 0 && by >= SEEMS_BUSY {
+                events::pool_seems_busy(name, by, pool.stats().free, workers - by);
+            }
+            tell_growth(about, pm, &what);
+        }
+        Decision::Shrank { .. } | Decision::GrowthWasUseless { .. } => {
+            tell_growth(about, pm, &what)
+        }
+        Decision::ReachedMaxChildren { max_children, .. } => {
+            events::pool_reached_max_children(name, max_children, pm == Some(Pm::OnDemand));
+        }
+        Decision::ReachedMemory { .. } | Decision::MemoryPressure { .. } => {
+            tell!(warning, about, "{what}");
+        }
+        Decision::Pausing { .. } => tell!(error, about, "{what}"),
+        Decision::MemoryRelieved { .. } | Decision::Recovered { .. } => {
+            tell!(notice, about, "{what}");
+        }
+    }
+    pool.note_decision(what);
+}
+
+/// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
+fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
+    match pm {
+        Some(Pm::Auto { .. }) => tell!(notice, about, "{what}"),
+        _ => tell!(debug, about, "{what}"),
+    }
+}
+
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision, and what it was made from.
+fn words(decision: &Decision) -> String {
+    let ms = |span: Micros| span.0 / 1_000;
+    match *decision {
+        Decision::Grew {
+            by,
+            workers,
+            waiting: 0,
+            ..
+        } => format!("{} started, which makes {workers}", counted(by, "worker")),
+        Decision::Grew {
+            by,
+            workers,
+            waiting,
+            waited,
+        } => format!(
+            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            counted(by, "worker"),
+            counted(waiting, "request"),
+            ms(waited)
+        ),
+        Decision::Shrank { by, workers, idle } => format!(
+            "{} withdrawn, {workers} left: idle for {} ms",
+            counted(by, "worker"),
+            ms(idle)
+        ),
+        Decision::ReachedMaxChildren {
+            max_children,
+            waiting,
+        } => format!("max_children ({max_children}) is reached; {waiting} requests wait"),
+        Decision::ReachedMemory { workers, waiting } => {
+            format!(
+                "there is memory for {workers} workers and no more, and {waiting} requests wait"
+            )
+        }
+        Decision::MemoryPressure { workers } => {
+            format!("memory is short: some of {workers} workers leave, and none is started")
+        }
+        Decision::MemoryRelieved { .. } => "memory is not short any more".into(),
+        Decision::GrowthWasUseless {
+            workers,
+            tried,
+            rate,
+            rate_tried,
+        } => format!(
+            "{tried} workers finished {} requests a second, {workers} finish {}: there are {workers} again",
+            rate_tried / 1_000,
+            rate / 1_000
+        ),
+        Decision::Pausing { pause, died } => {
+            let what = match died {
+                true => "die before they have served anything",
+                false => "cannot be started",
+            };
+            format!(
+                "workers {what}: the next is tried in {} ms, and in twice that each time",
+                ms(pause)
+            )
+        }
+        Decision::Recovered { tries, after } => format!(
+            "workers start again, after {tries} tries in {:.1} s",
+            Duration::from(after).as_secs_f64()
+        ),
+    }
+}
+
+/// An idle worker of a gateway that takes nothing new leaves after that.
+const LAST_IDLE: Micros = Micros::from_secs(1);
+
+/// Workers that are started at once and make PHP-FPM say that a pool seems busy.
+const SEEMS_BUSY: usize = 8;

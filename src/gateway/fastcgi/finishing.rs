@@ -1,0 +1,154 @@
+//! What weir's own PHP says beyond FastCGI, and scripts that run on after their response.
+//!
+//! ```text
+//! STDOUT … END_REQUEST READY           in one piece, as a rule: the next request follows at once
+//! STDOUT … END_REQUEST   …   READY     fastcgi_finish_request(): the client has its answer, the worker is not free
+//! ```
+//!
+//! Both records are management records (request 0) of types that FastCGI 1.0 leaves free:
+//!
+//! | type | from | content |
+//! |---|---|---|
+//! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), 64 bits each |
+//! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
+//! | 65, STATUS | gateway | the pool's figures as JSON, in as many records as it takes and an empty one |
+
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use weir_fcgi::client::{self, Extension};
+
+use super::{AfterEnd, Failure, Live};
+use crate::{
+    error_log::tell,
+    gateway::{clock::NEVER, scoreboard::Cost},
+};
+
+impl Live {
+    /// Takes a record of a type of weir's own.
+    pub(super) fn take_extension(&mut self, record: &Extension) -> Result<(), Failure> {
+        match (record.kind, self.after_end) {
+            (READY, AfterEnd::Running) => match cost(record.content()) {
+                Some(cost) => self.after_end = AfterEnd::Ready(cost),
+                None => self.stray(&"a READY record of a wrong length"),
+            },
+            (STATUS, AfterEnd::Expected | AfterEnd::Running) => {
+                if self.after_end == AfterEnd::Running {
+                    self.lease.is_finishing();
+                }
+                let request = &mut self.request;
+                if request.written == request.buffer.len() {
+                    request.buffer.clear();
+                    request.written = 0;
+                }
+                if request.buffer.len() > MAX_UNREAD {
+                    let message = "it asks for the pool's status and does not read the answer";
+                    return Err(Failure::Protocol(message.into()));
+                }
+                let status = self.lease.pool().status().to_php();
+                client::extension(&mut request.buffer, STATUS, &status);
+            }
+            (kind, AfterEnd::Expected) => {
+                return Err(Failure::Protocol(format!(
+                    "a record of type {kind} within the response"
+                )));
+            }
+            (kind, _) => self.stray(&format_args!("a record of type {kind}")),
+        }
+        Ok(())
+    }
+
+    /// The response is complete, and what came behind it was not to come: the worker has lost its way.
+    pub(super) fn stray(&mut self, what: &dyn std::fmt::Display) {
+        tell!(
+            warning,
+            self.about(),
+            "the worker said something after its response ({what}), and is replaced"
+        );
+        self.after_end = AfterEnd::Stray;
+    }
+
+    /// READY comes with the response's last bytes, or just behind them.
+    pub(super) fn look_for_ready(
+        &mut self,
+        cx: &mut Context<'_>,
+        output: &mut Vec<u8>,
+        first_byte: &mut Option<u64>,
+    ) {
+        if self.after_end == AfterEnd::Running
+            && let Poll::Ready(Err(_)) = self.poll_read(cx, output, first_byte)
+        {
+            self.after_end = AfterEnd::Gone;
+        }
+    }
+
+    /// Keeps the worker until it is free, in a task of its own.
+    pub(super) fn run_on(mut self: Box<Self>) {
+        self.lease.is_finishing();
+        let tracked = (self.lease.pool().settings).request_terminate_timeout_track_finished;
+        if !tracked {
+            self.terminate_at = NEVER;
+        }
+        self.slow_at = NEVER;
+        self.watch.conn = None;
+        // A script that has answered may be silent for as long as it likes.
+        self.watch.silence = Duration::ZERO;
+        self.watch.moved();
+        // Outside of a runtime the gateway itself is going, and its workers with it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return self.lease.kill();
+        };
+        runtime.spawn(async move {
+            let failure = poll_fn(|cx| self.poll_finishing(cx)).await;
+            self.end_stderr();
+            match (self.after_end, failure) {
+                (AfterEnd::Ready(cost), None) => self.lease.release(Some(self.conn), cost),
+                (_, Some(Failure::Closed { .. })) => self.lease.release(None, Cost::default()),
+                (_, failure) => {
+                    if let Some(Failure::Terminated) = failure {
+                        self.lease.tell_terminated(self.id);
+                    }
+                    self.lease.kill();
+                }
+            }
+        });
+    }
+
+    /// Ready when the worker is free, or is to be given up.
+    fn poll_finishing(&mut self, cx: &mut Context<'_>) -> Poll<Option<Failure>> {
+        let mut nothing = Vec::new();
+        while self.after_end == AfterEnd::Running {
+            if let Poll::Ready(Err(failure)) = self.poll_write(cx) {
+                return Poll::Ready(Some(failure));
+            }
+            match self.poll_read(cx, &mut nothing, &mut None) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(failure)) => return Poll::Ready(Some(failure)),
+                Poll::Pending => return self.poll_time(cx).map(Some),
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// What a READY record says.
+fn cost(content: &[u8]) -> Option<Cost> {
+    let (numbers, rest) = content.as_chunks::<8>();
+    let [cpu, memory, resident] = *numbers else {
+        return None;
+    };
+    rest.is_empty().then(|| Cost {
+        cpu: u64::from_be_bytes(cpu),
+        memory: u64::from_be_bytes(memory),
+        resident: u64::from_be_bytes(resident),
+    })
+}
+
+const READY: u8 = 64;
+const STATUS: u8 = 65;
+
+/// So much may wait to be read by a worker that asks for the status once more, bytes.
+const MAX_UNREAD: usize = 1 << 20;

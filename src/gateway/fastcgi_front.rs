@@ -1,0 +1,429 @@
+//! FastCGI from a web server in front: nginx, HAProxy or Apache speaks to a pool of weir's as it would to PHP-FPM.
+//!
+//! ```text
+//! records ─► request: params → record ─► body, spooled ─► script::begin: queue, worker ─► head
+//!    ▲                                                                                   │
+//!    └────── kept, or closed ◄── END_REQUEST ◄── STDERR ◄── STDOUT: read ahead ◄─────────┘
+//! ```
+//!
+//! A request goes the same way as one over HTTP, without routing: the parameters reach the worker as they came, and the
+//! answer goes back as the worker wrote it. A connection between two requests is a socket and a small struct; it holds
+//! no worker. Nothing that a web server says is trusted more than what a browser says.
+
+mod request;
+mod wire;
+
+use std::{
+    future::poll_fn,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use http::{Method, StatusCode};
+use weir_config::{FastCgi, Runtime};
+use weir_fcgi::{client::Params, server};
+
+use self::wire::{Ending, Interrupt, Wire};
+use super::{
+    Gateway,
+    body::{Part, Truncated},
+    client_io::{Conn, Socket},
+    clock,
+    dispatch::PoolHandle,
+    exchange::note_refusal,
+    fastcgi::{Progress, StderrCopy},
+    read_ahead::{ReadAhead, Room},
+    record::Record,
+    refusal::Refusal,
+    script::{self, Started},
+    spool::{BodyError, Spooled, off_the_reactor},
+    status,
+    stream::WorkerStream,
+    trace,
+};
+
+/// Serves `socket` until it ends.
+pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, front: &FastCgi) {
+    let mut serving = Box::pin(async {
+        let mut wire = Wire::new(socket, &gateway, conn.clone(), front.pool);
+        let ending = loop {
+            if let Err(ending) = wire.head().await {
+                break ending;
+            }
+            // In a box: a kept connection need not carry what a request takes.
+            if let Err(ending) = Box::pin(exchange(&gateway, &mut wire, front)).await {
+                break ending;
+            }
+        };
+        conn.ended();
+        wire.close(ending).await;
+    });
+    poll_fn(|cx| clock::frozen(|| serving.as_mut().poll(cx))).await;
+}
+
+/// Why there is no answer of a worker to pass on.
+enum Stop {
+    Refused(Refusal),
+    Interrupted(Interrupt),
+}
+
+/// An answer: what there is of it, and where the rest comes from.
+struct Answer {
+    /// Head and the beginning of the body.
+    output: Vec<u8>,
+    body_at: usize,
+    status: StatusCode,
+    rest: Rest,
+    stderr: Option<StderrCopy>,
+    /// The connection cannot go on: what the web server still sends is not read.
+    close: bool,
+}
+
+/// The rest of a worker's response.
+enum Rest {
+    None,
+    ReadAhead(ReadAhead),
+    Stream(Box<WorkerStream>),
+}
+
+/// Answers the request whose parameters have come.
+async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> Result<(), Ending> {
+    let conn = wire.conn().clone();
+    let mut record = request::record(gateway, &conn, wire.take_params());
+    record.pool = gateway.pools.get(front.pool.0).cloned();
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "head",
+        "{} {} over FastCGI",
+        record.parts.method,
+        record.parts.uri
+    );
+    let answer = match steps(wire, &conn, front.status_only, &mut record).await {
+        Ok(answer) => answer,
+        Err(Stop::Refused(refusal)) => {
+            note_refusal(&mut record, &refusal);
+            Answer::refusal(&refusal)
+        }
+        Err(Stop::Interrupted(interrupt)) => {
+            record.cut_short();
+            return match interrupt {
+                Interrupt::Aborted => wire.end_request(false).await,
+                Interrupt::Lost(ending) => Err(ending),
+            };
+        }
+    };
+    record.status = Some(answer.status);
+    let close = answer.close;
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "response",
+        "{}",
+        answer.status.as_u16()
+    );
+    match send(wire, answer, &mut record).await {
+        Ok(()) => {
+            let ended = wire.end_request(close).await;
+            match &ended {
+                Ok(()) | Err(Ending::Clean | Ending::Linger) => record.sent(),
+                Err(_) => record.cut_short(),
+            }
+            ended
+        }
+        Err(Cut::Truncated) => {
+            record.truncated();
+            // What came of it is passed on; that END_REQUEST is missing tells the rest.
+            let flushed = wire.flush().await;
+            record.sent();
+            match flushed {
+                Err(Interrupt::Lost(ending)) => Err(ending),
+                Ok(()) | Err(Interrupt::Aborted) => Err(Ending::Clean),
+            }
+        }
+        Err(Cut::Interrupted(interrupt)) => {
+            record.cut_short();
+            match interrupt {
+                Interrupt::Aborted => wire.end_request(false).await,
+                Interrupt::Lost(ending) => Err(ending),
+            }
+        }
+    }
+}
+
+/// The steps up to an answer.
+async fn steps(
+    wire: &mut Wire,
+    conn: &Arc<Conn>,
+    only_pages: bool,
+    record: &mut Record,
+) -> Result<Answer, Stop> {
+    let Some(pool) = record.pool.clone() else {
+        return Err(Stop::Refused(Refusal::client(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "",
+        )));
+    };
+    let body = take_body(wire, record).await?;
+    if let Some(answer) = own_page(record, conn, &pool) {
+        return Ok(answer);
+    }
+    if only_pages {
+        return Err(Stop::Refused(Refusal::client(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "only the pool's status and ping pages are answered there (status_only)",
+        )));
+    }
+    check(record, &pool).map_err(Stop::Refused)?;
+    let length = body.len();
+    let put_params = |record: &Record, id, out: &mut Vec<u8>| {
+        let mut params = Params::new(out, id);
+        request::put(record, length, &mut params);
+        params.finish();
+    };
+    let begun = wire
+        .during(script::begin(record, conn, &pool, Some(&body), put_params))
+        .await
+        .map_err(Stop::Interrupted)?;
+    let started = begun.map_err(Stop::Refused)?;
+    wire.during(answer(record, &pool, started))
+        .await
+        .map_err(Stop::Interrupted)?
+        .map_err(Stop::Refused)
+}
+
+/// The pool's status or ping page, if it is asked for.
+fn own_page(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Option<Answer> {
+    let params = record.params.as_ref()?;
+    let get = |name: &[u8]| params.get(name).unwrap_or_default();
+    let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"))?;
+    let (output, body_at) = page.cgi(record.parts.method == Method::HEAD);
+    record.answer_for_pool(pool, &conn.ends);
+    Some(Answer {
+        output,
+        body_at,
+        status: StatusCode::OK,
+        rest: Rest::None,
+        stderr: None,
+        close: false,
+    })
+}
+
+/// Reads the request's body to its end.
+async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop> {
+    let refused = |error| Stop::Refused(script::refuse_body(error, u64::MAX));
+    let spooled = match wire.body().await {
+        Ok(spooled) => spooled,
+        Err(wire::NoBody::Interrupted(interrupt)) => return Err(Stop::Interrupted(interrupt)),
+        Err(wire::NoBody::TimedOut) => return Err(refused(BodyError::TimedOut)),
+        Err(wire::NoBody::Spool(error)) => return Err(refused(BodyError::Spool(error))),
+    };
+    record.bytes_in = spooled.len();
+    if spooled.len() > 0 {
+        trace::step!(
+            record.id,
+            record.traced_from,
+            "spool",
+            "{} bytes",
+            spooled.len()
+        );
+    }
+    Ok(spooled)
+}
+
+/// What a worker must not be asked for.
+fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
+    let Some(params) = &record.params else {
+        return Ok(());
+    };
+    if !request::fits_records(params) {
+        // PHP reads each record on its own, and closes the connection on a pair that spans two.
+        return Err(Refusal::client(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "head_too_large",
+            "a parameter is longer than a FastCGI record",
+        ));
+    }
+    // weir's own PHP looks itself, once it knows which part of the path is the script.
+    let allowed = &pool.settings.limit_extensions;
+    let script = request::script_filename(params);
+    let looks = !matches!(pool.settings.runtime, Runtime::Php(_)) && !allowed.is_empty();
+    if looks && !allowed.iter().any(|end| script.ends_with(end.as_bytes())) {
+        return Err(Refusal::client(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            format!(
+                "{}: not among the pool's limit_extensions",
+                String::from_utf8_lossy(script)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// A worker's response, from its head on.
+async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<Answer, Refusal> {
+    let Started {
+        mut run,
+        head,
+        mut output,
+        body_at,
+        stderr,
+    } = started;
+    let streams = match head.buffering {
+        Some(buffering) => !buffering,
+        None => head.is_event_stream(),
+    };
+    let rest = if streams {
+        Rest::Stream(Box::new(WorkerStream::new(run, Vec::new())))
+    } else {
+        match script::read_what_is_there(&mut run, &mut output, RESPONSE_MEMORY).await {
+            Ok(Progress::End) => Rest::None,
+            Ok(Progress::More) => {
+                let room = Room {
+                    memory: RESPONSE_MEMORY,
+                    file: MAX_RESPONSE_FILE,
+                    space: record.gateway.spool_space.clone(),
+                };
+                Rest::ReadAhead(ReadAhead::start(run, Vec::new(), room))
+            }
+            // Nothing was sent yet: the client can still be told.
+            Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
+        }
+    };
+    Ok(Answer {
+        output,
+        body_at,
+        status: head.status,
+        rest,
+        stderr,
+        close: false,
+    })
+}
+
+impl Answer {
+    /// An answer of the gateway's own.
+    fn refusal(refusal: &Refusal) -> Answer {
+        let output = refusal.cgi();
+        Answer {
+            body_at: output.len() - refusal.cgi_body_len(),
+            output,
+            status: refusal.status,
+            rest: Rest::None,
+            stderr: None,
+            close: refusal.close,
+        }
+    }
+}
+
+/// Why an answer did not get to its end.
+enum Cut {
+    /// The worker failed within its response.
+    Truncated,
+    Interrupted(Interrupt),
+}
+
+impl From<Interrupt> for Cut {
+    fn from(interrupt: Interrupt) -> Self {
+        Cut::Interrupted(interrupt)
+    }
+}
+
+/// Passes an answer on, all but its END_REQUEST. What the worker wrote to its standard error goes behind its head, since
+/// nginx counts what comes before against the room that it has for the head.
+async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<(), Cut> {
+    let id = wire.id();
+    let Answer {
+        output,
+        body_at,
+        mut rest,
+        stderr,
+        ..
+    } = answer;
+    server::stdout(wire.out(), id, &output);
+    record.bytes_out += (output.len() - body_at) as u64;
+    drop(output);
+    let put_stderr = |wire: &mut Wire| {
+        if let Some(stderr) = &stderr {
+            server::stderr(wire.out(), id, &stderr.take());
+        }
+    };
+    put_stderr(wire);
+    loop {
+        let part = match &mut rest {
+            Rest::None => None,
+            Rest::ReadAhead(reader) => wire.during(poll_fn(|cx| reader.poll_part(cx))).await?,
+            Rest::Stream(stream) => {
+                let bytes = wire.during(poll_fn(|cx| stream.poll_bytes(cx))).await?;
+                bytes.map(|bytes| bytes.map(Part::Bytes))
+            }
+        };
+        put_stderr(wire);
+        match part {
+            None => break,
+            Some(Err(Truncated)) => return Err(Cut::Truncated),
+            Some(Ok(Part::Bytes(bytes))) => {
+                server::stdout(wire.out(), id, &bytes);
+                record.bytes_out += bytes.len() as u64;
+                wire.flush().await?;
+            }
+            Some(Ok(Part::File { file, offset, len })) => {
+                let (mut at, end) = (offset, offset + len);
+                while at < end {
+                    let piece = wire.during(read_piece(&file, at, end - at)).await?;
+                    let piece = piece.map_err(|error| unreadable(record, &error))?;
+                    at += piece.len() as u64;
+                    server::stdout(wire.out(), id, &piece);
+                    record.bytes_out += piece.len() as u64;
+                    wire.flush().await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A piece of what is kept of a response; at once if the kernel has it in memory.
+async fn read_piece(file: &Arc<OwnedFd>, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut piece = vec![0; len.min(PIECE) as usize];
+    let count = match weir_sys::file::read_cached(file.as_fd(), &mut piece, offset)? {
+        Some(count) => count,
+        None => {
+            let file = file.clone();
+            let read;
+            (piece, read) = off_the_reactor(move || {
+                let count = weir_sys::file::read_at(file.as_fd(), &mut piece, offset)?;
+                Ok((piece, count))
+            })
+            .await?;
+            read
+        }
+    };
+    if count == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    piece.truncate(count);
+    Ok(piece)
+}
+
+fn unreadable(record: &Record, error: &io::Error) -> Cut {
+    crate::error_log::tell!(
+        error,
+        script::about(record),
+        "a response was cut: it cannot be read back from spool_dir: {error}"
+    );
+    Cut::Truncated
+}
+
+/// What is kept of a response in memory for a web server that takes it slowly, bytes: the default of a site's
+/// `response_memory`.
+const RESPONSE_MEMORY: usize = 256 * 1024;
+
+/// What is kept of it in a temporary file, bytes: the default of a site's `max_response_file`.
+const MAX_RESPONSE_FILE: u64 = 1 << 30;
+
+/// How much is read from that file at once, bytes: two full records.
+const PIECE: u64 = 2 * weir_fcgi::MAX_CONTENT as u64;

@@ -1,0 +1,272 @@
+//! CGI parameters from a web server in front → what is known of the request, and back to a worker.
+
+use std::{borrow::Cow, sync::Arc};
+
+use http::{Method, Request, Uri, Version};
+use weir_fcgi::{
+    MAX_CONTENT,
+    client::Params,
+    nv::{self, Pairs},
+};
+
+use super::super::{
+    Gateway,
+    client_io::Conn,
+    record::{Ends, Record},
+    route::Script,
+};
+
+/// The record of a request with these parameters.
+pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {
+    let mut found = Found::default();
+    for (name, value) in &params {
+        if let Some(field) = found.field(name) {
+            *field = value;
+        }
+    }
+    let mut parts = Request::new(()).into_parts().0;
+    // A method that is none counts as one that may change something, and is not run twice.
+    parts.method = Method::from_bytes(found.method).unwrap_or_else(|_| no_method());
+    parts.uri = found.uri();
+    parts.version = match found.protocol {
+        b"HTTP/1.0" => Version::HTTP_10,
+        b"HTTP/2.0" | b"HTTP/2" => Version::HTTP_2,
+        b"HTTP/3.0" | b"HTTP/3" => Version::HTTP_3,
+        _ => Version::HTTP_11,
+    };
+    let ends = found.ends(&conn.ends);
+    let host = host(match found.host {
+        b"" => found.server_name,
+        host => host,
+    });
+    let script = Script {
+        script_name: found.script_name.to_vec(),
+        path_info: found.path_info.to_vec(),
+        filename: found.script_filename.to_vec(),
+        document_root: found.document_root.into(),
+    };
+    let path = [found.script_name, found.path_info].concat();
+    let mut record = Record::new(gateway.clone(), conn, parts);
+    record.ends = Arc::new(ends);
+    record.host = host;
+    record.path = path;
+    record.script = Some(script);
+    record.params = Some(params);
+    record
+}
+
+/// Whether each pair fits a record of its own.
+pub(super) fn fits_records(params: &Pairs) -> bool {
+    params
+        .iter()
+        .all(|(name, value)| nv::encoded_len(name.len(), value.len()) <= MAX_CONTENT)
+}
+
+/// `SCRIPT_FILENAME`, without what Apache's mod_proxy_fcgi puts before it.
+pub(super) fn script_filename(params: &Pairs) -> &[u8] {
+    let name = params.get(b"SCRIPT_FILENAME").unwrap_or_default();
+    // PHP takes the same prefixes off, and what stands behind the last question mark.
+    let Some(rest) = name
+        .strip_prefix(b"proxy:fcgi://")
+        .or_else(|| name.strip_prefix(b"proxy:balancer://"))
+    else {
+        return name;
+    };
+    let path = memchr::memchr(b'/', rest).map_or(rest, |slash| &rest[slash..]);
+    memchr::memchr(b'?', path).map_or(path, |end| &path[..end])
+}
+
+/// Writes the parameters of `record` for a worker, as they came. `length` is that of the body, for PHP that would not
+/// read it without one.
+pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
+    let mut says_length = false;
+    for (name, value) in record.params.iter().flatten() {
+        if name == b"CONTENT_LENGTH" {
+            if value.is_empty() && length > 0 {
+                continue;
+            }
+            says_length = true;
+        }
+        out.pair(name, value);
+    }
+    if !says_length && length > 0 {
+        out.pair(
+            b"CONTENT_LENGTH",
+            itoa::Buffer::new().format(length).as_bytes(),
+        );
+    }
+}
+
+/// The parameters that weir itself looks at.
+#[derive(Default)]
+struct Found<'p> {
+    method: &'p [u8],
+    request_uri: &'p [u8],
+    document_uri: &'p [u8],
+    query: &'p [u8],
+    protocol: &'p [u8],
+    remote_addr: &'p [u8],
+    remote_port: &'p [u8],
+    server_addr: &'p [u8],
+    server_port: &'p [u8],
+    server_name: &'p [u8],
+    host: &'p [u8],
+    script_name: &'p [u8],
+    path_info: &'p [u8],
+    script_filename: &'p [u8],
+    document_root: &'p [u8],
+}
+
+impl<'p> Found<'p> {
+    fn field(&mut self, name: &[u8]) -> Option<&mut &'p [u8]> {
+        Some(match name {
+            b"REQUEST_METHOD" => &mut self.method,
+            b"REQUEST_URI" => &mut self.request_uri,
+            b"DOCUMENT_URI" => &mut self.document_uri,
+            b"QUERY_STRING" => &mut self.query,
+            b"SERVER_PROTOCOL" => &mut self.protocol,
+            b"REMOTE_ADDR" => &mut self.remote_addr,
+            b"REMOTE_PORT" => &mut self.remote_port,
+            b"SERVER_ADDR" => &mut self.server_addr,
+            b"SERVER_PORT" => &mut self.server_port,
+            b"SERVER_NAME" => &mut self.server_name,
+            b"HTTP_HOST" => &mut self.host,
+            b"SCRIPT_NAME" => &mut self.script_name,
+            b"PATH_INFO" => &mut self.path_info,
+            b"SCRIPT_FILENAME" => &mut self.script_filename,
+            b"DOCUMENT_ROOT" => &mut self.document_root,
+            _ => return None,
+        })
+    }
+
+    /// What was asked for: as received, where that is known.
+    fn uri(&self) -> Uri {
+        if !self.request_uri.is_empty() {
+            return uri(self.request_uri);
+        }
+        let path = match self.document_uri {
+            b"" => Cow::Owned([self.script_name, self.path_info].concat()),
+            path => Cow::Borrowed(path),
+        };
+        match self.query {
+            b"" => uri(&path),
+            query => uri(&[&path[..], b"?", query].concat()),
+        }
+    }
+
+    /// The ends of the client's connection, which is not ours.
+    fn ends(&self, ours: &Ends) -> Ends {
+        let text = |value: &[u8], otherwise: &str| match value {
+            b"" => otherwise.to_owned(),
+            value => String::from_utf8_lossy(value).into_owned(),
+        };
+        let port = |value: &[u8]| {
+            let digits = std::str::from_utf8(value).ok();
+            digits.and_then(|digits| digits.parse().ok())
+        };
+        Ends {
+            remote_addr: text(self.remote_addr, &ours.remote_addr),
+            remote_port: port(self.remote_port).unwrap_or(0),
+            server_addr: text(self.server_addr, &ours.server_addr),
+            server_port: port(self.server_port).unwrap_or(ours.server_port),
+            params: Vec::new(),
+        }
+    }
+}
+
+/// `bytes` as a URI; what cannot stand in one is percent-encoded, for the log.
+fn uri(bytes: &[u8]) -> Uri {
+    if let Ok(uri) = Uri::try_from(bytes) {
+        return uri;
+    }
+    let mut text = String::with_capacity(bytes.len() + 16);
+    if bytes.first() != Some(&b'/') {
+        text.push('/');
+    }
+    for byte in bytes {
+        if text.len() >= MAX_URI {
+            break;
+        }
+        match byte {
+            b'!' | b'$'..=b';' | b'=' | b'?'..=b'Z' | b'_' | b'a'..=b'z' | b'~' => {
+                text.push(char::from(*byte))
+            }
+            byte => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Uri::try_from(text).unwrap_or_default()
+}
+
+/// The host that was asked for: lower case, without its port.
+fn host(host: &[u8]) -> Vec<u8> {
+    let name = match memchr::memrchr(b':', host) {
+        // A colon within brackets is a part of an address.
+        Some(colon) if host[colon + 1..].iter().all(u8::is_ascii_digit) => &host[..colon],
+        _ => host,
+    };
+    name.to_ascii_lowercase()
+}
+
+/// What stands in logs for a method that is none: a token (RFC 9110 §9.1), though nobody's method.
+fn no_method() -> Method {
+    Method::from_bytes(b"-").unwrap_or(Method::POST)
+}
+
+/// The longest URI that is kept where it had to be encoded, bytes; `Uri` takes 65,534.
+const MAX_URI: usize = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs(list: &[(&[u8], &[u8])]) -> Pairs {
+        let mut bytes = Vec::new();
+        for (name, value) in list {
+            nv::encode(&mut bytes, name, value);
+        }
+        let mut decoder = nv::Decoder::default();
+        decoder.feed(&bytes).unwrap();
+        decoder.finish().unwrap()
+    }
+
+    #[test]
+    fn what_apache_puts_before_a_script_is_no_part_of_it() {
+        let script = |value: &str| {
+            let pairs = pairs(&[(b"SCRIPT_FILENAME", value.as_bytes())]);
+            String::from_utf8(script_filename(&pairs).to_vec()).unwrap()
+        };
+        assert_eq!(script("/srv/a.php"), "/srv/a.php");
+        assert_eq!(script("proxy:fcgi://localhost/srv/a.php"), "/srv/a.php");
+        assert_eq!(
+            script("proxy:fcgi://10.0.0.1:9000/srv/a.php?x=1"),
+            "/srv/a.php"
+        );
+        assert_eq!(script("proxy:balancer://php/srv/a.php"), "/srv/a.php");
+        assert_eq!(script("proxy:fcgi://localhost"), "localhost");
+    }
+
+    #[test]
+    fn hosts_lose_case_and_port() {
+        let host = |text: &str| String::from_utf8(host(text.as_bytes())).unwrap();
+        assert_eq!(host("Shop.Example:8080"), "shop.example");
+        assert_eq!(host("shop.example"), "shop.example");
+        assert_eq!(host("[::1]:80"), "[::1]");
+        assert_eq!(host("[::1]"), "[::1]");
+    }
+
+    #[test]
+    fn what_is_no_uri_is_encoded() {
+        assert_eq!(uri(b"/a?b=c").to_string(), "/a?b=c");
+        assert_eq!(uri(b"/a b\n<").to_string(), "/a%20b%0A%3C");
+        assert_eq!(uri(b"").to_string(), "/");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_uri(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = uri(&bytes);
+            let _ = host(&bytes);
+        }
+    }
+}

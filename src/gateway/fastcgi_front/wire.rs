@@ -1,0 +1,465 @@
+//! A web server's connection: its records in, ours out.
+//!
+//! Reading goes on while a worker is waited for and while an answer is written, so that it is known when the web server
+//! gives a request up. Nothing is kept of a connection between two requests but what has been begun.
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use weir_config::PoolId;
+use weir_fcgi::{
+    ProtocolError, ProtocolStatus, Role,
+    nv::Pairs,
+    record::{FCGI_MAX_CONNS, FCGI_MAX_REQS, FCGI_MPXS_CONNS},
+    server::{self, Event, Limits, RequestDecoder},
+};
+
+use super::super::{
+    Gateway,
+    client_io::{Conn, Phase, Socket},
+    clock,
+    connection::linger,
+    fastcgi::{self, recycle},
+    spool::{Spooled, Spooler},
+};
+
+/// The connection.
+pub(super) struct Wire {
+    socket: Socket,
+    gateway: Arc<Gateway>,
+    conn: Arc<Conn>,
+    pool: PoolId,
+    decoder: RequestDecoder,
+    begun: Option<Begun>,
+    /// Records that are to be written, of which `written` bytes are.
+    out: Vec<u8>,
+    written: usize,
+    /// The connection is closed once all is written.
+    last: bool,
+    /// When the drain was first seen.
+    drain_seen: Option<u64>,
+}
+
+/// The request at hand.
+struct Begun {
+    id: u16,
+    keep_conn: bool,
+    params: Option<Pairs>,
+    body: Spooler,
+    whole: bool,
+    aborted: bool,
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All answers are with the kernel, or nobody waits for one.
+    Clean,
+    /// An answer is with the kernel while the web server may still be sending what nobody wants.
+    Linger,
+    /// The web server has closed, or has to be left: what it was sent has perhaps not arrived.
+    Lost,
+}
+
+/// What keeps the request at hand from its end.
+#[derive(Debug)]
+pub(super) enum Interrupt {
+    /// The web server has given it up (FCGI_ABORT_REQUEST).
+    Aborted,
+    /// The connection is of no more use.
+    Lost(Ending),
+}
+
+/// Why there is no body.
+#[derive(Debug)]
+pub(super) enum NoBody {
+    Interrupted(Interrupt),
+    /// Nothing came for `body_timeout`.
+    TimedOut,
+    /// It cannot be kept.
+    Spool(io::Error),
+}
+
+thread_local! {
+    /// Bytes from web servers pass through here; what is wanted of them is copied out at once.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into_boxed_slice());
+}
+
+impl Wire {
+    pub(super) fn new(
+        socket: Socket,
+        gateway: &Arc<Gateway>,
+        conn: Arc<Conn>,
+        pool: PoolId,
+    ) -> Wire {
+        Wire {
+            socket,
+            gateway: gateway.clone(),
+            conn,
+            pool,
+            decoder: RequestDecoder::new(Limits::default()),
+            begun: None,
+            out: Vec::new(),
+            written: 0,
+            last: false,
+            drain_seen: None,
+        }
+    }
+
+    pub(super) fn conn(&self) -> &Arc<Conn> {
+        &self.conn
+    }
+
+    /// The FastCGI id of the request at hand; 0 where there is none.
+    pub(super) fn id(&self) -> u16 {
+        self.begun.as_ref().map_or(0, |begun| begun.id)
+    }
+
+    /// Where records are put; they are written by [`Self::flush`] or beside [`Self::during`].
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// The parameters of the request at hand.
+    pub(super) fn take_params(&mut self) -> Pairs {
+        if self.out.capacity() == 0 {
+            self.out = fastcgi::buffer();
+        }
+        let params = self.begun.as_mut().and_then(|begun| begun.params.take());
+        params.unwrap_or_default()
+    }
+
+    /// Waits for the parameters of the next request.
+    pub(super) async fn head(&mut self) -> Result<(), Ending> {
+        poll_fn(|cx| self.poll_head(cx)).await
+    }
+
+    /// Waits for the whole body of the request at hand.
+    pub(super) async fn body(&mut self) -> Result<Spooled, NoBody> {
+        let interrupted = |ending| NoBody::Interrupted(Interrupt::Lost(ending));
+        loop {
+            let Some(begun) = &mut self.begun else {
+                return Err(interrupted(Ending::Lost));
+            };
+            if begun.aborted {
+                return Err(NoBody::Interrupted(Interrupt::Aborted));
+            }
+            if begun.body.is_due() {
+                begun.body.settle().await.map_err(NoBody::Spool)?;
+            }
+            if begun.whole {
+                let empty = Spooler::new(0, 0, &self.gateway.spool_space);
+                let body = std::mem::replace(&mut begun.body, empty);
+                return body.finish().await.map_err(NoBody::Spool);
+            }
+            let deadline = clock::deadline(self.conn.timeouts.body);
+            poll_fn(|cx| {
+                let read = self.poll(cx).map_err(interrupted);
+                if read.is_pending() {
+                    if clock::now() >= deadline {
+                        return Poll::Ready(Err(NoBody::TimedOut));
+                    }
+                    self.conn.wake_at(deadline);
+                }
+                read
+            })
+            .await?;
+            self.conn.wake_at(clock::NEVER);
+        }
+    }
+
+    /// Does `work`, writing and reading beside it.
+    pub(super) async fn during<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Interrupt> {
+        let mut work = std::pin::pin!(work);
+        poll_fn(|cx| {
+            loop {
+                match self.poll(cx) {
+                    Poll::Ready(Ok(())) if self.is_aborted() => {
+                        return Poll::Ready(Err(Interrupt::Aborted));
+                    }
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(ending)) => {
+                        return Poll::Ready(Err(Interrupt::Lost(ending)));
+                    }
+                    Poll::Pending => break,
+                }
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Waits until all that was put is with the kernel.
+    pub(super) async fn flush(&mut self) -> Result<(), Interrupt> {
+        poll_fn(|cx| {
+            loop {
+                if self.poll_write(cx)?.is_ready() {
+                    return Poll::Ready(Ok(()));
+                }
+                ready!(self.poll(cx))?;
+                if self.is_aborted() {
+                    return Poll::Ready(Err(Interrupt::Aborted));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Ends the request at hand and waits until the web server has been told. `close`: the connection ends with it.
+    ///
+    /// # Errors
+    ///
+    /// How the connection ends.
+    pub(super) async fn end_request(&mut self, close: bool) -> Result<(), Ending> {
+        let Some(begun) = self.begun.take() else {
+            return Err(Ending::Lost);
+        };
+        server::end_request(&mut self.out, begun.id, 0, ProtocolStatus::RequestComplete);
+        self.decoder.end_request();
+        match self.flush().await {
+            Ok(()) => {}
+            Err(Interrupt::Lost(ending)) => return Err(ending),
+            Err(Interrupt::Aborted) => return Err(Ending::Lost),
+        }
+        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
+        let most = listener.max_requests_per_connection;
+        if close || !begun.whole {
+            return Err(Ending::Linger);
+        }
+        if !begun.keep_conn || self.last || (most > 0 && self.conn.requests() >= most) {
+            return Err(Ending::Clean);
+        }
+        self.rest();
+        Ok(())
+    }
+
+    /// Closes the connection.
+    pub(super) async fn close(mut self, ending: Ending) {
+        match ending {
+            Ending::Clean => {
+                let _ = self.socket.shutdown().await;
+            }
+            Ending::Linger => linger(self.socket).await,
+            Ending::Lost => {}
+        }
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.aborted)
+    }
+
+    /// Between two requests.
+    fn rest(&mut self) {
+        self.conn.rest();
+        // There is nothing to put down later: so the sweeper need not ask for it.
+        self.conn.park();
+        recycle(std::mem::take(&mut self.out));
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ending>> {
+        loop {
+            if let Some(begun) = &self.begun {
+                if begun.params.is_some() {
+                    return Poll::Ready(Ok(()));
+                }
+                if begun.aborted {
+                    let (id, keep_conn) = (begun.id, begun.keep_conn);
+                    self.refuse(id, ProtocolStatus::RequestComplete, keep_conn);
+                }
+            }
+            let written = self.poll_write(cx)?.is_ready();
+            if self.last && written {
+                return Poll::Ready(Err(Ending::Clean));
+            }
+            let now = clock::now();
+            if self.conn.overdue(now) {
+                if self.conn.phase() == Phase::Head {
+                    self.complain(
+                        "header_timeout is over, and the parameters of a request are not there",
+                    );
+                }
+                return Poll::Ready(Err(Ending::Clean));
+            }
+            if self.gateway.drain.has_started() && self.may_go(now) {
+                return Poll::Ready(Err(Ending::Clean));
+            }
+            ready!(self.poll(cx))?;
+        }
+    }
+
+    /// Whether a connection that waits for a request is closed while the gateway drains: those that have had one at once,
+    /// those whose first may be on its way a little later.
+    fn may_go(&mut self, now: u64) -> bool {
+        let seen = *self.drain_seen.get_or_insert(now);
+        match self.conn.phase() {
+            Phase::Head => now.saturating_sub(seen) >= FIRST_REQUEST,
+            _ => self
+                .conn
+                .fresh_since()
+                .is_none_or(|since| now.saturating_sub(since) >= FIRST_REQUEST),
+        }
+    }
+
+    /// Writes what waits to be written and reads once; ready when something was read.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ending>> {
+        self.conn.remember_waker(cx.waker());
+        let _ = self.poll_write(cx)?;
+        if self.conn.send_overdue(clock::now()) {
+            return Poll::Ready(Err(Ending::Lost));
+        }
+        // Who does not take our answers is not asked for more questions.
+        if self.out.len() - self.written > MAX_UNREAD {
+            return Poll::Pending;
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer)) {
+                Ok(()) if buffer.filled().is_empty() => return Poll::Ready(Err(Ending::Lost)),
+                Ok(()) => {}
+                Err(_) => return Poll::Ready(Err(Ending::Lost)),
+            }
+            self.conn.received();
+            let taken = self.take(buffer.filled()).map_err(|error| {
+                self.complain(&error.to_string());
+                Ending::Lost
+            });
+            if self.begun.is_none() && self.decoder.at_record_boundary() {
+                // A question about us, and no request.
+                self.conn.rest();
+                self.conn.park();
+            }
+            Poll::Ready(taken)
+        })
+    }
+
+    /// Ready when nothing waits to be written.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ending> {
+        while self.written < self.out.len() {
+            let bytes = &self.out[self.written..];
+            let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+            self.conn.note_write(written.is_pending());
+            match written {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(Ok(count)) if count > 0 => self.written += count,
+                Poll::Ready(_) => return Err(Ending::Lost),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(Poll::Ready(()))
+    }
+
+    fn take(&mut self, mut input: &[u8]) -> Result<(), ProtocolError> {
+        while let Some(event) = self.decoder.next(&mut input)? {
+            match event {
+                Event::Begin {
+                    id,
+                    role: Role::Responder,
+                    keep_conn,
+                } => {
+                    let body = Spooler::new(0, BODY_MEMORY, &self.gateway.spool_space);
+                    self.begun = Some(Begun {
+                        id,
+                        keep_conn,
+                        params: None,
+                        body,
+                        whole: false,
+                        aborted: false,
+                    });
+                }
+                Event::Begin { id, keep_conn, .. } | Event::UnknownRole { id, keep_conn, .. } => {
+                    self.refuse(id, ProtocolStatus::UnknownRole, keep_conn);
+                }
+                Event::Multiplexed { id } => {
+                    server::end_request(&mut self.out, id, 0, ProtocolStatus::CantMultiplex);
+                }
+                Event::GetValues(names) => self.tell_values(&names),
+                Event::UnknownType(kind) => server::unknown_type(&mut self.out, kind),
+                event => {
+                    if let Some(begun) = &mut self.begun {
+                        begun.take(event);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a request that was not begun to work on.
+    fn refuse(&mut self, id: u16, status: ProtocolStatus, keep_conn: bool) {
+        server::end_request(&mut self.out, id, 0, status);
+        if self.decoder.active() == Some(id) {
+            self.decoder.end_request();
+            self.begun = None;
+        }
+        self.last |= !keep_conn;
+    }
+
+    /// What an application is asked about itself (FastCGI 1.0 §4.1): so many connections, so many requests at work and in
+    /// the queue, one at a time on a connection.
+    fn tell_values(&mut self, names: &Pairs) {
+        let connections = self.gateway.config.server.max_connections.to_string();
+        let pool = self.gateway.pools.get(self.pool.0);
+        let requests = pool.map_or(0, |pool| {
+            let queue = &pool.settings.queue;
+            queue.maxconn.saturating_add(queue.max_queue)
+        });
+        let requests = requests.to_string();
+        let known = [
+            (FCGI_MAX_CONNS, connections.as_bytes()),
+            (FCGI_MAX_REQS, requests.as_bytes()),
+            (FCGI_MPXS_CONNS, b"0"),
+        ];
+        let asked = |(name, _): &(&[u8], &[u8])| names.iter().any(|(asked, _)| asked == *name);
+        let values: Vec<_> = known.into_iter().filter(asked).collect();
+        server::get_values_result(&mut self.out, &values);
+    }
+
+    fn complain(&self, why: &str) {
+        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
+        log::warn!(
+            "closed a connection from {} to listen.{}: {why}",
+            self.conn.ends.remote_addr,
+            listener.name
+        );
+    }
+}
+
+impl Begun {
+    /// Takes what belongs to this request.
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Params(params) => self.params = Some(params),
+            Event::Stdin(bytes) => self.body.push(bytes),
+            Event::StdinEnd => self.whole = true,
+            Event::Abort => self.aborted = true,
+            _ => {}
+        }
+    }
+}
+
+impl From<Ending> for Interrupt {
+    fn from(ending: Ending) -> Self {
+        Interrupt::Lost(ending)
+    }
+}
+
+/// A body is kept in memory up to so many bytes, the default of a site's `body_memory`; more goes to a temporary file.
+const BODY_MEMORY: usize = 64 * 1024;
+
+/// While so many bytes of answers wait for the web server, nothing more is read from it.
+const MAX_UNREAD: usize = 512 * 1024;
+
+/// How long a drain waits for the first request of a connection that was just made, and for the rest of its parameters,
+/// µs.
+const FIRST_REQUEST: u64 = 1_000_000;

@@ -1,0 +1,279 @@
+//! The packets between the manager and a PHP master, as bytes: a type, then fields in network order.
+//!
+//! What a master tells is not believed: a script that breaks out of PHP may speak in its place. Decoding never panics,
+//! takes no more than its fixed fields and a text of limited length, and whoever reads it looks every number up.
+
+use std::{os::unix::ffi::OsStrExt, path::PathBuf};
+
+use weir_sys::process::Exit;
+
+/// To a master.
+#[derive(Debug)]
+pub(super) enum Order<'a> {
+    /// What it is for: keys and values, some of them repeated. The slow log's socket may be attached.
+    Config(&'a [(&'static str, Vec<u8>)]),
+    /// Make a process of this number; what it works with is attached.
+    Fork(u32, Task<'a>),
+    /// Send a process a signal.
+    Signal(u32, u8),
+    /// A worker is to tell what it runs to the slow log.
+    Trace(u32),
+}
+
+/// What a forked process is for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::manager) enum Task<'a> {
+    /// Serve requests from the stream that is attached.
+    Work,
+    /// Write the scripts that OPcache holds to the file that is attached.
+    List,
+    /// Compile the scripts that the attached file lists; paths that begin with the first of a pair begin with the
+    /// second now.
+    Warm(&'a [(PathBuf, PathBuf)]),
+}
+
+/// From a master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::manager) enum Report {
+    /// PHP is loaded.
+    Ready {
+        /// `8.2.29`
+        version: String,
+        /// The files and folders that it was configured by.
+        inputs: Vec<PathBuf>,
+    },
+    /// PHP cannot be loaded, and why.
+    Failed(String),
+    /// A process was made.
+    Forked {
+        /// Its number.
+        number: u32,
+        /// Its process id, as the master says.
+        pid: u32,
+    },
+    /// A process has ended.
+    Exited {
+        /// Its number.
+        number: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// A process could not be made.
+    ForkFailed {
+        /// Its number.
+        number: u32,
+        /// The kernel's error.
+        errno: i32,
+    },
+    /// What the operator should know.
+    Warning(String),
+}
+
+/// A packet that no master sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BadReport;
+
+impl Order<'_> {
+    /// The packet.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Config(fields) => {
+                out.push(1);
+                for (key, value) in *fields {
+                    out.extend((key.len() as u16).to_be_bytes());
+                    out.extend((value.len() as u32).to_be_bytes());
+                    out.extend(key.as_bytes());
+                    out.extend(value);
+                }
+            }
+            Self::Fork(number, task) => {
+                out.push(2);
+                out.extend(number.to_be_bytes());
+                match task {
+                    Task::Work => out.push(0),
+                    Task::List => out.push(1),
+                    Task::Warm(moves) => {
+                        out.push(2);
+                        for path in moves.iter().flat_map(|(from, to)| [from, to]) {
+                            let bytes = path.as_os_str().as_bytes();
+                            out.extend((bytes.len() as u16).to_be_bytes());
+                            out.extend(bytes);
+                        }
+                    }
+                }
+            }
+            Self::Signal(number, signal) => {
+                out.push(3);
+                out.extend(number.to_be_bytes());
+                out.push(*signal);
+            }
+            Self::Trace(number) => {
+                out.push(4);
+                out.extend(number.to_be_bytes());
+            }
+        }
+        out
+    }
+}
+
+impl Report {
+    /// What a packet says.
+    pub(super) fn decode(packet: &[u8]) -> Result<Self, BadReport> {
+        let (kind, body) = packet.split_first().ok_or(BadReport)?;
+        let numbers = |len: usize| match body.len() == len {
+            true => Ok(()),
+            false => Err(BadReport),
+        };
+        let number = |at: usize| -> u32 {
+            let bytes = body.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_be_bytes)
+        };
+        match kind {
+            1 => {
+                let body = text(body);
+                let mut lines = body.lines();
+                Ok(Self::Ready {
+                    version: lines.next().unwrap_or_default().to_owned(),
+                    inputs: paths(lines).take(MAX_INPUTS).collect(),
+                })
+            }
+            2 => Ok(Self::Failed(text(body))),
+            3 => {
+                numbers(8)?;
+                Ok(Self::Forked {
+                    number: number(0),
+                    pid: number(4),
+                })
+            }
+            4 => {
+                numbers(13)?;
+                let value = number(9).cast_signed();
+                Ok(Self::Exited {
+                    number: number(0),
+                    exit: match body[8] {
+                        0 => Exit::Code(value),
+                        1 => Exit::Signal(value),
+                        _ => return Err(BadReport),
+                    },
+                })
+            }
+            5 => {
+                numbers(8)?;
+                Ok(Self::ForkFailed {
+                    number: number(0),
+                    errno: number(4).cast_signed(),
+                })
+            }
+            6 => Ok(Self::Warning(text(body))),
+            _ => Err(BadReport),
+        }
+    }
+}
+
+/// Paths as PHP lists them: one a line, some with a comma after them, folders with colons between them.
+fn paths<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathBuf> {
+    let parts = lines.flat_map(|line| line.trim().trim_end_matches(',').split(':'));
+    parts
+        .filter(|path| path.starts_with('/'))
+        .map(PathBuf::from)
+}
+
+/// Text for people; what is longer than they would read is left out.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
+}
+
+/// Longest text of a report that is kept, bytes.
+const MAX_TEXT: usize = 16 * 1024;
+
+/// Files and folders that are remembered of a master.
+const MAX_INPUTS: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn orders_are_as_a_master_reads_them() {
+        let config = [("pool", b"www".to_vec()), ("no_ini", b"1".to_vec())];
+        assert_eq!(
+            Order::Config(&config).encode(),
+            b"\x01\0\x04\0\0\0\x03poolwww\0\x06\0\0\0\x01no_ini1"
+        );
+        assert_eq!(Order::Fork(7, Task::Work).encode(), b"\x02\0\0\0\x07\0");
+        assert_eq!(
+            Order::Fork(258, Task::List).encode(),
+            b"\x02\0\0\x01\x02\x01"
+        );
+        let moves = [("/a".into(), "/bc".into())];
+        assert_eq!(
+            Order::Fork(7, Task::Warm(&moves)).encode(),
+            b"\x02\0\0\0\x07\x02\0\x02/a\0\x03/bc"
+        );
+        assert_eq!(Order::Signal(7, 15).encode(), b"\x03\0\0\0\x07\x0f");
+        assert_eq!(Order::Trace(7).encode(), b"\x04\0\0\0\x07");
+    }
+
+    #[test]
+    fn reports_are_read_and_nothing_else_is() {
+        let ready = |inputs: &[&str]| Report::Ready {
+            version: "8.2.1".to_owned(),
+            inputs: inputs.iter().map(PathBuf::from).collect(),
+        };
+        assert_eq!(Report::decode(b"\x018.2.1"), Ok(ready(&[])));
+        assert_eq!(
+            Report::decode(b"\x018.2.1\n/a/php.ini\n/a/conf.d:/b\n/a/conf.d/1.ini,\n/b/2.ini\nx\n"),
+            Ok(ready(&[
+                "/a/php.ini",
+                "/a/conf.d",
+                "/b",
+                "/a/conf.d/1.ini",
+                "/b/2.ini"
+            ]))
+        );
+        assert_eq!(
+            Report::decode(b"\x03\0\0\0\x07\0\0\x01\0"),
+            Ok(Report::Forked {
+                number: 7,
+                pid: 256
+            })
+        );
+        let exited = |kind: u8| Report::decode(&[4, 0, 0, 0, 7, 0, 0, 0, 9, kind, 0, 0, 0, 11]);
+        let is = |exit| Ok(Report::Exited { number: 7, exit });
+        assert_eq!(exited(0), is(Exit::Code(11)));
+        assert_eq!(exited(1), is(Exit::Signal(11)));
+        assert_eq!(exited(2), Err(BadReport));
+        for bad in [
+            &b""[..],
+            b"\x03",
+            b"\x03\0\0\0\x07\0\0\0\x01x",
+            b"\x07",
+            b"\0",
+        ] {
+            assert_eq!(Report::decode(bad), Err(BadReport), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_makes_it_panic_or_keep_much(
+            kind in 0_u8..8,
+            body in proptest::collection::vec(any::<u8>(), 0..2_000),
+            times in 1_usize..50,
+        ) {
+            let mut packet = vec![kind];
+            packet.extend(body.repeat(times));
+            match Report::decode(&packet) {
+                Ok(Report::Failed(text) | Report::Warning(text)) => {
+                    prop_assert!(text.len() <= 3 * MAX_TEXT);
+                }
+                Ok(Report::Ready { version, inputs }) => {
+                    prop_assert!(version.len() <= 3 * MAX_TEXT && inputs.len() <= MAX_INPUTS);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,618 @@
+//! The life of a pool's master: started, started anew beside the one that works, and warmed by it.
+//!
+//! ```text
+//! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
+//!          └─ fails: again later, or the old one goes on             (List and Warm only where there is an old one)
+//! ```
+//!
+//! Until the new one is `current`, the old one forks workers. Afterwards the gateway replaces them; the old master
+//! ends when its last worker has.
+
+use std::{
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use weir_sys::{memory, process::Exit};
+
+use super::{Kind, Pool, about_pool, next_number};
+use crate::{
+    control::ToGateway,
+    error_log::tell,
+    events,
+    manager::{
+        gateway::{back_off, describe_pause},
+        php::{Logs, MasterId, Masters, Report, Spec, Task},
+    },
+};
+
+/// A pool's master, and the one that is to take its place.
+#[derive(Debug)]
+pub(super) struct Php {
+    /// What the next master is started with.
+    pub(super) spec: Rc<Spec>,
+    pub(super) logs: Logs,
+    /// The one that forks.
+    current: Option<MasterId>,
+    next: Option<Renewal>,
+    /// Those whose last workers finish: killed at that time.
+    old: Vec<(MasterId, Instant)>,
+    /// When to start one; none while there is one.
+    due: Option<Instant>,
+    /// Masters in a row that died young, or could not load PHP.
+    failures: u32,
+    since: Instant,
+    /// The master of the configuration before, which knows what is worth compiling.
+    warm_from: Option<MasterId>,
+    /// It was asked for once more while a renewal was under way; with the numbers of those who asked.
+    again: Option<Vec<u32>>,
+    trial: Trial,
+    /// When to look whether a site's root is still the same folder; none: it is not watched.
+    look: Option<Instant>,
+    /// What workers of an old master get to finish.
+    grace: Duration,
+}
+
+/// Whether the pool is part of a configuration that is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Trial {
+    /// It serves: a master that cannot be had is tried again.
+    Over,
+    /// A master that cannot be had ends the trial.
+    On,
+    /// That is what happened.
+    Failed(String),
+}
+
+/// A new master.
+#[derive(Debug)]
+struct Renewal {
+    master: MasterId,
+    spec: Rc<Spec>,
+    version: String,
+    stage: Stage,
+    /// It has told that PHP cannot be loaded, and why.
+    failed: Option<String>,
+    /// The stage is given up at that time.
+    until: Instant,
+    /// Who asked for it.
+    asked: Vec<u32>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It loads PHP.
+    Boot,
+    /// A process of the old master writes down its scripts.
+    List {
+        by: MasterId,
+        number: u32,
+        list: OwnedFd,
+    },
+    /// A process of the new one compiles them.
+    Warm { number: u32 },
+}
+
+impl Php {
+    /// A pool whose master is `same`, or is to be started now, and warmed by what `before` has.
+    pub(super) fn new(
+        (spec, logs): (Rc<Spec>, Logs),
+        (same, before): (Option<MasterId>, Option<MasterId>),
+        grace: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            look: spec.watch.then_some(now + LOOK),
+            spec,
+            logs,
+            current: same,
+            next: None,
+            old: Vec::new(),
+            due: same.is_none().then_some(now),
+            failures: 0,
+            since: now,
+            warm_from: before,
+            again: None,
+            trial: Trial::Over,
+            grace,
+        }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub(super) fn current(&self) -> Option<MasterId> {
+        self.current
+    }
+
+    /// The masters that it needs, beside those of its workers.
+    pub(super) fn masters(&self) -> Vec<MasterId> {
+        let next = self.next.as_ref().map(|next| next.master);
+        self.current.into_iter().chain(next).collect()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let stage = self.next.as_ref().map(|next| next.until);
+        let look = self.look.filter(|_| self.next.is_none());
+        let old = self.old.iter().map(|(_, until)| *until).min();
+        let again = self.may_begin_again().then_some(self.since);
+        let times = [self.due, stage, look, old, again];
+        times.into_iter().flatten().min()
+    }
+
+    /// From here on a master that cannot be had is not tried again, but told of ([`failure`](Self::failure)).
+    pub(super) fn try_once(&mut self) {
+        self.trial = Trial::On;
+    }
+
+    /// It serves.
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        if let Some(master) = self.current {
+            masters.write_to(master, &self.logs);
+        }
+        if let Trial::Failed(_) = std::mem::replace(&mut self.trial, Trial::Over) {
+            self.due = Some(now);
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<&str> {
+        match &self.trial {
+            Trial::Failed(cause) => Some(cause),
+            Trial::Over | Trial::On => None,
+        }
+    }
+
+    /// It was asked for once more, and nothing stands against it.
+    fn may_begin_again(&self) -> bool {
+        self.again.is_some() && self.next.is_none() && self.current.is_some()
+    }
+
+    /// Whether the process of this number, forked by this master, belongs to the renewal.
+    fn is_helper(&self, master: MasterId, number: u32) -> bool {
+        let Some(next) = &self.next else {
+            return false;
+        };
+        match &next.stage {
+            Stage::Boot => false,
+            Stage::List { by, number: n, .. } => (*by, *n) == (master, number),
+            Stage::Warm { number: n } => (next.master, *n) == (master, number),
+        }
+    }
+}
+
+impl Pool {
+    /// Starts the pool anew: at once for a command, when a new master is ready for PHP. `asked` is told then.
+    pub(super) fn renew(
+        &mut self,
+        asked: Option<u32>,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            self.generation += 1;
+            let text = "its workers are replaced as they become free";
+            news.extend(asked.map(|id| done(id, true, text)));
+            return news.push(self.ready());
+        };
+        if php.next.is_some() {
+            let again = php.again.get_or_insert_default();
+            match again.len() < MAX_ASKED {
+                true => again.extend(asked),
+                false => news.extend(asked.map(|id| done(id, false, "too many ask for that"))),
+            }
+            return;
+        }
+        self.begin(asked.into_iter().collect(), now, masters, news);
+    }
+
+    /// As [`renew`](Self::renew), at the next tick.
+    pub(super) fn renew_soon(&mut self, news: &mut Vec<ToGateway>) {
+        match &mut self.kind {
+            Kind::Php(php) => {
+                php.again.get_or_insert_default();
+            }
+            Kind::Command(_) => {
+                self.generation += 1;
+                news.push(self.ready());
+            }
+        }
+    }
+
+    /// Starts a master.
+    fn begin(
+        &mut self,
+        asked: Vec<u32>,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        php.due = None;
+        let spec = Rc::new(php.spec.renewed());
+        match masters.start(&spec, &php.logs) {
+            Ok(master) => {
+                php.next = Some(Renewal {
+                    master,
+                    spec,
+                    version: String::new(),
+                    stage: Stage::Boot,
+                    failed: None,
+                    until: now + BOOT_LIMIT,
+                    asked,
+                });
+            }
+            Err(error) => {
+                let cause = format!("{} cannot be started: {error}", spec.program.display());
+                self.renewal_failed(cause, asked, now, news);
+            }
+        }
+    }
+
+    /// Starts a master if one is due, gives up stages that take too long, and looks at the sites' roots.
+    pub(super) fn tick_master(
+        &mut self,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        if php.due.is_some_and(|due| due <= now) {
+            return self.begin(Vec::new(), now, masters, news);
+        }
+        if php.next.as_ref().is_some_and(|next| next.until <= now) {
+            return self.stage_is_over(true, now, masters, news);
+        }
+        let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
+        let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
+        if php.may_begin_again() {
+            let asked = php.again.take().unwrap_or_default();
+            return self.begin(asked, now, masters, news);
+        }
+        if php.look.is_some_and(|look| look <= now) && php.next.is_none() && php.current.is_some() {
+            php.look = Some(now + LOOK);
+            if php.spec.roots_have_moved() {
+                tell!(
+                    notice,
+                    about_pool(&self.name),
+                    "a site's root has moved: the pool is started anew"
+                );
+                return self.begin(Vec::new(), now, masters, news);
+            }
+        }
+        self.end_old(&overdue, now, masters);
+    }
+
+    /// Forgets old masters without workers, and kills the workers of those whose time is over.
+    fn end_old(&mut self, overdue: &[MasterId], now: Instant, masters: &mut Masters) {
+        for worker in &mut self.workers {
+            if worker
+                .master()
+                .is_some_and(|master| overdue.contains(&master))
+            {
+                worker.kill(&self.name, masters);
+            }
+        }
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let has_workers = |id: MasterId| self.workers.iter().any(|w| w.master() == Some(id));
+        php.old.retain(|(id, _)| has_workers(*id));
+        for (_, until) in php.old.iter_mut().filter(|(_, until)| *until <= now) {
+            *until = now + php.grace.max(LOOK);
+        }
+    }
+
+    /// What a master tells of itself.
+    pub(super) fn hear_master(
+        &mut self,
+        id: MasterId,
+        report: &Report,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
+        match report {
+            Report::Ready { version, .. } => {
+                let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
+                if let Some(next) = php.next.as_mut().filter(boots) {
+                    next.version.clone_from(version);
+                    self.stage_is_over(false, now, masters, news);
+                }
+            }
+            Report::Failed(cause) => {
+                if let Some(next) = php.next.as_mut().filter(|_| is_next) {
+                    // It is about to end: what it has printed says more.
+                    next.failed = Some(cause.clone());
+                    next.until = now + LAST_WORDS;
+                }
+            }
+            Report::Warning(text) if is_next || php.current == Some(id) => {
+                tell!(warning, about_pool(&self.name), "{text}");
+            }
+            Report::Exited { number, .. } | Report::ForkFailed { number, .. }
+                if php.is_helper(id, *number) =>
+            {
+                self.stage_is_over(false, now, masters, news);
+            }
+            _ => {}
+        }
+    }
+
+    /// The new master has come through a stage, or has `failed` to in time. Warming is worth a try, and no more.
+    fn stage_is_over(
+        &mut self,
+        failed: bool,
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let source = php.current.or(php.warm_from);
+        let Some(next) = &mut php.next else {
+            return;
+        };
+        let stage = std::mem::replace(&mut next.stage, Stage::Boot);
+        let (stage, limit) = match stage {
+            Stage::Boot if failed => {
+                let late = || format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let cause = next.failed.take().unwrap_or_else(late);
+                return self.give_up(cause, now, news);
+            }
+            Stage::Boot => {
+                let Some(list) = list_scripts(source, &next.spec, masters) else {
+                    return self.renewed(now, news);
+                };
+                (list, LIST_LIMIT)
+            }
+            Stage::List { by, list, .. } if !failed => {
+                let before = masters.spec(by).map_or(&[][..], |spec| &spec.roots);
+                let moves = next.spec.moves(before);
+                if !memory::len(&list).is_ok_and(|len| (1..=MAX_LIST).contains(&len)) {
+                    return self.renewed(now, news);
+                }
+                let number = next_number();
+                masters.fork(next.master, number, Task::Warm(&moves), vec![list]);
+                (Stage::Warm { number }, WARM_LIMIT)
+            }
+            Stage::List { by, number, .. } => {
+                masters.kill(by, number);
+                return self.renewed(now, news);
+            }
+            Stage::Warm { number } => {
+                if failed {
+                    masters.kill(next.master, number);
+                }
+                return self.renewed(now, news);
+            }
+        };
+        next.stage = stage;
+        next.until = now + limit;
+    }
+
+    /// The new master takes the old one's place.
+    fn renewed(&mut self, now: Instant, news: &mut Vec<ToGateway>) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let Some(next) = php.next.take() else {
+            return;
+        };
+        if let Some(before) = php.current.replace(next.master) {
+            php.old.push((before, now + php.grace));
+            php.failures = 0;
+        }
+        php.spec = next.spec;
+        php.since = now;
+        php.warm_from = None;
+        self.generation += 1;
+        self.down = false;
+        let text = format!("PHP {} is loaded", next.version);
+        events::php_loaded(&self.name, &next.version);
+        news.push(self.ready());
+        news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
+    }
+
+    /// A master has ended that no worker is left of.
+    pub(super) fn master_gone(
+        &mut self,
+        id: MasterId,
+        (exit, words): (Exit, &str),
+        now: Instant,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let said = match words.is_empty() {
+            true => String::new(),
+            false => format!("; it said: {words}"),
+        };
+        if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let died = || format!("it ended before PHP was loaded: {exit}");
+            let cause = next.failed.take().unwrap_or_else(died);
+            return self.give_up(cause + &said, now, news);
+        }
+        php.old.retain(|(old, _)| *old != id);
+        if php.current != Some(id) {
+            return;
+        }
+        php.current = None;
+        let lists = |next: &Renewal| matches!(next.stage, Stage::List { by, .. } if by == id);
+        let lists = php.next.as_ref().is_some_and(lists);
+        let lived = now.saturating_duration_since(php.since);
+        let pause = match lived >= LONG_LIFE {
+            true => {
+                php.failures = 0;
+                Duration::ZERO
+            }
+            false => back_off(php.failures, MAX_PAUSE),
+        };
+        php.failures += 1;
+        // One that is on its way is soon there.
+        php.due = php.next.is_none().then_some(now + pause);
+        let again = match php.due {
+            Some(_) => describe_pause(pause),
+            None => "at once".into(),
+        };
+        tell!(
+            error,
+            about_pool(&self.name),
+            "the pool's master died, and its workers with it: {exit}, after {:.1} s; it starts again {again}{said}",
+            lived.as_secs_f64()
+        );
+        if lists {
+            self.stage_is_over(true, now, masters, news);
+        }
+    }
+
+    /// The new master cannot be had.
+    fn give_up(&mut self, cause: String, now: Instant, news: &mut Vec<ToGateway>) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let asked = php.next.take().map_or(Vec::new(), |next| next.asked);
+        self.renewal_failed(cause, asked, now, news);
+    }
+
+    fn renewal_failed(
+        &mut self,
+        cause: String,
+        asked: Vec<u32>,
+        now: Instant,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let Kind::Php(php) = &mut self.kind else {
+            return;
+        };
+        let pause = back_off(php.failures, MAX_PAUSE);
+        php.failures += 1;
+        news.extend(asked.into_iter().map(|id| done(id, false, &cause)));
+        let about = about_pool(&self.name);
+        if php.current.is_some() {
+            // Tried again when somebody asks, or the root still is another one.
+            php.look = php.look.map(|_| now + pause.max(LOOK));
+            return tell!(
+                error,
+                about,
+                "PHP cannot be started anew, the pool stays as it is: {cause}"
+            );
+        }
+        if php.trial != Trial::Over {
+            php.trial = Trial::Failed(cause);
+            return;
+        }
+        php.due = Some(now + pause);
+        let again = describe_pause(pause);
+        tell!(
+            error,
+            about,
+            "PHP cannot be started: {cause}; again {again}"
+        );
+        news.extend(self.cannot_start());
+        if !self.down {
+            self.down = true;
+            news.push(self.is_down(cause));
+        }
+    }
+}
+
+impl Spec {
+    /// The same, as the machine is now.
+    fn renewed(&self) -> Self {
+        Self {
+            roots: resolve(&self.sites),
+            ..self.clone()
+        }
+    }
+
+    /// A folder of a site is another one than when its master was started.
+    fn roots_have_moved(&self) -> bool {
+        let there = self.sites.iter().all(|(_, path)| path.is_dir());
+        // While a link is being replaced there may be none.
+        there && resolve(&self.sites) != self.roots
+    }
+
+    /// What paths of scripts begin with now instead of what they began with before, as those in a chroot call them.
+    fn moves(&self, before: &[(String, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
+        let inside = |path: &Path| match &self.chroot {
+            None => Some(path.to_owned()),
+            Some(chroot) => crate::control::path_inside(chroot, path),
+        };
+        let moved = self.roots.iter().filter_map(|(site, now)| {
+            let (_, before) = before.iter().find(|(other, _)| other == site)?;
+            Some((inside(before)?, inside(now)?)).filter(|(from, to)| from != to)
+        });
+        moved.collect()
+    }
+}
+
+/// Where the roots of sites really are.
+pub(in crate::manager) fn resolve(sites: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let sites = sites.iter();
+    sites
+        .map(|(site, path)| (site.clone(), real(path)))
+        .collect()
+}
+
+/// Has the master that works write down its scripts; none: there is none, or it is somebody else's.
+fn list_scripts(source: Option<MasterId>, spec: &Spec, masters: &mut Masters) -> Option<Stage> {
+    let by = source.filter(|id| {
+        let before = masters.spec(*id);
+        before.is_some_and(|before| before.identity == spec.identity)
+    })?;
+    let list = memory::empty(c"weir-scripts").ok()?;
+    let number = next_number();
+    masters.fork(by, number, Task::List, vec![list.try_clone().ok()?]);
+    Some(Stage::List { by, number, list })
+}
+
+fn done(id: u32, done: bool, text: &str) -> ToGateway {
+    ToGateway::ActionDone {
+        id,
+        done,
+        text: text.to_owned(),
+    }
+}
+
+/// A master that has not loaded PHP after so long never will.
+const BOOT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a master that could not load PHP gets to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What writing down the scripts may take.
+const LIST_LIMIT: Duration = Duration::from_secs(3);
+
+/// What compiling them may take; what is not compiled then is compiled when it is first asked for.
+const WARM_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest list of scripts, bytes: 4,000 paths of 4 KiB.
+const MAX_LIST: u64 = 16 << 20;
+
+/// A master that lived for so long starts again at once.
+const LONG_LIFE: Duration = Duration::from_secs(5);
+
+/// The longest pause between two starts.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often watched roots are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Those who wait for a renewal, at most.
+const MAX_ASKED: usize = 64;

@@ -1,0 +1,155 @@
+//! Workers of `runtime = "php"`: forked by their pool's master ([`crate::manager::php`]), each with one end of a stream
+//! whose other end the gateway gets.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    time::Instant,
+};
+
+use weir_sys::process::Exit;
+
+use super::{Claim, Link, Pool, Started, Worker, about_pool, master::Php};
+use crate::{
+    control::ToGateway,
+    error_log::tell,
+    manager::{
+        output::Outputs,
+        php::{MasterId, Masters, News, Report, Task, What},
+    },
+};
+
+/// How the manager reaches a worker.
+#[derive(Debug)]
+pub(super) struct Forked {
+    pub(super) master: MasterId,
+    /// The gateway's end, until the worker is there.
+    pub(super) stream: Option<OwnedFd>,
+}
+
+impl Php {
+    /// Has the master fork a worker.
+    pub(super) fn fork(&self, number: u32, masters: &mut Masters) -> Result<Started, String> {
+        let Some(master) = self.current() else {
+            return Err("the pool's master is not there".into());
+        };
+        let make = || -> io::Result<(Outputs, [OwnedFd; 2], UnixStream, UnixStream)> {
+            let (outputs, ends) = Outputs::pipes(self.spec.identity.as_ref())?;
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            Ok((outputs, ends, ours, theirs))
+        };
+        let (outputs, [stdout, stderr], ours, theirs) =
+            make().map_err(|error| format!("no worker can be made: {error}"))?;
+        let attached = vec![theirs.into(), stdout, stderr];
+        masters.fork(master, number, Task::Work, attached);
+        Ok(Started {
+            pid: None,
+            outputs,
+            link: Link::Php(Forked {
+                master,
+                stream: Some(ours.into()),
+            }),
+        })
+    }
+}
+
+impl Pool {
+    /// A master told something, or has ended; if it is this pool's, or some of its workers are.
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        heard: &News,
+        stopping: bool,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let id = heard.master;
+        match &heard.what {
+            What::Told(Report::Forked { number, pid }) => {
+                if let Some(index) = self.forked(id, *number) {
+                    self.worker_forked(index, *pid, stopping, masters, news);
+                }
+            }
+            What::Told(report @ Report::Exited { number, exit }) => {
+                match self.forked(id, *number) {
+                    Some(index) => self.exited(index, *exit, now, news),
+                    None => self.hear_master(id, report, now, masters, news),
+                }
+            }
+            What::Told(report @ Report::ForkFailed { number, errno }) => {
+                let Some(index) = self.forked(id, *number) else {
+                    return self.hear_master(id, report, now, masters, news);
+                };
+                {
+                    let worker = self.workers.remove(index);
+                    let error = io::Error::from_raw_os_error(*errno);
+                    tell!(
+                        error,
+                        about_pool(&self.name),
+                        "no worker can be forked: {error}"
+                    );
+                    if worker.claim == Claim::Asked {
+                        news.push(self.failed(1));
+                    }
+                }
+            }
+            What::Told(report) => self.hear_master(id, report, now, masters, news),
+            What::Gone { exit, words } => {
+                while let Some(index) = self.workers.iter().position(|w| w.master() == Some(id)) {
+                    // The master's end took them along.
+                    self.exited(index, KILLED, now, news);
+                }
+                if !stopping {
+                    self.master_gone(id, (*exit, words), now, masters, news);
+                }
+            }
+        }
+    }
+
+    /// The place of a worker that this master was told to fork.
+    fn forked(&self, id: MasterId, number: u32) -> Option<usize> {
+        let is_it = |worker: &Worker| worker.number == number && worker.master() == Some(id);
+        self.workers.iter().position(is_it)
+    }
+
+    /// A worker is there: the gateway gets it.
+    fn worker_forked(
+        &mut self,
+        index: usize,
+        pid: u32,
+        stopping: bool,
+        masters: &mut Masters,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let worker = &mut self.workers[index];
+        if worker.pid.is_some() {
+            return;
+        }
+        worker.pid = Some(pid);
+        let Link::Php(link) = &mut worker.link else {
+            return;
+        };
+        let Some(connection) = link.stream.take() else {
+            // Its gateway is gone, and it sees that.
+            return;
+        };
+        if stopping || worker.until.is_some() {
+            return worker.kill(&self.name, masters);
+        }
+        worker.claim = Claim::Given;
+        news.push(ToGateway::Worker {
+            pool: self.id,
+            worker: worker.number,
+            pid,
+            generation: worker.generation,
+            used: false,
+            connection,
+        });
+        self.told_started(pid);
+        self.is_up(pid);
+    }
+}
+
+/// How a worker ended whose master has ended.
+const KILLED: Exit = Exit::Signal(9);

@@ -1,0 +1,267 @@
+//! A pool: how many workers it has and may have, and what the gateway is told of them.
+
+use std::time::Instant;
+
+use weir_sys::process::Exit;
+
+use super::{
+    Claim, Crashes, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
+    master::Php, next_number,
+};
+use crate::{
+    control::ToGateway,
+    error_log::tell,
+    events::{self, Ending},
+    manager::php::Masters,
+};
+
+impl Pool {
+    /// Workers of the present generation that serve or will.
+    pub(super) fn live(&self) -> usize {
+        let serves = |worker: &&Worker| {
+            worker.generation == self.generation
+                && worker.claim != Claim::None
+                && worker.until.is_none()
+        };
+        self.workers.iter().filter(serves).count()
+    }
+
+    /// Processes of the present generation, also those that are about to end.
+    pub(super) fn processes(&self) -> usize {
+        let is_new = |worker: &&Worker| worker.generation == self.generation;
+        self.workers.iter().filter(is_new).count()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        match &self.kind {
+            Kind::Command(_) => true,
+            Kind::Php(php) => php.is_ready(),
+        }
+    }
+
+    pub(super) fn php(&mut self) -> Option<&mut Php> {
+        match &mut self.kind {
+            Kind::Php(php) => Some(php),
+            Kind::Command(_) => None,
+        }
+    }
+
+    pub(super) fn ready(&self) -> ToGateway {
+        ToGateway::PoolReady {
+            pool: self.id,
+            generation: self.generation,
+        }
+    }
+
+    pub(super) fn may_start(&self, now: Instant) -> bool {
+        self.is_ready()
+            && self.processes() < self.quota.most
+            && self.quota.due().is_some_and(|due| due <= now)
+    }
+
+    pub(super) fn start(&mut self, now: Instant, masters: &mut Masters, news: &mut Vec<ToGateway>) {
+        self.quota.start(now);
+        let number = next_number();
+        let started = match &mut self.kind {
+            Kind::Command(program) => command::start(program, now),
+            Kind::Php(php) => php.fork(number, masters),
+        };
+        match started {
+            Ok(started) => {
+                if let Some(pid) = started.pid {
+                    self.told_started(pid);
+                }
+                self.workers.push(Worker {
+                    number,
+                    generation: self.generation,
+                    pid: started.pid,
+                    since: now,
+                    claim: Claim::Asked,
+                    until: None,
+                    why: Ending::Unasked,
+                    outputs: Some(started.outputs),
+                    link: started.link,
+                });
+            }
+            Err(cause) => {
+                tell!(error, about_pool(&self.name), "{cause}");
+                news.push(self.failed(1));
+                self.look_whether_down(cause, news);
+            }
+        }
+    }
+
+    pub(super) fn told_started(&mut self, pid: u32) {
+        let replaces = self.lost > 0;
+        self.lost = self.lost.saturating_sub(1);
+        events::worker_started(&self.name, pid, replaces);
+    }
+
+    pub(super) fn failed(&self, count: u32) -> ToGateway {
+        ToGateway::StartFailed {
+            pool: self.id,
+            count,
+        }
+    }
+
+    /// Nothing more is started of what was asked for.
+    pub(super) fn cannot_start(&mut self) -> Option<ToGateway> {
+        let wanted = std::mem::take(&mut self.quota.wanted);
+        (wanted > 0).then(|| self.failed(u32::try_from(wanted).unwrap_or(u32::MAX)))
+    }
+
+    /// A worker's process has ended.
+    pub(super) fn exited(
+        &mut self,
+        index: usize,
+        exit: Exit,
+        now: Instant,
+        news: &mut Vec<ToGateway>,
+    ) {
+        let worker = self.workers.remove(index);
+        let pid = worker.pid.unwrap_or_default();
+        let lived = now.saturating_duration_since(worker.since);
+        let proven = match &worker.link {
+            Link::Command(link) => link.close(pid),
+            Link::Php(_) => true,
+        };
+        if let Some(outputs) = worker.outputs {
+            outputs.finish(pid, &self.log);
+        }
+        // Asked to end or not: what else it ended by, it did by itself.
+        let why = match exit {
+            Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
+            _ => worker.why,
+        };
+        events::worker_exited(&self.name, pid, exit, lived, why);
+        if why == Ending::Unasked {
+            self.lost = (self.lost + 1).min(self.quota.most);
+            self.faults.note(exit, now);
+        }
+        match worker.claim {
+            Claim::Given => news.push(ToGateway::WorkerExited {
+                pool: self.id,
+                worker: worker.number,
+                pid,
+                exit,
+            }),
+            Claim::Asked => news.push(self.failed(1)),
+            Claim::None => {}
+        }
+        if self.emergency.count(exit, now) {
+            let Crashes {
+                threshold,
+                interval,
+                ..
+            } = self.emergency;
+            events::emergency_restart(&self.name, threshold, interval);
+            self.renew_soon(news);
+        }
+        if !proven && why == Ending::Unasked {
+            let cause = format!("its program ends before it accepts a connection: {exit}");
+            self.look_whether_down(cause, news);
+        }
+    }
+
+    /// Tells the gateway that the pool has no worker and gets none, if that is so.
+    pub(super) fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
+        if !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
+            tell!(
+                error,
+                about_pool(&self.name),
+                "the pool has no worker: {cause}"
+            );
+            self.down = true;
+            news.push(self.is_down(cause));
+        }
+    }
+
+    pub(super) fn is_down(&self, message: String) -> ToGateway {
+        ToGateway::PoolDown {
+            pool: self.id,
+            message,
+        }
+    }
+
+    pub(super) fn is_up(&mut self, pid: u32) {
+        if std::mem::take(&mut self.down) {
+            tell!(notice, about(&self.name, pid), "a worker could start again");
+        }
+    }
+
+    /// Gives up to `count` workers of a gateway that is gone to the one that is there; says how many.
+    pub(super) fn claim(&mut self, count: usize, now: Instant) -> usize {
+        let free = |worker: &&mut Worker| {
+            worker.is_command() && worker.claim == Claim::None && worker.why == Ending::Unasked
+        };
+        let kept = self.workers.iter_mut().filter(free).take(count);
+        kept.map(|worker| {
+            worker.claim = Claim::Asked;
+            worker.until = None;
+            worker.reconnect(now);
+        })
+        .count()
+    }
+
+    pub(super) fn kill_overdue(&mut self, now: Instant, masters: &mut Masters) {
+        for worker in &mut self.workers {
+            if worker.until.is_some_and(|until| until <= now) {
+                if worker.why == Ending::Unasked {
+                    // Left behind by a gateway, and not wanted by the next one.
+                    worker.leave(&self.name, Ending::Asked, now + RETIRE_LIMIT);
+                    continue;
+                }
+                let waited = now.saturating_duration_since(worker.since).as_secs_f64();
+                tell!(
+                    warning,
+                    about(&self.name, worker.pid.unwrap_or_default()),
+                    "the worker does not end, {waited:.1} s after its start: killed"
+                );
+                worker.kill(&self.name, masters);
+                // Should that not have helped.
+                worker.until = Some(now + RETIRE_LIMIT);
+            }
+        }
+    }
+
+    /// A master that is told to fork and does not is none any more.
+    pub(super) fn end_stuck_masters(&mut self, now: Instant, masters: &mut Masters) {
+        let stuck = |worker: &&Worker| worker.forked_by().is_some_and(|until| until <= now);
+        if let Some(master) = self.workers.iter().find(stuck).and_then(Worker::master) {
+            let seconds = FORK_LIMIT.as_secs();
+            let about = about_pool(&self.name);
+            tell!(
+                error,
+                about,
+                "the pool's master has forked no worker for {seconds} s: killed"
+            );
+            masters.give_up(master, now);
+            // Should that not have helped.
+            let waits = |worker: &&mut Worker| worker.pid.is_none();
+            let waiting = self.workers.iter_mut().filter(waits);
+            waiting.for_each(|worker| worker.since = now);
+        }
+    }
+
+    pub(super) fn deadline(&self, stopping: bool) -> Option<Instant> {
+        let workers = self.workers.iter().flat_map(|worker| {
+            let look = worker.next_look().filter(|_| !stopping);
+            [worker.until, look, worker.forked_by()]
+        });
+        let start = match self.is_ready() && self.processes() < self.quota.most && !stopping {
+            true => self.quota.due(),
+            false => None,
+        };
+        let master = match &self.kind {
+            Kind::Php(php) if !stopping => php.deadline(),
+            _ => None,
+        };
+        workers.chain([start, master]).flatten().min()
+    }
+}
+
+/// What workers are ended by: the numbers are the same on all Linux.
+const SIGTERM: i32 = 15;
+
+/// See [`SIGTERM`].
+const SIGKILL: i32 = 9;
