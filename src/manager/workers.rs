@@ -240,7 +240,11 @@ impl Pools {
         if self.stopping == Stopping::No {
             for pool in &mut self.list {
                 if pool.faults.were_too_many() {
-                    events::emergency_restart(pool.faults.threshold, pool.faults.interval);
+                    events::emergency_restart(
+                        &pool.name,
+                        pool.faults.threshold,
+                        pool.faults.interval,
+                    );
                     pool.renew(None, now, masters, &mut self.news);
                 }
                 pool.tick_master(now, masters, &mut self.news);
