@@ -16,7 +16,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Address, Config, Diagnostics, Environment, Folder, FolderPhp, Machine, Window,
+    Address, Config, Diagnostics, Environment, Folder, FolderPhp, FolderRuntime, Machine, Window,
     check_environment, folder_toml, parse_address, read, to_toml,
 };
 use weir_sys::identity;
@@ -308,7 +308,7 @@ impl ServeArgs {
         }
         let php = match Folder::has_php(&root) {
             true => Some(FolderPhp {
-                program: php_cgi()?,
+                runtime: folder_php()?,
                 workers: self.workers.map(|workers| workers as usize),
                 index: root.join("index.php").is_file(),
             }),
@@ -429,7 +429,7 @@ enum TypedCommand {
     /// Serve a folder, or what a weir.toml says, in the foreground
     ///
     /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
-    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
+    /// weir's own PHP in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
     /// SIGUSR1 reopens logs.
     Serve(ServeArgs),
     /// Say everything that is wrong with a configuration, or "ok"
@@ -635,12 +635,16 @@ fn folder_user(root: &Path) -> Option<String> {
         .find(|name| ThisMachine.has_user(name))
 }
 
-fn php_cgi() -> Result<String, ExitCode> {
+/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
+fn folder_php() -> Result<FolderRuntime, ExitCode> {
+    if ThisMachine.php(None).is_ok() {
+        return Ok(FolderRuntime::Own);
+    }
     match ThisMachine.program("php-cgi") {
-        Some(path) => Ok(path.display().to_string()),
+        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
         None => Err(refuse_config(
-            "the folder has PHP scripts, and there is no php-cgi in PATH",
-            "install it (Debian: apt-get install php-cgi), or write a weir.toml for the PHP that is there",
+            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
+            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
         )),
     }
 }

@@ -246,17 +246,17 @@ pub fn process_max_reached(process_max: usize) {
     );
 }
 
-/// So many workers crashed (`SIGSEGV`, `SIGBUS`) within the interval that everything is started afresh.
-pub fn emergency_restart(threshold: usize, interval: Duration) {
+/// So many workers of a pool crashed (`SIGSEGV`, `SIGBUS`) within the interval that it is started anew.
+pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
     let seconds = interval.as_secs();
     tell(
         "emergency_restart",
-        &About::default(),
+        &about_pool(pool),
         (
             Level::Warn,
             format_args!(
                 "{threshold} workers crashed within {seconds} s (emergency_restart_threshold): \
-                 all pools are started afresh"
+                 the pool is started anew"
             ),
         ),
         (

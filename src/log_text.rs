@@ -379,6 +379,19 @@ mod tests {
     }
 
     #[test]
+    fn every_conversion_of_strftime_that_a_format_may_have_is_known() {
+        for letter in "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%".chars() {
+            let mut out = Vec::new();
+            put_time_formatted(SystemTime::now(), &format!("%{letter}"), &mut out);
+            assert!(!out.is_empty() && out != b"-", "%{letter}: {out:?}");
+        }
+        let mut out = Vec::new();
+        let time = UNIX_EPOCH + std::time::Duration::from_secs(1_795_176_840);
+        put_time_formatted(time, "%s at %%", &mut out);
+        assert_eq!(out, b"1795176840 at %");
+    }
+
+    #[test]
     fn local_stamps_are_the_same_instant() {
         let time = UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456);
         let iso: Timestamp = text(|out| put_time_iso(time, out))

@@ -26,13 +26,13 @@ class Failed(Exception):
 class Tree:
     """A program and its descendants."""
 
-    def __init__(self, name, argv, log, env=None, cwd=None):
-        """Starts `argv`; stdout and stderr go to the file `log`."""
+    def __init__(self, name, argv, log, cores=None):
+        """Starts `argv`, on these `cores` only; stdout and stderr go to the file `log`."""
         self.name, self.log = name, log
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd,
-                start_new_session=True, preexec_fn=_prepare)
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=lambda: _prepare(cores))
         _running.append(self)
 
     def alive(self):
@@ -40,16 +40,23 @@ class Tree:
 
     def pids(self):
         """All process ids of the tree, the root first."""
-        children = {}
+        return list(self.processes())
+
+    def processes(self):
+        """{pid: (parent's pid, name)} of the tree, the root first."""
+        found, children = {}, {}
         for path in glob.glob("/proc/[0-9]*/stat"):
-            fields = _stat(path)
-            if fields:
-                children.setdefault(int(fields[1]), []).append(int(path.split("/")[2]))
+            text = _read(path)
+            if text:
+                pid, name = text.partition(")")[0].split(" (", 1)
+                parent = int(text.rpartition(")")[2].split()[1])
+                found[int(pid)] = parent, name
+                children.setdefault(parent, []).append(int(pid))
         pids, at = [self.process.pid], 0
         while at < len(pids):
             pids += children.get(pids[at], [])
             at += 1
-        return pids
+        return {pid: found[pid] for pid in pids if pid in found}
 
     def stop(self, how=signal.SIGTERM, patience=5.0):
         """Signals the root and waits; what remains of the tree after `patience` seconds is killed."""
@@ -191,8 +198,10 @@ def raise_descriptors():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _prepare():
+def _prepare(cores):
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 def _signal(pid, number):

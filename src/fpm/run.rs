@@ -145,7 +145,8 @@ fn serve(
         text: translated.text,
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
-        window: None,
+        // PHP-FPM has none: what it is told, it is told by signals.
+        window: Some(weir_config::Window::Off),
         trace: false,
         folder: None,
         stand_in: Some(StandIn {

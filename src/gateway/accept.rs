@@ -94,7 +94,9 @@ pub(crate) async fn listen(
             events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return;
         }
-        let Some(place) = gateway.census.enter(peer) else {
+        // A web server in front has one address for all of its clients.
+        let counted = peer.filter(|_| settings.protocol == Protocol::Http);
+        let Some(place) = gateway.census.enter(counted) else {
             log::warn!(
                 "closed a connection of {}: max_connections_per_address ({}) reached",
                 peer.map_or_else(String::new, |peer| peer.ip().to_string()),

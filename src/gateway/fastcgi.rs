@@ -694,7 +694,8 @@ pub(crate) fn buffer() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn recycle(mut buffer: Vec<u8>) {
+/// Puts a buffer back for [`buffer`], unless it is large.
+pub(crate) fn recycle(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
         BUFFERS.with_borrow_mut(|buffers| {

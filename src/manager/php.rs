@@ -11,7 +11,7 @@
 //! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
 //! makes the manager do more than note an end.
 
-mod binary;
+mod inputs;
 mod wire;
 
 use std::{
@@ -42,7 +42,7 @@ use crate::{
     log_text::Worker,
 };
 
-pub(super) use binary::find;
+use inputs::Inputs;
 use wire::Order;
 pub(super) use wire::{Report, Task};
 
@@ -127,6 +127,8 @@ struct Master {
     outputs: Outputs,
     slow: Option<SlowSocket>,
     logs: Logs,
+    /// None: it is not ready.
+    inputs: Option<Inputs>,
     /// Killed at that time; none: it may live.
     until: Option<Instant>,
 }
@@ -175,6 +177,7 @@ impl Masters {
             outputs,
             slow: Some(slow),
             logs: logs.clone(),
+            inputs: None,
             until: None,
         };
         master.send(&Order::Config(&spec.config), vec![slow_end]);
@@ -188,9 +191,15 @@ impl Masters {
         master.channel.is_some().then_some(&master.spec)
     }
 
-    /// It is there, and does what one of these would.
+    /// It is there, and does what a new one of these would.
     pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
-        self.spec(id).is_some_and(|this| **this == *spec)
+        let master = self.list.iter().find(|master| master.id == id);
+        master.is_some_and(|master| {
+            let inputs = master.inputs.as_ref();
+            master.channel.is_some()
+                && *master.spec == *spec
+                && inputs.is_some_and(Inputs::are_the_same)
+        })
     }
 
     /// Has it make a process. What becomes of that comes as [`News`].
@@ -242,6 +251,14 @@ impl Masters {
             what: What::Gone { exit, words },
         });
         Some(news)
+    }
+
+    /// It does not do what it is told: it is killed, and all its workers with it.
+    pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
+        if let Some(master) = self.get(id) {
+            master.end(now);
+            master.kill();
+        }
     }
 
     /// Ends all but those in `used`, with all their workers.
@@ -383,10 +400,17 @@ impl Master {
                 Err(_) => return self.end(now),
             };
             match report {
-                Some(report) => news.push(News {
-                    master: self.id,
-                    what: What::Told(report),
-                }),
+                Some(report) => {
+                    if let Report::Ready { inputs, .. } = &report
+                        && self.inputs.is_none()
+                    {
+                        self.inputs = Some(Inputs::of(&self.spec.program, self.pid, inputs));
+                    }
+                    news.push(News {
+                        master: self.id,
+                        what: What::Told(report),
+                    });
+                }
                 None => {
                     tell!(
                         error,

@@ -57,7 +57,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone)]
 pub(super) enum Runs {
     /// A program of their own each.
-    Command(Program),
+    Command(Rc<Program>),
     /// Forked by a master.
     Php(Rc<Spec>),
 }

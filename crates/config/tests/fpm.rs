@@ -195,7 +195,7 @@ php_admin_flag[log_errors] = on
     assert_eq!(pool.ping_response, "here");
     let log = "/srv/shop.example/log/shop.example.access.log";
     assert_eq!(pool.access_log.as_deref(), Some(log.as_ref()));
-    assert_eq!(pool.access_format, "%R %m %r");
+    assert_eq!(pool.access_format.to_string(), "%R %m %r");
     assert_eq!(pool.access_suppress_path, ["/ping"]);
     assert_eq!(pool.request_terminate_timeout, Duration::from_secs(3600));
     assert!(pool.request_terminate_timeout_track_finished);

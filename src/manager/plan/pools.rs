@@ -14,10 +14,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder};
-use crate::manager::{
-    php::{self, Spec},
-    workers::resolve,
-};
+use crate::manager::{php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and notes what stands against them.
 pub(super) struct Pools<'a> {
@@ -35,7 +32,10 @@ impl Pools<'_> {
     pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
         let pool = &self.config.pools[id.0];
         match &pool.runtime {
-            Runtime::Command(command) => self.command(&pool.name, command).map(Runs::Command),
+            Runtime::Command(command) => {
+                let program = self.command(&pool.name, command);
+                program.map(|program| Runs::Command(Rc::new(program)))
+            }
             Runtime::Php(php) => self.php(id, pool, php).map(|spec| Runs::Php(Rc::new(spec))),
             Runtime::Servers(_) => None,
         }
@@ -90,7 +90,7 @@ impl Pools<'_> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match php::find(php.version.as_deref()) {
+        let program = match crate::machine::php::find(php.version.as_deref()) {
             Ok((_, path)) => path,
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {

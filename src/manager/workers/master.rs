@@ -138,7 +138,9 @@ impl Php {
         let stage = self.next.as_ref().map(|next| next.until);
         let look = self.look.filter(|_| self.next.is_none());
         let old = self.old.iter().map(|(_, until)| *until).min();
-        [self.due, stage, look, old].into_iter().flatten().min()
+        let again = self.may_begin_again().then_some(self.since);
+        let times = [self.due, stage, look, old, again];
+        times.into_iter().flatten().min()
     }
 
     /// From here on a master that cannot be had is not tried again, but told of ([`failure`](Self::failure)).
@@ -161,6 +163,11 @@ impl Php {
             Trial::Failed(cause) => Some(cause),
             Trial::Over | Trial::On => None,
         }
+    }
+
+    /// It was asked for once more, and nothing stands against it.
+    fn may_begin_again(&self) -> bool {
+        self.again.is_some() && self.next.is_none() && self.current.is_some()
     }
 
     /// Whether the process of this number, forked by this master, belongs to the renewal.
@@ -200,6 +207,19 @@ impl Pool {
             return;
         }
         self.begin(asked.into_iter().collect(), now, masters, news);
+    }
+
+    /// As [`renew`](Self::renew), at the next tick.
+    pub(super) fn renew_soon(&mut self, news: &mut Vec<ToGateway>) {
+        match &mut self.kind {
+            Kind::Php(php) => {
+                php.again.get_or_insert_default();
+            }
+            Kind::Command(_) => {
+                self.generation += 1;
+                news.push(self.ready());
+            }
+        }
     }
 
     /// Starts a master.
@@ -252,7 +272,7 @@ impl Pool {
         }
         let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
         let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
-        if php.next.is_none() && php.again.is_some() && php.current.is_some() {
+        if php.may_begin_again() {
             let asked = php.again.take().unwrap_or_default();
             return self.begin(asked, now, masters, news);
         }
@@ -304,7 +324,7 @@ impl Pool {
         };
         let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
         match report {
-            Report::Ready { version } => {
+            Report::Ready { version, .. } => {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version.clone_from(version);
