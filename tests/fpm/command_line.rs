@@ -88,3 +88,46 @@ fn weir_fpm_says_what_php_fpm_says() {
     assert_eq!(say(weir, &["fpm", "-tt"]), fpm);
     assert_eq!(say(weir, &["fpm", "-Z"]).code, Some(64));
 }
+
+#[test]
+fn php_tells_its_version_modules_and_settings_itself() {
+    let place = Place::new();
+    let (fpm, weir) = place.both(&["-v"]);
+    let unbuilt = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .map(|line| line.split(" (built: ").next().unwrap_or(line));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(unbuilt(&weir.text), unbuilt(&fpm.text));
+    assert!(weir.text.contains("(fpm-fcgi) (built: "), "{}", weir.text);
+
+    // Debian builds PHP for embedding with more modules than php-fpm.
+    let (fpm, weir) = place.both(&["-m"]);
+    let missing = fpm
+        .text
+        .lines()
+        .find(|name| !weir.text.lines().any(|line| line == *name));
+    assert_eq!(missing, None);
+
+    for arguments in [
+        &["-n", "-d", "memory_limit=7M", "-i"][..],
+        &["-i", "-d", "precision=3", "-d", "html_errors"],
+    ] {
+        let (fpm, weir) = place.both(arguments);
+        let setting = |text: &str, name: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with(name));
+            lines.map(str::to_owned).collect()
+        };
+        for name in [
+            "memory_limit",
+            "precision",
+            "html_errors",
+            "Loaded Configuration File",
+        ] {
+            let (weir, fpm) = (setting(&weir.text, name), setting(&fpm.text, name));
+            assert_eq!(weir, fpm, "{arguments:?}");
+            assert_eq!(weir.len(), 1, "{arguments:?}: {name}");
+        }
+    }
+}

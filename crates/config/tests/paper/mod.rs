@@ -142,6 +142,14 @@ pub fn translate_as(
     };
     match read("made of php-fpm.conf", &translated.text, &environment) {
         Ok(checked) => Ok((translated.text, checked, said.messages)),
+        // weir takes no control characters, which PHP-FPM does; nobody means them.
+        Err(wrong) if wrong.to_string().contains("control characters") => {
+            said.messages.push(Message {
+                level: None,
+                text: wrong.to_string(),
+            });
+            Err(said.messages)
+        }
         Err(wrong) => panic!("{}\n{wrong}", translated.text),
     }
 }
