@@ -109,7 +109,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         reactors: reactors(config),
         rights,
         runs,
-        warnings: warnings(config),
+        warnings: warnings(config, &us),
     })
 }
 
@@ -370,8 +370,18 @@ fn reactors(config: &Config) -> u16 {
         .clamp(1, MAX_REACTORS)
 }
 
-fn warnings(config: &Config) -> Vec<String> {
+fn warnings(config: &Config, us: &Us) -> Vec<String> {
     let mut warnings = Vec::new();
+    for pool in &config.pools {
+        let nice = pool.workers().and_then(|workers| workers.priority);
+        if let Some(nice) = nice.filter(|nice| *nice < 0 && !us.root) {
+            warnings.push(format!(
+                "[pool.{}] process_priority = {nice} is left out: weir runs as {}, and only root may take more than \
+                 its share",
+                pool.name, us.name
+            ));
+        }
+    }
     if let Some(most) = limits::somaxconn() {
         for listener in config.listeners.iter().filter(|l| l.backlog > most) {
             warnings.push(format!(

@@ -157,6 +157,11 @@ impl Php {
         }
     }
 
+    /// The roots of sites are not looked at any more.
+    pub(super) fn watch_no_more(&mut self) {
+        self.look = None;
+    }
+
     pub(super) fn failure(&self) -> Option<&str> {
         match &self.trial {
             Trial::Failed(cause) => Some(cause),
