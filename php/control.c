@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +32,7 @@ static void stop(void)
 {
 	atomic_store(&stopping, true);
 	if (atomic_load(&waiting)) {
-		shutdown(stream_descriptor(), SHUT_RD);
+		stream_stop();
 	}
 }
 
@@ -143,11 +142,6 @@ void control_start(const struct pool_config *config, int pipe)
 	pthread_attr_destroy(&attributes);
 	pthread_atfork(NULL, NULL, in_fork);
 	quiet_start();
-}
-
-bool control_is_stopping(void)
-{
-	return atomic_load(&stopping);
 }
 
 bool control_may_wait(void)

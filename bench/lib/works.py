@@ -89,7 +89,7 @@ def context(options, programs, folder, php_requests):
     php_ini = php.write_ini(folder, php.version(programs["php-fpm"]))
     settings = peers.Settings(programs=programs, root=f"{folder}/site", threads=options.threads,
                               descriptors=processes.raise_descriptors(), is_root=os.geteuid() == 0,
-                              php_ini=php_ini, weir_kind="cgi" if options.weir_cgi else "app")
+                              php_ini=php_ini)
     prepare_site(settings.root)
     return Context(settings=settings, folder=folder, options=options, php_requests=php_requests,
                    counter=itertools.count(), same_settings=php.SameSettings(), facts={})

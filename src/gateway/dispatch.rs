@@ -100,6 +100,9 @@ pub(crate) struct NewWorker {
     pub(crate) used: bool,
 }
 
+/// How a request that waits is told of its worker, or that it gets none.
+type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
 #[derive(Debug)]
 struct State {
     pool: Pool,
@@ -109,7 +112,7 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<RequestId>,
     slow_requests: u64,
     /// The most memory that a request took, bytes.

@@ -134,8 +134,13 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         }
         Err(Cut::Truncated) => {
             record.truncated();
+            // What came of it is passed on; that END_REQUEST is missing tells the rest.
+            let flushed = wire.flush().await;
             record.sent();
-            Err(Ending::Clean)
+            match flushed {
+                Err(Interrupt::Lost(ending)) => Err(ending),
+                Ok(()) | Err(Interrupt::Aborted) => Err(Ending::Clean),
+            }
         }
         Err(Cut::Interrupted(interrupt)) => {
             record.cut_short();

@@ -37,7 +37,7 @@ use super::{
     slow_log::{SlowLog, SlowSocket},
 };
 use crate::{
-    error_log::{About, tell},
+    error_log::{self, About, Format, tell},
     events::Stream,
     log_text::Worker,
 };
@@ -145,7 +145,11 @@ impl Masters {
         let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
-            name: Some(format!("weir-php: pool {}", spec.pool).into()),
+            name: Some(match error_log::format() {
+                Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
+                // What people who watch PHP-FPM's processes look for.
+                Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
+            }),
             arguments: Vec::new(),
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),

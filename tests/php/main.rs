@@ -5,6 +5,7 @@ mod fpm;
 mod ini;
 mod life;
 mod like_fpm;
+mod stream;
 mod support;
 mod trace;
 mod workers;

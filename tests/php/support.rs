@@ -594,6 +594,16 @@ impl Worker {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// Writes as much as the worker takes: it may end before all of it.
+    pub fn write_some(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Nothing more will be written.
+    pub fn end_writing(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
     /// The next record; none: the worker has closed the stream.
     pub fn next(&mut self) -> Option<Record> {
         loop {

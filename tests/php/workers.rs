@@ -53,6 +53,31 @@ fn a_busy_worker_that_is_asked_to_stop_answers_first_and_is_not_ready_again() {
 }
 
 #[test]
+fn a_request_that_has_come_before_the_order_to_stop_is_answered() {
+    let site = Site::new();
+    site.script(
+        "a.php",
+        "<?php for ($i = 0; $i < 3; $i++) { echo $i; flush(); } echo connection_status();",
+    );
+    let master = Master::start(&site.config());
+    for _ in 0..20 {
+        let mut worker = master.worker();
+        master.signal(&worker, 19);
+        worker.send(&Request::get(&site, "/a.php"));
+        master.signal(&worker, 15);
+        master.signal(&worker, 18);
+        let mut body = String::new();
+        while let Some(record) = worker.next() {
+            if record.kind == STDOUT {
+                body.push_str(&String::from_utf8_lossy(&record.content));
+            }
+        }
+        assert!(body.ends_with("0120"), "{body}");
+        assert_eq!(master.end_of(&worker), End::Code(0));
+    }
+}
+
+#[test]
 fn a_worker_can_be_killed_in_a_script() {
     let site = Site::new();
     site.script("a.php", WAITING);

@@ -16,6 +16,7 @@ mod document;
 mod entries;
 mod environment;
 mod folder;
+pub mod fpm;
 mod listeners;
 mod machine;
 mod model;

@@ -6,7 +6,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
 use weir_config::{Pm, Workers};
 use weir_pool::{
     Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
@@ -14,7 +13,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-use super::{Lease, PoolHandle, Slot, State};
+use super::{Lease, PoolHandle, Slot, State, Waiting};
 use crate::{
     control::ToManager,
     error_log::{About, tell},
@@ -44,8 +43,8 @@ pub(super) struct Scaling {
 #[derive(Default)]
 pub(super) struct After {
     /// Requests that have a worker now; none: the client has just left, and the worker goes on to the next.
-    granted: Vec<(Option<oneshot::Sender<Result<Lease, ShedReason>>>, Lease)>,
-    refused: Vec<(oneshot::Sender<Result<Lease, ShedReason>>, ShedReason)>,
+    granted: Vec<(Option<Waiting>, Lease)>,
+    refused: Vec<(Waiting, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
@@ -71,12 +70,7 @@ impl Scaling {
             Pm::Auto { start } => Mode::Auto { start, cores },
         };
         Scaling {
-            scaler: Scaler::new(Bounds {
-                mode,
-                max_children: workers.max_children,
-                max_spawn_rate: workers.max_spawn_rate,
-                idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
-            }),
+            scaler: Scaler::new(bounds(workers, mode)),
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
@@ -148,6 +142,23 @@ impl PoolHandle {
                 if slot.process.is_some() && slot.generation < generation && !slot.withdrawn {
                     state.pool.outdate(now, WorkerId(index as u32));
                 }
+            }
+        });
+    }
+
+    /// The gateway takes nothing new: workers leave that are not needed for what runs.
+    pub(crate) fn wind_down(self: &Arc<Self>) {
+        self.change(|state, now, _| {
+            if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
+                scaling.by_load = true;
+                scaling.scaler.set(
+                    now,
+                    Bounds {
+                        mode: Mode::OnDemand,
+                        idle_timeout: LAST_IDLE,
+                        ..bounds(workers, Mode::OnDemand)
+                    },
+                );
             }
         });
     }
@@ -349,6 +360,15 @@ impl After {
     }
 }
 
+fn bounds(workers: &Workers, mode: Mode) -> Bounds {
+    Bounds {
+        mode,
+        max_children: workers.max_children,
+        max_spawn_rate: workers.max_spawn_rate,
+        idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
+    }
+}
+
 /// Says in the log what the scaling has decided, and notes it for the operator's window.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
@@ -468,6 +488,9 @@ fn words(decision: &Decision) -> String {
         ),
     }
 }
+
+/// An idle worker of a gateway that takes nothing new leaves after that.
+const LAST_IDLE: Micros = Micros::from_secs(1);
 
 /// Workers that are started at once and make PHP-FPM say that a pool seems busy.
 const SEEMS_BUSY: usize = 8;

@@ -21,6 +21,7 @@ use super::{Kind, Pool, about_pool, next_number};
 use crate::{
     control::ToGateway,
     error_log::tell,
+    events,
     manager::{
         gateway::{back_off, describe_pause},
         php::{Logs, MasterId, Masters, Report, Spec, Task},
@@ -425,7 +426,7 @@ impl Pool {
         self.generation += 1;
         self.down = false;
         let text = format!("PHP {} is loaded", next.version);
-        tell!(notice, about_pool(&self.name), "{text}");
+        events::php_loaded(&self.name, &next.version);
         news.push(self.ready());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }
