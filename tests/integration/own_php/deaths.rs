@@ -297,13 +297,20 @@ fn workers_that_are_killed_at_random_lose_no_get_and_run_no_post_twice() {
     for line in fs::read_to_string(&file).expect("posts").lines() {
         *ran.entry(line.parse().expect("an id")).or_default() += 1;
     }
+    let mut not_begun = 0;
     for (id, status) in &answers {
         let times = ran.get(id).copied().unwrap_or(0);
         match status {
             200 => assert_eq!(times, 1, "{id}"),
-            502 => assert_eq!(times, 1, "{id} was not begun, and was given up"),
+            // One that was killed between reading the request and running the script's first line may have begun, for
+            // all that anybody knows: it is not run again.
+            502 => {
+                assert!(times <= 1, "{id} ran {times} times");
+                not_begun += usize::from(times == 0);
+            }
             other => panic!("{id}: {other}"),
         }
     }
+    assert!(not_begun * 4 <= killed, "{not_begun} of {killed}");
     wait_until("all workers are there", || workers(&weir).len() == 4);
 }
