@@ -90,12 +90,9 @@ static bool changes_nothing(int how, const sigset_t *set)
 	if (!blocked_is_known || how != SIG_UNBLOCK) {
 		return false;
 	}
-	for (int number = 1; number < NSIG; number++) {
-		if (sigismember(set, number) == 1 && sigismember(&blocked, number) == 1) {
-			return false;
-		}
-	}
-	return true;
+	sigset_t both;
+	sigandset(&both, set, &blocked);
+	return sigisemptyset(&both);
 }
 
 static int change_mask(mask_function *real, int how, const sigset_t *set, sigset_t *before)

@@ -204,8 +204,12 @@ impl Master {
 
     /// Starts one, and waits for nothing.
     pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
+        Master::launch_by(Command::new(program()), config, attached)
+    }
+
+    /// Starts one by another program, which becomes it.
+    pub fn launch_by(mut command: Command, config: &Config, attached: &[OwnedFd]) -> Master {
         let (ours, theirs) = message::pair().unwrap();
-        let mut command = Command::new(program());
         environment(&mut command);
         let mut process = command
             .stdin(Stdio::from(theirs))

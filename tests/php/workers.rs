@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Read,
     os::fd::{AsFd, OwnedFd},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -144,7 +145,8 @@ fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
         exec('grep -E \"^(SigBlk|SigIgn)\" /proc/self/status', $signals); echo implode(' ', $signals), \"\n\";
         exec('readlink /proc/self/fd/0', $null); echo implode($null);",
     );
-    let (master, _slow) = Master::start_with_slow_log(&site.config());
+    let config = site.config().with("dumpable", "1");
+    let (master, _slow) = Master::start_with_slow_log(&config);
     let _others = [master.worker(), master.worker()];
     let mut worker = master.worker();
     let answer = worker.get(&site, "/a.php");
@@ -386,7 +388,7 @@ fn figures_are_measured_when_they_are_asked_for() {
     site.script("light.php", "<?php echo 1;");
     site.script(
         "heavy.php",
-        "<?php $a = str_repeat('x', 30000000); $end = microtime(true) + 0.3; while (microtime(true) < $end) md5($a[0]);",
+        "<?php $a = str_repeat('x', 30000000); function used() { $u = getrusage(); return $u['ru_utime.tv_sec'] + $u['ru_stime.tv_sec'] + ($u['ru_utime.tv_usec'] + $u['ru_stime.tv_usec']) / 1e6; } $start = used(); while (used() - $start < 0.1);",
     );
     let master = Master::start(&site.config().with("figures", "1"));
     let mut worker = master.worker();
@@ -420,9 +422,9 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
     let site = Site::new();
     site.script(
         "www/a.php",
-        "<?php echo __FILE__, ' ', getcwd(), ' ', file_exists('/proc') ? 'out' : 'in', ' ', fread(STDIN ?? fopen('php://fd/0', 'r'), 1);",
+        "<?php register_shutdown_function(fn() => print(getcwd()));
+         echo __FILE__, ' ', getcwd(), ' ', file_exists('/proc') ? 'outside' : 'inside', ' ';",
     );
-    site.script("www/b.php", "<?php register_shutdown_function(fn() => print(getcwd())); echo __FILE__, ' ', file_exists('/proc') ? 'out' : 'in', ' ';");
     let config = site
         .config()
         .with("chroot", &site.root())
@@ -433,20 +435,35 @@ fn scripts_run_in_a_chroot_and_without_capabilities() {
         assert!(matches!(master.told(), Told::Failed(why) if why.contains("chroot")));
         return;
     }
-    let master = Master::start(&config);
-    let mut worker = master.worker();
-    let mut request = Request::get(&site, "/www/b.php");
-    request = request
-        .with("SCRIPT_FILENAME", "/www/b.php")
+    let request = Request::get(&site, "/a.php")
+        .with("SCRIPT_FILENAME", "/www/a.php")
         .with("DOCUMENT_ROOT", "/www");
-    assert_eq!(worker.ask(&request).body(), "/www/b.php in /www");
-    let missing = Site::new();
-    let master = Master::launch(&missing.config().with("chroot", "/nowhere"), &[]);
+    let expected = "/www/a.php /www inside /www";
+    let master = Master::start(&config);
+    assert_eq!(master.worker().ask(&request).body(), expected);
+
+    // As the manager starts it: an ordinary user who was left this one capability.
+    fs::set_permissions(site.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut setpriv = Command::new("setpriv");
+    setpriv
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["--inh-caps=+sys_chroot", "--ambient-caps=+sys_chroot"])
+        .arg(program());
+    let master = Master::launch_by(setpriv, &config, &[]);
     let told = master.told();
-    assert_eq!(
-        told,
-        Told::Failed("chroot to /nowhere: No such file or directory".into())
-    );
+    assert!(matches!(told, Told::Ready(_)), "{told:?}");
+    let mut worker = master.worker();
+    assert_eq!(worker.ask(&request).body(), expected);
+    for pid in [master.pid(), worker.pid] {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(status.contains("Uid:\t65534\t65534"), "{status}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert!(
+                status.contains(&format!("{set}:\t0000000000000000")),
+                "{status}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -465,6 +482,10 @@ fn a_master_that_cannot_start_says_why() {
             "a wrong value for ini",
         ),
         (site.config().with("chdir", "/nowhere"), "chdir to /nowhere"),
+        (
+            site.config().with("chroot", "/nowhere"),
+            "chroot to /nowhere",
+        ),
     ] {
         let master = Master::launch(&config, &[]);
         let told = master.told();
