@@ -17,7 +17,6 @@
 //! end, and end; one that does not is killed when its script has had the time that scripts have.
 
 mod command;
-mod faults;
 mod master;
 mod php;
 mod pool;
@@ -33,7 +32,7 @@ use weir_config::{Config, Pm, Server};
 use weir_pool::{Emergency, Micros};
 use weir_sys::process::{self, Exit};
 
-use self::{command::Socket, faults::Faults, master::Php, php::Forked, quota::Quota};
+use self::{command::Socket, master::Php, php::Forked, quota::Quota};
 use super::{
     memory,
     output::{OutputLog, Outputs},
@@ -101,7 +100,6 @@ struct Pool {
     emergency: Crashes,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
-    faults: Faults,
     log: Rc<OutputLog>,
 }
 
@@ -217,7 +215,6 @@ impl Pools {
                 auto: matches!(workers.pm, Pm::Auto { .. }),
                 emergency: Crashes::new(&config.server, now),
                 lost: 0,
-                faults: Faults::new(&config.server),
                 log,
             })
         });
@@ -239,14 +236,6 @@ impl Pools {
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) {
         if self.stopping == Stopping::No {
             for pool in &mut self.list {
-                if pool.faults.were_too_many() {
-                    events::emergency_restart(
-                        &pool.name,
-                        pool.faults.threshold,
-                        pool.faults.interval,
-                    );
-                    pool.renew(None, now, masters, &mut self.news);
-                }
                 pool.tick_master(now, masters, &mut self.news);
             }
             self.start_wanted(now, masters);
@@ -414,6 +403,13 @@ impl Pools {
         })
     }
 
+    /// Another configuration takes over: nothing is started anew because something has changed.
+    pub(super) fn finish(&mut self) {
+        self.look = None;
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::watch_no_more);
+    }
+
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
         self.stopping = Stopping::Asked;
@@ -509,8 +505,8 @@ impl Pools {
     fn measure(&mut self) {
         let left = memory::left();
         for pool in self.list.iter().filter(|pool| pool.auto) {
-            // The last ones first: those that were started before have been measured before.
-            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            // The oldest have grown as far as others will.
+            let pids = pool.workers.iter().filter_map(|worker| worker.pid);
             self.news.push(ToGateway::Memory {
                 pool: pool.id,
                 worker_cost: memory::cost(pids).unwrap_or(0),

@@ -136,7 +136,6 @@ impl Pool {
         events::worker_exited(&self.name, pid, exit, lived, why);
         if why == Ending::Unasked {
             self.lost = (self.lost + 1).min(self.quota.most);
-            self.faults.note(exit, now);
         }
         match worker.claim {
             Claim::Given => news.push(ToGateway::WorkerExited {
