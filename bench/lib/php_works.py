@@ -98,7 +98,8 @@ class PhpWork:
         return [self.measured(stack, lambda: self.load(stack, folder, context, context.seconds))]
 
     def measured(self, stack, function, others=()):
-        return measure.measured(function, stack.gateway, stack.workers, stack.all, others, LOOK_EVERY)
+        return measure.measured(function, stack.gateway, stack.workers, [stack.gateway, stack.workers], others,
+                                LOOK_EVERY)
 
     def load(self, stack, folder, context, seconds, **more):
         return load.clients(context.settings.programs, stack.url(self.path), self.clients, seconds, folder=folder,
@@ -127,12 +128,14 @@ class Overload(Scripted):
     peers = ("weir", "nginx", "haproxy")
 
     def measure(self, stack, folder, shared, context):
-        self.load(stack, folder, context, 2, close=True)
+        self.load(stack, folder, context, 2)
         urls = [stack.url(self.path)]
         attack = lambda: load.siege(context.settings.programs, urls, self.clients, context.seconds, folder, keep=False)
         return [dict(self.measured(stack, attack), phase="siege"),
-                dict(self.measured(stack, lambda: self.load(stack, folder, context, context.seconds, close=True)),
-                     phase="clients")]
+                dict(self.measured(stack, lambda: self.load(stack, folder, context, context.seconds)), phase="clients")]
+
+    def load(self, stack, folder, context, seconds):
+        return super().load(stack, folder, context, seconds, close=True)
 
     def cut_off(self, context):
         return self.clients
