@@ -138,6 +138,8 @@ struct Slot {
     served: bool,
     /// It was told to end, or is killed.
     withdrawn: bool,
+    /// It has served as many requests as it may, or is too large.
+    spent: bool,
     /// Its connection is gone, and its process is not, or not yet.
     lost: bool,
     /// It has ended like this while it was lent.

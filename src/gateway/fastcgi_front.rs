@@ -104,7 +104,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         Ok(answer) => answer,
         Err(Stop::Refused(refusal)) => {
             note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal)
+            Answer::refusal(&refusal, &record.parts.method)
         }
         Err(Stop::Interrupted(interrupt)) => {
             record.cut_short();
@@ -305,12 +305,15 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
 }
 
 impl Answer {
-    /// An answer of the gateway's own.
-    fn refusal(refusal: &Refusal) -> Answer {
-        let output = refusal.cgi();
+    /// An answer of the gateway's own; to HEAD without its body.
+    fn refusal(refusal: &Refusal, method: &Method) -> Answer {
+        let (mut output, body_at) = refusal.cgi();
+        if *method == Method::HEAD {
+            output.truncate(body_at);
+        }
         Answer {
-            body_at: output.len() - refusal.cgi_body_len(),
             output,
+            body_at,
             status: refusal.status,
             rest: Rest::None,
             stderr: None,

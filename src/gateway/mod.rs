@@ -12,6 +12,8 @@
 //!                                 body ─► client_io ─► record ─► access_log
 //! ```
 //!
+//! Behind a web server that speaks FastCGI, `fastcgi_front` is in the place of connection and exchange, and joins at script.
+//!
 //! One reactor (a current-thread runtime) per thread, each with its own listening sockets. What all reactors share is
 //! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
 //! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.

@@ -495,19 +495,29 @@ fn a_client_that_asks_for_ever_is_left() {
 
 #[test]
 fn only_allowed_clients_may_connect() {
-    let (behind, _responder, gate) = gated(1, "", "allowed_clients = [\"127.0.0.9\", \"::1\"]");
-    gate.open();
-    let mut front = behind.front();
-    front.try_send(request(1, true, &behind.params("/run.php"), b""));
-    assert_eq!(front.record(), None);
-    behind
-        .weir
-        .wait_for_error(&["connection from 127.0.0.1 closed", "allowed_clients"]);
-    // The unix socket has its permissions.
-    let socket = behind.socket();
-    Front::unix(Path::new(&socket))
-        .ask(&behind.params("/run.php"), b"")
-        .text();
+    let lines = "allowed_clients = [\"127.0.0.9\", \"::1\"]";
+    for (log, said) in [
+        (
+            "weir",
+            "connection from 127.0.0.1 closed: [listen.front] allowed_clients does not name it",
+        ),
+        (
+            "fpm",
+            "Connection disallowed: IP address '127.0.0.1' has been dropped.",
+        ),
+    ] {
+        let setup = Setup::new().log(&format!("format = \"json\"\nerror_format = \"{log}\""));
+        let responder = Responder::unix(setup.folder(), |_, answer| answer.page("served"));
+        let behind = Behind::start(setup, &responder.pool(1), lines);
+        let mut front = behind.front();
+        front.try_send(request(1, true, &behind.params("/run.php"), b""));
+        assert_eq!(front.record(), None);
+        behind.weir.wait_for_error(&[said]);
+        // The unix socket has its permissions.
+        let socket = behind.socket();
+        let mut front = Front::unix(Path::new(&socket));
+        front.ask(&behind.params("/run.php"), b"").text();
+    }
 }
 
 #[test]

@@ -506,7 +506,8 @@ const POOL: &[Row] = &[
         Absent("a quarter of `max_children`, at least `min_spare_servers`"),
         "More free workers, and one after the other is stopped (dynamic)."),
     key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
-        "Workers started in a second at most (php, command)."),
+        "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
+         `max_memory` (php, command)."),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "A worker that is free for so long is stopped (ondemand, auto)."),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),

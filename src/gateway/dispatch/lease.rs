@@ -242,6 +242,7 @@ impl Lease {
                 workers.max_memory > 0 && self.cost.resident > workers.max_memory
             });
             if self.last || grew {
+                slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
             let released = state.pool.release(now, self.worker);

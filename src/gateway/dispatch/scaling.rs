@@ -108,6 +108,7 @@ impl Scaling {
         self.scaler.exited(
             now,
             match exit {
+                _ if slot.spent => weir_pool::Exit::Spent,
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
                 Exit::Code(0) => weir_pool::Exit::Clean {
                     lived,
