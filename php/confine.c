@@ -40,6 +40,8 @@ bool confine_master(const struct pool_config *config, char *error, size_t size)
 	if (!drop_capabilities()) {
 		return failed(error, size, "giving up capabilities in", config->chroot ? config->chroot : "/");
 	}
+	/* What has the manager's channel and every worker's memory is not for scripts of the same user to look into. */
+	prctl(PR_SET_DUMPABLE, config->dumpable ? 1 : 0);
 	return true;
 }
 

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +32,7 @@ static void stop(void)
 {
 	atomic_store(&stopping, true);
 	if (atomic_load(&waiting)) {
-		shutdown(stream_descriptor(), SHUT_RD);
+		stream_stop();
 	}
 }
 
@@ -123,7 +122,8 @@ void control_start(const struct pool_config *config, int pipe)
 	orders = pipe;
 	slow_log = config->slow_log;
 	trace_start(slow_log, config->trace_depth);
-	pthread_barrier_t started;
+	/* Static: the last of both threads to leave it touches it when the other is gone already. */
+	static pthread_barrier_t started;
 	pthread_barrier_init(&started, NULL, 2);
 	pthread_attr_t attributes;
 	pthread_attr_init(&attributes);
@@ -142,11 +142,6 @@ void control_start(const struct pool_config *config, int pipe)
 	pthread_attr_destroy(&attributes);
 	pthread_atfork(NULL, NULL, in_fork);
 	quiet_start();
-}
-
-bool control_is_stopping(void)
-{
-	return atomic_load(&stopping);
 }
 
 bool control_may_wait(void)

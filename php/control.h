@@ -15,12 +15,9 @@ enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
 /* Starts the thread; `orders` is the pipe's end to read. */
 void control_start(const struct pool_config *config, int orders);
 
-/* Whether this worker shall end. */
-bool control_is_stopping(void);
-
 /*
- * The worker is about to wait for a request; false: it shall end instead. When it is told to end while it waits, the
- * stream ends for it, but what has come already is still to be answered.
+ * The worker is about to wait for a request, and there is no script to be traced; false: it shall end instead. When it
+ * is told to end while it waits, the stream ends for it, but what has come already is still to be answered.
  */
 bool control_may_wait(void);
 

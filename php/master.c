@@ -91,6 +91,17 @@ static void become_child(pid_t master)
 	confine_worker(&config);
 }
 
+/* What a worker prints is its own: the manager tells whose it is. */
+static void take_output(const struct packet *packet)
+{
+	for (int at = 0; at < 2; at++) {
+		if (packet->output[at] >= 0) {
+			dup2(packet->output[at], STDOUT_FILENO + at);
+			close(packet->output[at]);
+		}
+	}
+}
+
 static int run_child(enum child_kind kind, const struct packet *packet, int orders)
 {
 	switch (kind) {
@@ -107,11 +118,12 @@ static int run_child(enum child_kind kind, const struct packet *packet, int orde
 
 /* ---- orders ---- */
 
-static void close_pipe(const int pipe[2])
+static void close_both(const int pair[2])
 {
-	if (pipe[0] >= 0) {
-		close(pipe[0]);
-		close(pipe[1]);
+	for (int at = 0; at < 2; at++) {
+		if (pair[at] >= 0) {
+			close(pair[at]);
+		}
 	}
 }
 
@@ -130,6 +142,7 @@ static void fork_child(const struct packet *packet)
 	}
 	int error = errno;
 	if (pid == 0) {
+		take_output(packet);
 		become_child(master);
 		if (pipe[1] >= 0) {
 			close(pipe[1]);
@@ -137,8 +150,9 @@ static void fork_child(const struct packet *packet)
 		exit(run_child(kind, packet, pipe[0]));
 	}
 	close(packet->descriptor);
+	close_both(packet->output);
 	if (pid < 0) {
-		close_pipe(pipe);
+		close_both(pipe);
 		tell_fork_failed(channel, number, error);
 		return;
 	}
@@ -205,6 +219,7 @@ static void obey(const struct packet *packet)
 	if (packet->descriptor >= 0) {
 		close(packet->descriptor);
 	}
+	close_both(packet->output);
 }
 
 /* ---- ends ---- */
@@ -298,7 +313,7 @@ int master_run(int descriptor)
 		tell_failed(channel, strerror(errno));
 		return EXIT_SYSTEM;
 	}
-	tell_ready(channel, engine_version());
+	tell_ready(channel, engine_inputs());
 	struct pollfd events[] = {
 		{.fd = channel, .events = POLLIN},
 		{.fd = child_signals, .events = POLLIN},

@@ -105,12 +105,14 @@ static void write_scripts(int list, HashTable *scripts)
 		}
 	} ZEND_HASH_FOREACH_END();
 	qsort(sorted, count, sizeof *sorted, by_use);
-	FILE *file = fdopen(dup(list), "w");
-	for (size_t at = 0; file && at < count && at < MAX_SCRIPTS; at++) {
-		fwrite(sorted[at].path, 1, strlen(sorted[at].path) + 1, file);
-	}
-	if (file) {
-		fclose(file);
+	off_t end_of_list = 0;
+	for (size_t at = 0; at < count && at < MAX_SCRIPTS; at++) {
+		/* Not write(2): whoever reads the list shares the file's position. */
+		ssize_t written = pwrite(list, sorted[at].path, strlen(sorted[at].path) + 1, end_of_list);
+		if (written < 0) {
+			break;
+		}
+		end_of_list += written;
 	}
 	efree(sorted);
 }

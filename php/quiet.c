@@ -22,13 +22,28 @@ static bool quiet;
 
 /* ---- handlers of signals ---- */
 
+/* SA_RESTORER, which is the kernel's and the C library's own affair. */
+#define RESTORER 0x04000000
+
 static struct sigaction handlers[NSIG];
 static bool is_known[NSIG];
 
 static bool is_same(const struct sigaction *one, const struct sigaction *other)
 {
-	return one->sa_sigaction == other->sa_sigaction && one->sa_flags == other->sa_flags &&
+	return one->sa_sigaction == other->sa_sigaction && (one->sa_flags & ~RESTORER) == other->sa_flags &&
 	       memcmp(&one->sa_mask, &other->sa_mask, sizeof one->sa_mask) == 0;
+}
+
+/* Whether what is known of a handler is all that is asked, or what it shall be. */
+static bool is_answered(int number, const struct sigaction *wanted, struct sigaction *before)
+{
+	if (wanted && !is_same(wanted, &handlers[number])) {
+		return false;
+	}
+	if (before) {
+		*before = handlers[number];
+	}
+	return true;
 }
 
 EXPORTED int sigaction(int number, const struct sigaction *wanted, struct sigaction *before)
@@ -38,14 +53,17 @@ EXPORTED int sigaction(int number, const struct sigaction *wanted, struct sigact
 		real = (sigaction_function *)dlsym(RTLD_NEXT, "sigaction");
 	}
 	bool can_know = quiet && number > 0 && number < NSIG;
-	if (can_know && wanted && !before && is_known[number] && is_same(wanted, &handlers[number])) {
+	if (can_know && is_known[number] && is_answered(number, wanted, before)) {
 		return 0;
 	}
-	int result = real(number, wanted, before);
-	if (can_know && wanted && result == 0) {
-		handlers[number] = *wanted;
+	struct sigaction found;
+	int result = real(number, wanted, before ? before : &found);
+	if (can_know && result == 0) {
+		handlers[number] = wanted ? *wanted : before ? *before : found;
+		/* glibc adds this flag, and shows it. */
+		handlers[number].sa_flags &= ~RESTORER;
 		/* The kernel takes a handler that is for once away again. */
-		is_known[number] = !(wanted->sa_flags & (int)SA_RESETHAND);
+		is_known[number] = !(handlers[number].sa_flags & (int)SA_RESETHAND);
 	}
 	return result;
 }
@@ -72,12 +90,9 @@ static bool changes_nothing(int how, const sigset_t *set)
 	if (!blocked_is_known || how != SIG_UNBLOCK) {
 		return false;
 	}
-	for (int number = 1; number < NSIG; number++) {
-		if (sigismember(set, number) == 1 && sigismember(&blocked, number) == 1) {
-			return false;
-		}
-	}
-	return true;
+	sigset_t both;
+	sigandset(&both, set, &blocked);
+	return sigisemptyset(&both);
 }
 
 static int change_mask(mask_function *real, int how, const sigset_t *set, sigset_t *before)

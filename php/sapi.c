@@ -20,6 +20,12 @@
 /* As much of a status line as PHP-FPM sends. */
 #define MAX_STATUS_LINE 1024
 
+/*
+ * To give back more memory than this takes longer than a write: the client has its response before. Where it is less,
+ * the end of the response and the word that the worker is ready are one write.
+ */
+#define MUCH_MEMORY ((size_t)8 * 1024 * 1024)
+
 /* Longest message. PHP-FPM cuts at 1,024 bytes, in the middle of most stack traces. */
 #define MAX_MESSAGE 8192
 
@@ -32,6 +38,9 @@ static bool has_logged;
 static int body_file = -1;
 
 static void (*import_process_environment)(zval *variables);
+
+/* What getenv() without a name calls; older versions of PHP 8.1 may not have it. */
+extern void (*php_load_environment_variables)(zval *variables) __attribute__((weak));
 
 /* ---- output ---- */
 
@@ -314,12 +323,17 @@ static int activate(void)
 	return serving ? ini_activate_for_script() : SUCCESS;
 }
 
+/* All of the response has been written; PHP has yet to give its memory back. */
 static int deactivate(void)
 {
 	if (body_file >= 0) {
 		close(body_file);
 	}
 	body_file = -1;
+	if (serving && SG(server_context) && zend_memory_usage(1) > MUCH_MEMORY) {
+		stream_end();
+		stream_flush();
+	}
 	return SUCCESS;
 }
 
@@ -334,7 +348,9 @@ void sapi_serve(void)
 	serving = true;
 	import_process_environment = php_import_environment_variables;
 	php_import_environment_variables = import_variables;
-	php_load_environment_variables = load_variables;
+	if (&php_load_environment_variables) {
+		php_load_environment_variables = load_variables;
+	}
 }
 
 static int start_up(sapi_module_struct *module)

@@ -43,6 +43,7 @@ static sem_t written;
 
 static char text[MAX_TRACE];
 static size_t length;
+static bool is_full;
 
 /* ---- memory that may not be there ---- */
 
@@ -84,16 +85,15 @@ static bool read_c_string(const char *from, char *to)
 
 static void write_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Where there is no room for all of it, nothing is written any more. */
 static void write_text(const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	int added = vsnprintf(text + length, sizeof text - length, format, arguments);
+	int added = is_full ? 0 : vsnprintf(text + length, sizeof text - length, format, arguments);
 	va_end(arguments);
-	length += added > 0 ? (size_t)added : 0;
-	if (length > sizeof text) {
-		length = sizeof text;
-	}
+	is_full |= added < 0 || (size_t)added >= sizeof text - length;
+	length += is_full ? 0 : (size_t)added;
 }
 
 /* The function of a frame; false: none, or not to be read. */
@@ -158,10 +158,14 @@ static bool write_frame(const zend_execute_data **next, bool first)
 	if (is_main && !first) {
 		return false;
 	}
+	size_t line = length;
 	write_text("[0x%016lx] %s()", (unsigned long)(uintptr_t)at, is_main ? "{main}" : name);
 	write_position(is_main ? at : frame.prev_execute_data);
+	if (is_full) {
+		length = line;
+	}
 	*next = frame.prev_execute_data;
-	return !is_main && *next;
+	return !is_main && !is_full && *next;
 }
 
 static void send_trace(void)
@@ -173,11 +177,12 @@ static void send_trace(void)
 	}
 	put_u32((unsigned char *)text, (uint32_t)getpid());
 	length = 4;
+	is_full = false;
 	write_text("script_filename = %s\n", path);
 	const zend_execute_data *frame;
 	bool first = true;
 	if (READ(&EG(current_execute_data), &frame) && frame) {
-		for (unsigned lines = 0; (!depth || lines < depth) && length < sizeof text; lines++) {
+		for (unsigned lines = 0; !depth || lines < depth; lines++) {
 			if (!write_frame(&frame, first)) {
 				break;
 			}

@@ -4,7 +4,7 @@
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
     io::{IsTerminal, Write},
     os::unix::fs::MetadataExt,
@@ -16,13 +16,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Address, Config, Diagnostics, Environment, Folder, FolderPhp, Machine, Window,
+    Address, Config, Diagnostics, Environment, Folder, FolderPhp, FolderRuntime, Machine, Window,
     check_environment, folder_toml, parse_address, read, to_toml,
 };
 use weir_sys::identity;
 
 use crate::{
-    admin, error_log,
+    admin, error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
 };
@@ -135,6 +135,12 @@ pub struct Source {
 
 /// Runs the command that was typed.
 pub fn main() -> ExitCode {
+    let typed: Vec<OsString> = env::args_os().collect();
+    match &typed[..] {
+        [name, arguments @ ..] if fpm::is_name(name) => return fpm::main(name, arguments),
+        [name, command, arguments @ ..] if command == "fpm" => return fpm::main(name, arguments),
+        _ => {}
+    }
     match parse() {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
@@ -166,6 +172,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         window: args.admin.clone(),
         trace: args.trace,
         folder: source.folder,
+        stand_in: None,
     };
     match manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
@@ -301,7 +308,7 @@ impl ServeArgs {
         }
         let php = match Folder::has_php(&root) {
             true => Some(FolderPhp {
-                program: php_cgi()?,
+                runtime: folder_php()?,
                 workers: self.workers.map(|workers| workers as usize),
                 index: root.join("index.php").is_file(),
             }),
@@ -422,7 +429,7 @@ enum TypedCommand {
     /// Serve a folder, or what a weir.toml says, in the foreground
     ///
     /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
-    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
+    /// weir's own PHP in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
     /// SIGUSR1 reopens logs.
     Serve(ServeArgs),
     /// Say everything that is wrong with a configuration, or "ok"
@@ -471,7 +478,7 @@ enum TypedCommand {
     Import(Later),
     /// Load a URL and report (not built yet)
     Bench(Later),
-    /// PHP-FPM's own command line (not built yet)
+    /// PHP-FPM's own command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
 }
@@ -521,8 +528,7 @@ impl Stop {
                 let hint = match *command {
                     "drain" => "`weir stop` finishes what runs, and stops",
                     "pool set" => "change the configuration, then weir reload",
-                    "fpm" => "php-fpm itself can stay: runtime = \"servers\" takes its sockets",
-                    _ => "what works now: weir serve, check, status, reload, stop, pool",
+                    _ => "what works now: weir serve, check, status, reload, stop, pool, fpm",
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
@@ -533,9 +539,6 @@ impl Stop {
 
 fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.first().is_some_and(|name| is_fpm_name(name)) {
-        return Err(Stop::NotBuiltYet("fpm"));
-    }
     let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
     let command = match typed.command {
         TypedCommand::Serve(args) => {
@@ -570,12 +573,6 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Fpm(_) => "fpm",
     };
     Err(Stop::NotBuiltYet(command))
-}
-
-/// Started as PHP-FPM: `php-fpm`, `php-fpm8.2`.
-fn is_fpm_name(name: &OsStr) -> bool {
-    let name = Path::new(name).file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b"php-fpm")
 }
 
 fn window_address(text: &str) -> Result<Window, String> {
@@ -638,12 +635,16 @@ fn folder_user(root: &Path) -> Option<String> {
         .find(|name| ThisMachine.has_user(name))
 }
 
-fn php_cgi() -> Result<String, ExitCode> {
+/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
+fn folder_php() -> Result<FolderRuntime, ExitCode> {
+    if ThisMachine.php(None).is_ok() {
+        return Ok(FolderRuntime::Own);
+    }
     match ThisMachine.program("php-cgi") {
-        Some(path) => Ok(path.display().to_string()),
+        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
         None => Err(refuse_config(
-            "the folder has PHP scripts, and there is no php-cgi in PATH",
-            "install it (Debian: apt-get install php-cgi), or write a weir.toml for the PHP that is there",
+            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
+            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
         )),
     }
 }
@@ -731,8 +732,6 @@ mod tests {
             &["weir", "drain"],
             &["weir", "pool", "shop", "set", "maxconn=3"],
             &["weir", "bench", "http://127.0.0.1/", "-c", "100"],
-            &["weir", "fpm", "-h"],
-            &["/usr/sbin/php-fpm8.2", "-t"],
         ] {
             assert_eq!(parse(wrong).unwrap_err(), EX_USAGE, "{wrong:?}");
         }

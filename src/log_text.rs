@@ -91,6 +91,13 @@ pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
     });
 }
 
+/// `Nov 20 12:14:00`: local, as syslog(3) writes it (RFC 3164 §4.1.2).
+pub fn put_time_syslog(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, _| {
+        out.extend_from_slice(stamp.syslog.as_bytes())
+    });
+}
+
 /// A decimal number.
 pub fn put_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -256,6 +263,7 @@ struct Stamp {
     utc: String,
     clock: String,
     php: String,
+    syslog: String,
 }
 
 impl Stamp {
@@ -285,6 +293,7 @@ impl Stamp {
                 local.year()
             ),
             php: format!("{:02}-{month}-{:04} {clock}", local.day(), local.year()),
+            syslog: format!("{month} {:2} {clock}", local.day()),
             iso: format!(
                 "{:04}-{:02}-{:02}T{clock}",
                 local.year(),
@@ -367,6 +376,19 @@ mod tests {
             text(|out| put_time_utc(before, out)),
             "1970-01-01T00:00:00.000Z"
         );
+    }
+
+    #[test]
+    fn every_conversion_of_strftime_that_a_format_may_have_is_known() {
+        for letter in "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%".chars() {
+            let mut out = Vec::new();
+            put_time_formatted(SystemTime::now(), &format!("%{letter}"), &mut out);
+            assert!(!out.is_empty() && out != b"-", "%{letter}: {out:?}");
+        }
+        let mut out = Vec::new();
+        let time = UNIX_EPOCH + std::time::Duration::from_secs(1_795_176_840);
+        put_time_formatted(time, "%s at %%", &mut out);
+        assert_eq!(out, b"1795176840 at %");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The machine that weir runs on, as far as checking a configuration asks.
 
+pub mod php;
+
 use std::{
     env,
     fs::{self, Metadata},
@@ -92,6 +94,10 @@ impl Machine for ThisMachine {
         let user = identity::user(user).ok().flatten();
         user.and_then(|user| identity::identity(&user, None).ok())
             .is_none_or(|who| may_write(path, &who))
+    }
+
+    fn php(&self, version: Option<&str>) -> Result<(), (String, String)> {
+        php::find(version).map(drop)
     }
 
     fn is_root(&self) -> bool {

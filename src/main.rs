@@ -9,6 +9,7 @@ mod cli;
 mod control;
 mod error_log;
 mod events;
+mod fpm;
 mod gateway;
 mod log_sink;
 mod log_text;

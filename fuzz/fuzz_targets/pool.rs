@@ -1,7 +1,9 @@
-//! The pool: any sequence of events leaves it in order, two bytes an event.
+//! The pool and its scaler: any sequence of events leaves them in order, two bytes an event.
 #![no_main]
 
-use weir_pool::{Limits, Micros, Pool, RequestId, WorkerId};
+use weir_pool::{
+    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, WorkerId,
+};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut pool = Pool::new(Limits {
@@ -9,30 +11,129 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         max_queue: 5,
         timeout: Micros(100),
     });
-    let (mut now, mut last, mut gone) = (1_000, 0, Vec::new());
+    let mut scaling = scaling(data.first().copied().unwrap_or(0));
+    let mut scaler = Scaler::new(scaling);
+    let (mut now, mut last, mut gone, mut leaving) = (1_000, 0, Vec::new(), Vec::new());
     for &[event, argument] in data.as_chunks().0 {
+        let time = Micros(now);
         let worker = WorkerId(u32::from(argument % 8));
         let home = u16::from(argument / 64);
-        match event % 10 {
+        match event % 20 {
             0..=2 => {
                 last += 1;
-                pool.admit(Micros(now), RequestId(last), home);
+                pool.admit(time, RequestId(last), home);
             }
-            3 => _ = pool.release(Micros(now), worker),
-            4 => drop(pool.worker_up(Micros(now), worker, home)),
+            3 => _ = pool.release(time, worker),
+            4 => drop(pool.worker_up(time, worker, home)),
             5 => {
-                if let Some(request) = pool.worker_down(Micros(now), worker) {
-                    pool.readmit(Micros(now), request, home, Micros(now.saturating_sub(50)));
+                let lost = match argument & 8 {
+                    0 => pool.worker_down(time, worker),
+                    _ => pool.lose(time, worker),
+                };
+                if let Some(request) = lost {
+                    pool.readmit(time, request, home, Micros(now.saturating_sub(50)));
                 }
-                while pool.dispatch(Micros(now)).is_some() {}
-                pool.drain_waiting(Micros(now), &mut gone);
+                while pool.dispatch(time).is_some() {}
+                pool.drain_waiting(time, &mut gone);
             }
-            6 => drop(pool.leave(Micros(now), RequestId(last.saturating_sub(argument.into())))),
-            7 => pool.expire(Micros(now), &mut gone),
+            6 => drop(pool.leave(time, RequestId(last.saturating_sub(argument.into())))),
+            7 => pool.expire(time, &mut gone),
             8 => pool.worker_expected(argument % 2 == 0),
+            9 => drop(pool.retire(time, worker)),
+            10 => pool.outdate(time, worker),
+            11 => {
+                let orders = Orders {
+                    stop: usize::from(argument & 3),
+                    retire: usize::from(argument >> 2 & 3),
+                    renew: usize::from(argument >> 4 & 3),
+                    ..Orders::default()
+                };
+                pool.withdraw(time, &orders, &mut leaving);
+            }
+            12 => scaler.came(time),
+            13 => scaler.start_failed(time, argument.into()),
+            14 => {
+                let lived = Micros(u64::from(argument) << 16);
+                let (had_work, had_served) = (argument & 1 > 0, argument & 3 == 3);
+                scaler.exited(
+                    time,
+                    match argument % 3 {
+                        0 => Exit::Withdrawn,
+                        1 => Exit::Clean {
+                            lived,
+                            had_work,
+                            had_served,
+                        },
+                        _ => Exit::Crashed {
+                            lived,
+                            had_work,
+                            had_served,
+                        },
+                    },
+                );
+            }
+            15 => scaler.ready(time, argument < 200),
+            16 => scaler.memory(
+                time,
+                MemoryView {
+                    worker_cost: u64::from(argument & 3),
+                    available: u64::from(argument >> 2),
+                    pressure: argument & 1 > 0,
+                },
+            ),
+            17 => {
+                scaling = self::scaling(argument);
+                scaler.set(time, scaling);
+            }
+            18 => now += u64::from(argument) << (argument & 15),
             _ => now += u64::from(argument),
         }
+        look(&mut scaler, Micros(now), &mut pool, scaling.max_children);
         assert_eq!(pool.check(), Ok(()));
         assert!(pool.stats().agree());
+        leaving.clear();
+        gone.clear();
     }
 });
+
+/// What the scaler orders can be done, and is done.
+fn look(scaler: &mut Scaler, now: Micros, pool: &mut Pool, max_children: usize) {
+    let (before, starting) = (pool.stats(), scaler.figures().starting);
+    let orders = scaler.look(now, pool);
+    let total = before.workers + before.leaving + starting;
+    assert!(orders.start == 0 || total + orders.start <= max_children);
+    let mut leaving = Vec::new();
+    pool.withdraw(now, &orders, &mut leaving);
+    let after = pool.stats();
+    let withdrawn = after.leaving + after.retiring - before.leaving - before.retiring;
+    assert_eq!(orders.stop + orders.retire + orders.renew, withdrawn);
+    assert_eq!(after.busy, before.busy);
+    assert!(
+        scaler
+            .next_look()
+            .is_none_or(|next| next > now || next == Micros::MAX)
+    );
+    assert!(scaler.decisions().count() <= 64);
+}
+
+fn scaling(seed: u8) -> Scaling {
+    let number = usize::from(seed >> 4);
+    Scaling {
+        mode: match seed & 3 {
+            0 => Mode::Static,
+            1 => Mode::Dynamic {
+                start: number / 2,
+                min_spare: 1,
+                max_spare: 2,
+            },
+            2 => Mode::OnDemand,
+            _ => Mode::Auto {
+                start: number / 3,
+                cores: 1,
+            },
+        },
+        max_children: number,
+        max_spawn_rate: usize::from(seed & 12),
+        idle_timeout: Micros(u64::from(seed & 12) * 50),
+    }
+}

@@ -100,6 +100,9 @@ pub(crate) struct NewWorker {
     pub(crate) used: bool,
 }
 
+/// How a request that waits is told of its worker, or that it gets none.
+type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
 #[derive(Debug)]
 struct State {
     pool: Pool,
@@ -109,7 +112,7 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<RequestId>,
     slow_requests: u64,
     /// The most memory that a request took, bytes.
@@ -135,6 +138,8 @@ struct Slot {
     served: bool,
     /// It was told to end, or is killed.
     withdrawn: bool,
+    /// It has served as many requests as it may, or is too large.
+    spent: bool,
     /// Its connection is gone, and its process is not, or not yet.
     lost: bool,
     /// It has ended like this while it was lent.

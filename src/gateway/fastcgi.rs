@@ -24,7 +24,7 @@ use std::{
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 
-use crate::error_log::{About, WorkerStderr, tell};
+use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
     client_io::Conn,
@@ -462,9 +462,12 @@ impl Live {
                     if let Some(copy) = &self.copied_stderr {
                         copy.put(bytes);
                     }
-                    let mut stderr = std::mem::take(&mut self.stderr);
-                    stderr.push(bytes, &self.about());
-                    self.stderr = stderr;
+                    // PHP-FPM's log has nothing of what the web server is told.
+                    if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
+                        let mut stderr = std::mem::take(&mut self.stderr);
+                        stderr.push(bytes, &self.about());
+                        self.stderr = stderr;
+                    }
                 }
                 Ok(Some(Event::End {
                     protocol_status, ..
@@ -691,7 +694,8 @@ pub(crate) fn buffer() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn recycle(mut buffer: Vec<u8>) {
+/// Puts a buffer back for [`buffer`], unless it is large.
+pub(crate) fn recycle(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
         BUFFERS.with_borrow_mut(|buffers| {

@@ -104,7 +104,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         Ok(answer) => answer,
         Err(Stop::Refused(refusal)) => {
             note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal)
+            Answer::refusal(&refusal, &record.parts.method)
         }
         Err(Stop::Interrupted(interrupt)) => {
             record.cut_short();
@@ -134,8 +134,13 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         }
         Err(Cut::Truncated) => {
             record.truncated();
+            // What came of it is passed on; that END_REQUEST is missing tells the rest.
+            let flushed = wire.flush().await;
             record.sent();
-            Err(Ending::Clean)
+            match flushed {
+                Err(Interrupt::Lost(ending)) => Err(ending),
+                Ok(()) | Err(Interrupt::Aborted) => Err(Ending::Clean),
+            }
         }
         Err(Cut::Interrupted(interrupt)) => {
             record.cut_short();
@@ -300,12 +305,15 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
 }
 
 impl Answer {
-    /// An answer of the gateway's own.
-    fn refusal(refusal: &Refusal) -> Answer {
-        let output = refusal.cgi();
+    /// An answer of the gateway's own; to HEAD without its body.
+    fn refusal(refusal: &Refusal, method: &Method) -> Answer {
+        let (mut output, body_at) = refusal.cgi();
+        if *method == Method::HEAD {
+            output.truncate(body_at);
+        }
         Answer {
-            body_at: output.len() - refusal.cgi_body_len(),
             output,
+            body_at,
             status: refusal.status,
             rest: Rest::None,
             stderr: None,

@@ -12,6 +12,8 @@
 //!                                 body ─► client_io ─► record ─► access_log
 //! ```
 //!
+//! Behind a web server that speaks FastCGI, `fastcgi_front` is in the place of connection and exchange, and joins at script.
+//!
 //! One reactor (a current-thread runtime) per thread, each with its own listening sockets. What all reactors share is
 //! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
 //! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.
@@ -129,10 +131,14 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         opened: opened.into_iter().collect(),
     };
     if let Some(fd) = error_log {
-        error_log::write_behind(Target::Fd(fd))
-            .map_err(|error| format!("cannot write the error log: {error}"))?;
+        let used = match config.log.error {
+            LogTarget::Syslog => error_log::write_to_syslog(fd, (&config.log).into()),
+            _ => error_log::write_behind(Target::Fd(fd)),
+        };
+        used.map_err(|error| format!("cannot write the error log: {error}"))?;
     }
     error_log::set_level(config.log.level);
+    error_log::set_format(config.log.error_format.into());
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
@@ -495,6 +501,7 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         return;
     }
     gateway.drain.start();
+    gateway.pools.iter().for_each(PoolHandle::wind_down);
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         while gateway.listening.load(Relaxed) > 0

@@ -236,3 +236,153 @@ fn put_time(time: SystemTime, format: Option<&str>, out: &mut Vec<u8>) {
 
 /// Of a thread's line buffer, bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const ENDED: Ended = Ended {
+        at: 1,
+        cost: Cost {
+            cpu: 500,
+            memory: 3_000_000,
+            resident: 0,
+        },
+    };
+
+    fn format(text: &str) -> AccessFormat {
+        let toml = format!(
+            "[listen.a]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n\
+             [pool.a]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9\"]\nqueue.maxconn = 1\n\
+             access_format = '{text}'\n"
+        );
+        let environment = weir_config::Environment {
+            folder: "/".into(),
+            cores: 1,
+            memory: 1 << 30,
+            open_files: 1 << 16,
+        };
+        let config = weir_config::parse("a", &toml, &environment).expect("a configuration");
+        config.pools[0].access_format.clone()
+    }
+
+    fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> Entry<'r> {
+        Entry {
+            noted,
+            begun: UNIX_EPOCH + Duration::from_secs(100),
+            written: UNIX_EPOCH + Duration::from_secs(101),
+            duration: 1_234_567,
+            pool: "app",
+            pid: Some(7),
+            method: b"GET",
+            path: text,
+            query: text,
+            script: text,
+            content_length: 5,
+            status: 200,
+            authorization: b"",
+            params: None,
+        }
+    }
+
+    fn line(text: &str, entry: &Entry<'_>) -> String {
+        let mut out = Vec::new();
+        put_line(&format(text), entry, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn figures_are_written_in_their_units() {
+        let noted = Noted::default();
+        let entry = entry(&noted, b"x");
+        assert_eq!(
+            line("%d %{mili}d %{micro}d %l %s %{%s}t %{%s}T %p", &entry),
+            "1.234 1234.567 1234567 5 200 100 101 7\n"
+        );
+        // Nobody has measured anything.
+        assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "- - - -\n");
+        noted.ended.set(ENDED).expect("once");
+        assert_eq!(
+            line("%C %{user}C %M %{kilo}M %{mega}M", &entry),
+            "0.04 - 3000000 2929 2\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_a_dash_or_nothing() {
+        let noted = Noted {
+            peer: "unix:".into(),
+            ..Noted::default()
+        };
+        let entry = Entry {
+            pid: None,
+            ..entry(&noted, b"")
+        };
+        assert_eq!(
+            line("%R|%u|%r|%Q|%q|%f|%{X}e|%{X}o|%p|%n", &entry),
+            "-|||||-|-|-|-|app\n"
+        );
+    }
+
+    #[test]
+    fn only_requests_that_nobody_asks_about_are_suppressed() {
+        let log = PoolLog {
+            format: format("%r"),
+            suppressed: vec!["/ping".into()],
+            wants_params: false,
+            wants_headers: false,
+            sink: Sink::off(),
+        };
+        let noted = Noted::default();
+        let ping = || Entry {
+            query: b"",
+            content_length: 0,
+            ..entry(&noted, b"/ping")
+        };
+        assert!(log.suppresses(&ping()));
+        let others = [
+            Entry {
+                query: b"x",
+                ..ping()
+            },
+            Entry {
+                status: 500,
+                ..ping()
+            },
+            Entry {
+                method: b"POST",
+                ..ping()
+            },
+            Entry {
+                content_length: 1,
+                ..ping()
+            },
+            Entry {
+                path: b"/ping/",
+                ..ping()
+            },
+        ];
+        assert!(others.iter().all(|entry| !log.suppresses(entry)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_one_line(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let noted = Noted {
+                peer: String::from_utf8_lossy(&bytes).into_owned(),
+                ..Noted::default()
+            };
+            let entry = Entry {
+                method: &bytes,
+                authorization: &bytes,
+                ..entry(&noted, &bytes)
+            };
+            let line = line("\"%R %u %m %r%Q%q %f\"", &entry);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(line.matches('"').count(), 2);
+            prop_assert!(line.trim_end().bytes().all(|byte| (0x20..0x7f).contains(&byte)));
+        }
+    }
+}

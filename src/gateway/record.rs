@@ -285,7 +285,7 @@ impl Record {
             method: self.method().as_str().as_bytes(),
             path: script.map_or(&self.path, |script| &script.script_name),
             query,
-            script: script.map_or(b"", |script| &script.filename),
+            script: (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
             content_length: self.bytes_in,
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             authorization: self.header("authorization").unwrap_or_default(),

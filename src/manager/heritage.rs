@@ -18,7 +18,10 @@ use super::{
     Loaded,
     plan::{Plan, Problem},
 };
-use crate::control::{Source, ToGateway, path_inside};
+use crate::{
+    control::{Source, ToGateway, path_inside},
+    error_log,
+};
 
 /// The logs of one configuration, open; none: nothing is written.
 #[derive(Debug)]
@@ -180,10 +183,12 @@ pub(super) fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>,
             .mode(0o640)
             .open(path)
             .map(OwnedFd::from),
+        LogTarget::Syslog => error_log::syslog::connect(),
     };
     opened.map(Some).map_err(|error| {
         let path = match target {
             LogTarget::File(path) => path.display().to_string(),
+            LogTarget::Syslog => "the system's log (/dev/log)".to_owned(),
             _ => "the standard stream".to_owned(),
         };
         Problem::new(

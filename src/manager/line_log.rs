@@ -52,10 +52,7 @@ impl LineLog {
         let Some(file) = file.as_mut() else {
             return true;
         };
-        let failed = match file.write_all(lines) {
-            Ok(()) => None,
-            Err(error) => Some(error),
-        };
+        let failed = file.write_all(lines).err();
         self.tell_once(failed.as_ref());
         failed.is_none()
     }

@@ -21,10 +21,12 @@ pub mod jail;
 mod line_log;
 mod listen;
 mod memory;
+mod notify;
 mod output;
 mod php;
 mod plan;
 mod slow_log;
+mod stand_in;
 mod supervise;
 mod window;
 mod workers;
@@ -34,10 +36,11 @@ use std::{fmt, path::PathBuf};
 use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
 use plan::Problem;
+pub use stand_in::StandIn;
 
 /// What `weir serve` was told.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct Start<'a> {
     /// The configuration's name in messages: its file as the user wrote it.
     pub name: String,
     /// The configuration's text.
@@ -52,6 +55,8 @@ pub struct Start {
     pub trace: bool,
     /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
     pub folder: Option<PathBuf>,
+    /// What is otherwise where weir stands in for PHP-FPM.
+    pub stand_in: Option<StandIn<'a>>,
 }
 
 /// Why weir ends without having been asked to.
@@ -73,7 +78,7 @@ pub const EX_SOFTWARE: u8 = 70;
 ///
 /// # Errors
 /// Where it cannot start; nothing is left running then.
-pub fn run(start: Start) -> Result<(), Failure> {
+pub fn run(start: Start<'_>) -> Result<(), Failure> {
     supervise::run(start)
 }
 
@@ -90,13 +95,13 @@ struct Loaded {
     /// Where the operator's window is, if the command line says it.
     window: Option<Window>,
     trace: bool,
-    /// The text is not the user's, but what `weir serve FOLDER` means.
+    /// The text is not the user's, but what `weir serve FOLDER` means, or PHP-FPM's configuration.
     generated: bool,
 }
 
 impl Loaded {
     /// Parses a text; all its diagnostics are the error.
-    fn parse(start: &Start, text: String) -> Result<Self, Failure> {
+    fn parse(start: &Start<'_>, text: String) -> Result<Self, Failure> {
         match weir_config::read(&start.name, &text, &start.environment) {
             Ok(checked) => Ok(Self {
                 name: start.name.clone(),
@@ -107,7 +112,7 @@ impl Loaded {
                 warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
                 window: start.window.clone(),
                 trace: start.trace,
-                generated: start.folder.is_some(),
+                generated: start.folder.is_some() || start.stand_in.is_some(),
             }),
             Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
         }

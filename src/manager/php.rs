@@ -11,7 +11,7 @@
 //! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
 //! makes the manager do more than note an end.
 
-mod binary;
+mod inputs;
 mod wire;
 
 use std::{
@@ -37,12 +37,12 @@ use super::{
     slow_log::{SlowLog, SlowSocket},
 };
 use crate::{
-    error_log::{About, tell},
+    error_log::{self, About, Format, tell},
     events::Stream,
     log_text::Worker,
 };
 
-pub(super) use binary::find;
+use inputs::Inputs;
 use wire::Order;
 pub(super) use wire::{Report, Task};
 
@@ -127,6 +127,8 @@ struct Master {
     outputs: Outputs,
     slow: Option<SlowSocket>,
     logs: Logs,
+    /// None: it is not ready.
+    inputs: Option<Inputs>,
     /// Killed at that time; none: it may live.
     until: Option<Instant>,
 }
@@ -143,7 +145,11 @@ impl Masters {
         let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
-            name: Some(format!("weir-php: pool {}", spec.pool).into()),
+            name: Some(match error_log::format() {
+                Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
+                // What people who watch PHP-FPM's processes look for.
+                Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
+            }),
             arguments: Vec::new(),
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),
@@ -171,6 +177,7 @@ impl Masters {
             outputs,
             slow: Some(slow),
             logs: logs.clone(),
+            inputs: None,
             until: None,
         };
         master.send(&Order::Config(&spec.config), vec![slow_end]);
@@ -184,9 +191,15 @@ impl Masters {
         master.channel.is_some().then_some(&master.spec)
     }
 
-    /// It is there, and does what one of these would.
+    /// It is there, and does what a new one of these would.
     pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
-        self.spec(id).is_some_and(|this| **this == *spec)
+        let master = self.list.iter().find(|master| master.id == id);
+        master.is_some_and(|master| {
+            let inputs = master.inputs.as_ref();
+            master.channel.is_some()
+                && *master.spec == *spec
+                && inputs.is_some_and(Inputs::are_the_same)
+        })
     }
 
     /// Has it make a process. What becomes of that comes as [`News`].
@@ -213,14 +226,11 @@ impl Masters {
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
-    /// What masters have told since this was last asked.
-    pub(super) fn read(&mut self, now: Instant) -> Vec<News> {
-        let mut news = Vec::new();
-        for master in &mut self.list {
-            master.flush(now);
-            master.read(MESSAGES_AT_ONCE, now, &mut news);
+    /// Takes what a master has told.
+    pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<News>) {
+        if let Some(master) = self.get(id) {
+            master.read(MESSAGES_AT_ONCE, now, news);
         }
-        news
     }
 
     /// A process has ended; none: it was no master. What it told before comes first.
@@ -240,6 +250,14 @@ impl Masters {
         Some(news)
     }
 
+    /// It does not do what it is told: it is killed, and all its workers with it.
+    pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
+        if let Some(master) = self.get(id) {
+            master.end(now);
+            master.kill();
+        }
+    }
+
     /// Ends all but those in `used`, with all their workers.
     pub(super) fn keep_only(&mut self, used: &[MasterId], now: Instant) {
         for master in &mut self.list {
@@ -249,9 +267,10 @@ impl Masters {
         }
     }
 
-    /// Kills what does not end.
+    /// Sends what there was no room for, and kills what does not end.
     pub(super) fn tick(&mut self, now: Instant) {
         for master in &mut self.list {
+            master.flush(now);
             if let Some(until) = &mut master.until
                 && *until <= now
             {
@@ -261,7 +280,7 @@ impl Masters {
         }
     }
 
-    /// When [`tick`](Self::tick) or [`read`](Self::read) has something to do without being told.
+    /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let next = |master: &Master| match master.queue.is_empty() {
             true => master.until,
@@ -271,9 +290,9 @@ impl Masters {
     }
 
     /// Channels to wait for.
-    pub(super) fn channels(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let channels = self.list.iter().filter_map(|m| m.channel.as_ref());
-        channels.map(AsFd::as_fd)
+    pub(super) fn channels(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let channels = self.list.iter();
+        channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
     }
 
     /// From here on its processes' words are written there.
@@ -379,10 +398,17 @@ impl Master {
                 Err(_) => return self.end(now),
             };
             match report {
-                Some(report) => news.push(News {
-                    master: self.id,
-                    what: What::Told(report),
-                }),
+                Some(report) => {
+                    if let Report::Ready { inputs, .. } = &report
+                        && self.inputs.is_none()
+                    {
+                        self.inputs = Some(Inputs::of(&self.spec.program, self.pid, inputs));
+                    }
+                    news.push(News {
+                        master: self.id,
+                        what: What::Told(report),
+                    });
+                }
                 None => {
                     tell!(
                         error,

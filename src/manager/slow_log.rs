@@ -163,7 +163,6 @@ mod tests {
         send(b"\0\0\0\x01never asked for");
         assert!(socket.read(&log));
         socket.expect();
-        send(b"");
         send(b"\0\0\x04\xd2script_filename = /a.php\n[0x1] sleep() /a.php:3\n\x1b[31m\n");
         send(b"\0\0\0\x01once too often");
         assert!(socket.read(&log));

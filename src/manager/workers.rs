@@ -28,7 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::{Config, Pm};
+use weir_config::{Config, Pm, Server};
+use weir_pool::{Emergency, Micros};
 use weir_sys::process::{self, Exit};
 
 use self::{command::Socket, master::Php, php::Forked, quota::Quota};
@@ -96,6 +97,7 @@ struct Pool {
     down: bool,
     /// How many workers it has depends on memory.
     auto: bool,
+    emergency: Crashes,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
     log: Rc<OutputLog>,
@@ -103,8 +105,8 @@ struct Pool {
 
 #[derive(Debug)]
 enum Kind {
-    Command(Program),
-    Php(Php),
+    Command(Rc<Program>),
+    Php(Box<Php>),
 }
 
 #[derive(Debug)]
@@ -139,6 +141,15 @@ struct Started {
     pid: Option<u32>,
     outputs: Outputs,
     link: Link,
+}
+
+/// Crashes of workers, which may be many enough to start their pool anew.
+#[derive(Debug)]
+struct Crashes {
+    limit: Emergency,
+    threshold: usize,
+    interval: Duration,
+    since: Instant,
 }
 
 /// What the gateway knows of a worker.
@@ -183,7 +194,7 @@ impl Pools {
                         output: log.clone(),
                         slow: Rc::new(slow.ok()?),
                     };
-                    Kind::Php(Php::new((spec, logs), (same, last), grace, now))
+                    Kind::Php(Box::new(Php::new((spec, logs), (same, last), grace, now)))
                 }
             };
             Some(Pool {
@@ -202,6 +213,7 @@ impl Pools {
                 },
                 down: false,
                 auto: matches!(workers.pm, Pm::Auto { .. }),
+                emergency: Crashes::new(&config.server, now),
                 lost: 0,
                 log,
             })
@@ -237,6 +249,7 @@ impl Pools {
         }
         for pool in &mut self.list {
             pool.kill_overdue(now, masters);
+            pool.end_stuck_masters(now, masters);
         }
     }
 
@@ -390,6 +403,13 @@ impl Pools {
         })
     }
 
+    /// Another configuration takes over: nothing is started anew because something has changed.
+    pub(super) fn finish(&mut self) {
+        self.look = None;
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::watch_no_more);
+    }
+
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
         self.stopping = Stopping::Asked;
@@ -485,8 +505,8 @@ impl Pools {
     fn measure(&mut self) {
         let left = memory::left();
         for pool in self.list.iter().filter(|pool| pool.auto) {
-            // The last ones first: those that were started before have been measured before.
-            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            // The oldest have grown as far as others will.
+            let pids = pool.workers.iter().filter_map(|worker| worker.pid);
             self.news.push(ToGateway::Memory {
                 pool: pool.id,
                 worker_cost: memory::cost(pids).unwrap_or(0),
@@ -517,6 +537,29 @@ impl Pools {
     }
 }
 
+impl Crashes {
+    fn new(server: &Server, now: Instant) -> Self {
+        let (threshold, interval) = (
+            server.emergency_restart_threshold,
+            server.emergency_restart_interval,
+        );
+        let most = u32::try_from(threshold).unwrap_or(u32::MAX);
+        Self {
+            limit: Emergency::new(most, Micros(interval.as_micros() as u64)),
+            threshold,
+            interval,
+            since: now,
+        }
+    }
+
+    /// A worker ended so. Whether that was the one too many.
+    fn count(&mut self, exit: Exit, now: Instant) -> bool {
+        let at = now.saturating_duration_since(self.since);
+        matches!(exit, Exit::Signal(SIGSEGV | SIGBUS))
+            && self.limit.crashed(Micros(at.as_micros() as u64))
+    }
+}
+
 impl Worker {
     fn is_command(&self) -> bool {
         matches!(self.link, Link::Command(_))
@@ -527,6 +570,12 @@ impl Worker {
             Link::Php(link) => Some(link.master),
             Link::Command(_) => None,
         }
+    }
+
+    /// When its master must have forked it; none: it has.
+    fn forked_by(&self) -> Option<Instant> {
+        let forks = self.pid.is_none() && !self.is_command();
+        forks.then(|| self.since + FORK_LIMIT)
     }
 
     /// Makes the next connection, unless one is on its way.
@@ -628,11 +677,20 @@ fn about_pool(pool: &str) -> About<'_> {
     }
 }
 
+/// What PHP-FPM takes for a crash; the numbers are those of Linux on most machines.
+const SIGSEGV: i32 = 11;
+
+/// See [`SIGSEGV`].
+const SIGBUS: i32 = 7;
+
 /// How often memory is looked at.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);
 
 /// A worker that was asked to end, or killed, and is still there after so long is killed (again).
 const RETIRE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a master gets to fork a worker.
+const FORK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A worker that a gateway left behind and the next one did not want after so long is killed.
 const UNCLAIMED_LIMIT: Duration = Duration::from_secs(30);

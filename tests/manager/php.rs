@@ -4,14 +4,18 @@ mod life;
 mod reload;
 mod rights;
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use crate::support::*;
 
 /// A site whose scripts weir's own PHP runs; `pool` is what its pool says beside that.
 pub fn php_site(pool: &str) -> (Site, String) {
     let site = Site::new();
-    let script = |name: &str, text: &str| fs::write(site.path("site").join(name), text).unwrap();
+    let script = |name: &str, text: &str| old_script(&site.path("site").join(name), text);
     script("hello.php", "<?php echo 'hello';");
     script(
         "who.php",
@@ -28,6 +32,14 @@ pub fn text_of(site: &Site, pool: &str) -> String {
     let (before, rest) = text.split_once("[pool.php]").unwrap();
     let (_, log) = rest.split_once("[log]").unwrap();
     format!("{before}[pool.php]\nruntime = \"php\"\n{pool}\n[log]{log}level = \"debug\"\n")
+}
+
+/// Writes a script that OPcache takes: it leaves out those that changed just now.
+pub fn old_script(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    let past = SystemTime::now() - Duration::from_secs(3_600);
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(past).unwrap();
 }
 
 /// The body of an answer.

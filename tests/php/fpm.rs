@@ -81,11 +81,6 @@ impl Both {
         let request = Request::get(&self.site, "/script.php");
         self.same(&request)
     }
-
-    /// Another worker instead of this one.
-    pub fn new_worker(&mut self) {
-        self.worker = self.master.worker();
-    }
 }
 
 /// A PHP-FPM with one child. Dropped, it is ended.

@@ -5,7 +5,10 @@ mod fpm;
 mod ini;
 mod life;
 mod like_fpm;
+mod stream;
 mod support;
+mod trace;
+mod workers;
 
 use support::*;
 

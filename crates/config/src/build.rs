@@ -9,9 +9,10 @@ use crate::{
     listeners::{listeners, speaks_fastcgi},
     model::{
         Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
-        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Site,
-        Workers,
+        LogTarget, PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server,
+        Site, Workers,
     },
+    rows::FACILITIES,
     scalar,
     settings::{self, Overlay},
     sink::Sink,
@@ -38,7 +39,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
-        log: log(&document.log),
+        log: log(&document.log, sink),
     };
     check_use(document, &config, sink);
     config
@@ -407,6 +408,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
 }
 
 fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -> Workers {
+    no_syslog(entries, "output_log", sink);
     let pm = entries.text("pm").unwrap_or_else(|| usual.to_owned());
     let max_children = match entries.is_written("max_children") {
         true => entries.count("max_children"),
@@ -582,7 +584,8 @@ fn queue(
     }
 }
 
-fn log(entries: &Entries) -> Log {
+fn log(entries: &Entries, sink: &mut Sink) -> Log {
+    no_syslog(entries, "access", sink);
     let level = match entries.text("level").as_deref() {
         Some("error") => Level::Error,
         Some("warning") => Level::Warning,
@@ -598,8 +601,25 @@ fn log(entries: &Entries) -> Log {
             Some("fpm") => ErrorFormat::Fpm,
             _ => ErrorFormat::Weir,
         },
+        syslog_ident: entries.text("syslog_ident").unwrap_or_default(),
+        syslog_facility: entries
+            .text("syslog_facility")
+            .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
+            .map_or(DAEMON, |(_, number)| *number),
     }
 }
+
+/// Only errors are few enough for the system's log.
+fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
+    if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
+        let message = format!("`{key}` cannot go to syslog");
+        let hint = "name a file; `error` of [log] may go to syslog";
+        sink.error(entries.span(key), message, hint);
+    }
+}
+
+/// syslog(3)'s LOG_DAEMON.
+const DAEMON: u8 = 3;
 
 /// What nobody uses, and what is not there at all.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {

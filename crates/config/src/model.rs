@@ -494,6 +494,10 @@ pub struct Log {
     pub level: Level,
     /// Whose words errors are written in.
     pub error_format: ErrorFormat,
+    /// What messages to syslog are called.
+    pub syslog_ident: String,
+    /// Which of syslog's facilities they belong to, as syslog(3) numbers them (daemon: 3).
+    pub syslog_facility: u8,
 }
 
 /// Whose words errors are written in.
@@ -516,6 +520,8 @@ pub enum LogTarget {
     Stderr,
     /// A file, appended to, reopened at SIGUSR1.
     File(PathBuf),
+    /// The system's log (/dev/log); the error log only.
+    Syslog,
 }
 
 /// How a line of the access log is written.

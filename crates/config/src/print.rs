@@ -9,7 +9,7 @@ use crate::{
         LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
         Site, Window, Workers,
     },
-    rows::{self, Default, Section, State},
+    rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
     texts::{quote, show_size},
 };
@@ -33,9 +33,9 @@ pub fn to_toml(config: &Config) -> String {
         }
     }
     for pool in &config.pools {
-        out.header(&format!("[pool.{}]", pool.name));
+        out.header(&format!("[pool.{}]", name(&pool.name)));
         out.section(Section::Pool, |key| self::pool(pool, key));
-        out.header(&format!("[pool.{}.queue]", pool.name));
+        out.header(&format!("[pool.{}.queue]", name(&pool.name)));
         out.section(Section::Queue, |key| queue(&pool.queue, key));
     }
     out.header("[log]");
@@ -443,7 +443,23 @@ fn log(log: &Log, key: &str) -> Printed {
             }
             .into(),
         ),
+        "syslog_ident" => Value(quote(&log.syslog_ident)),
+        "syslog_facility" => {
+            let known = FACILITIES
+                .iter()
+                .find(|(_, number)| *number == log.syslog_facility);
+            option(known.map(|(name, _)| quote(name)))
+        }
         _ => Foreign,
+    }
+}
+
+/// A table's name; a pool's may need quotes.
+fn name(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match name.chars().all(bare) {
+        true => name.to_owned(),
+        false => quote(name),
     }
 }
 
@@ -521,6 +537,7 @@ fn target(target: &LogTarget) -> String {
         LogTarget::Stdout => "\"stdout\"".into(),
         LogTarget::Stderr => "\"stderr\"".into(),
         LogTarget::File(file) => path(file),
+        LogTarget::Syslog => "\"syslog\"".into(),
     }
 }
 

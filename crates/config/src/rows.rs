@@ -506,7 +506,8 @@ const POOL: &[Row] = &[
         Absent("a quarter of `max_children`, at least `min_spare_servers`"),
         "More free workers, and one after the other is stopped (dynamic)."),
     key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
-        "Workers started in a second at most (php, command)."),
+        "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
+         `max_memory` (php, command)."),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "A worker that is free for so long is stopped (ondemand, auto)."),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
@@ -614,12 +615,45 @@ const LOG: &[Row] = &[
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "`\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
-        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
+        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),
         "The least severe that is written: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
         .called(&["log_level", "LogLevel"]),
     key(&[Log], "error_format", Kind::Word(&["weir", "fpm"], &[]), Value("\"weir\""),
         "`\"weir\"`, or `\"fpm\"`: errors are written in PHP-FPM's words, for scripts that look for them."),
+    key(&[Log], "syslog_ident", Kind::Text, Value("\"weir\""),
+        "What messages are called that go to syslog.").called(&["syslog.ident"]),
+    key(&[Log], "syslog_facility", Kind::Word(FACILITY_NAMES, &[]), Value("\"daemon\""),
+        "Which of syslog's facilities they belong to.").called(&["syslog.facility"]),
+];
+
+/// syslog(3)'s facilities, in its order, with its numbers.
+pub(crate) const FACILITIES: &[(&str, u8)] = &[
+    ("kern", 0),
+    ("user", 1),
+    ("mail", 2),
+    ("daemon", 3),
+    ("auth", 4),
+    ("syslog", 5),
+    ("lpr", 6),
+    ("news", 7),
+    ("uucp", 8),
+    ("cron", 9),
+    ("authpriv", 10),
+    ("ftp", 11),
+    ("local0", 16),
+    ("local1", 17),
+    ("local2", 18),
+    ("local3", 19),
+    ("local4", 20),
+    ("local5", 21),
+    ("local6", 22),
+    ("local7", 23),
+];
+
+const FACILITY_NAMES: &[&str] = &[
+    "daemon", "user", "mail", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+    "kern", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 ];
 
 const BOTH: &[Section] = &[Site, Route];

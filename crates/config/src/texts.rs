@@ -240,10 +240,7 @@ pub(crate) fn log_target(folder: &Path, text: &str) -> Checked<LogTarget> {
             format!("{text:?} is no place for a log"),
             scalar::suggestion(text, LOG_WORDS).unwrap_or_default(),
         ),
-        text if text.starts_with("syslog") => wrong(
-            "logging to syslog is not built yet",
-            "\"stderr\" goes to the journal when systemd starts weir",
-        ),
+        "syslog" => Ok(LogTarget::Syslog),
         text => path(folder, text).map(LogTarget::File),
     }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weir_pool::{Admission, Limits, Micros, Pool, RequestId, WorkerId};
+use weir_pool::{Admission, Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, WorkerId};
 
 fn main() {
     for workers in [1, 16, 1_024] {
@@ -15,6 +15,45 @@ fn main() {
                 if let Admission::Run(worker) = answer {
                     let _ = black_box(pool.release(Micros(turn), worker));
                 }
+            },
+        );
+    }
+    let (dynamic, auto) = (
+        Mode::Dynamic {
+            start: 2,
+            min_spare: 2,
+            max_spare: 20,
+        },
+        Mode::Auto { start: 2, cores: 4 },
+    );
+    for (name, mode) in [
+        ("dynamic", dynamic),
+        ("ondemand", Mode::OnDemand),
+        ("auto", auto),
+    ] {
+        let mut pool = pool(16);
+        let mut scaler = scaler(mode);
+        measure(
+            &format!("admit + look + release + look, {name}, nobody waits"),
+            |turn| {
+                let answer = pool.admit(Micros(turn), RequestId(turn), 0);
+                let _ = black_box(scaler.look(Micros(turn), &pool));
+                if let Admission::Run(worker) = answer {
+                    let _ = black_box(pool.release(Micros(turn), worker));
+                }
+                let _ = black_box(scaler.look(Micros(turn), &pool));
+            },
+        );
+        for request in 0..17 {
+            pool.admit(Micros(0), RequestId(u64::MAX - request), 0);
+        }
+        measure(
+            &format!("admit + look + release + look, {name}, all busy"),
+            |turn| {
+                pool.admit(Micros(turn), RequestId(turn), 0);
+                let _ = black_box(scaler.look(Micros(turn), &pool));
+                let _ = black_box(pool.release(Micros(turn), WorkerId(0)));
+                let _ = black_box(scaler.look(Micros(turn), &pool));
             },
         );
     }
@@ -57,6 +96,18 @@ fn pool(workers: u32) -> Pool {
         pool.worker_up(Micros(0), WorkerId(worker), (worker & 3) as u16);
     }
     pool
+}
+
+/// At its limit of 16.
+fn scaler(mode: Mode) -> Scaler {
+    let mut scaler = Scaler::new(Scaling {
+        mode,
+        max_children: 16,
+        max_spawn_rate: 32,
+        idle_timeout: Micros::from_secs(1_000_000),
+    });
+    scaler.ready(Micros(0), true);
+    scaler
 }
 
 fn measure(name: &str, mut operation: impl FnMut(u64)) {

@@ -92,8 +92,8 @@ struct Measure {
 /// A measurement that goes on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// As many workers were busy as are to be measured.
-    reached: bool,
+    /// So many workers were busy as are to be measured; none until they were.
+    level: Option<usize>,
     /// Requests that are still to finish before it counts, and those that have.
     settling: u64,
     settled: u64,
@@ -159,8 +159,11 @@ impl Climb {
             self.window = Window::default();
         }
         self.saturated_at = now;
-        if !self.window.reached && view.busy == level {
-            self.window.reached = true;
+        if self.window.level.is_some_and(|measured| measured != level) {
+            self.window = Window::default();
+        }
+        if self.window.level.is_none() && view.busy == level {
+            self.window.level = Some(level);
             self.window.settling = level as u64;
         }
         let found = self.decide(now, level, most);
@@ -340,9 +343,7 @@ impl Climb {
 
     /// When something may be decided though nothing happens.
     fn next(&self, now: Micros, most: usize) -> Option<Micros> {
-        if !self.window.reached {
-            return None;
-        }
+        self.window.level?;
         let waited = self.window.settled_for + self.window.lasted;
         let size = self.window_size(self.cap.min(most));
         let due = match self.search {
@@ -393,7 +394,7 @@ impl Measure {
 impl Window {
     /// Time has passed, and requests were finished in it.
     fn pass(&mut self, saturated: bool, span: u64, finished: u64) {
-        if !self.reached {
+        if self.level.is_none() {
             return;
         }
         if !saturated {

@@ -18,8 +18,30 @@
 //! assert_eq!((next.request, next.worker), (RequestId(2), WorkerId(0)));
 //! ```
 //!
+//! [`Scaler`] looks at the pool after each change, and says how many workers to start and to withdraw:
+//!
+//! ```
+//! # use weir_pool::{Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, WorkerId};
+//! # let limits = Limits { maxconn: 4, max_queue: 100, timeout: Micros::from_secs(5) };
+//! # let mut pool = Pool::new(limits);
+//! let mut scaler = Scaler::new(Scaling {
+//!     mode: Mode::OnDemand,
+//!     max_children: 4,
+//!     max_spawn_rate: 32,
+//!     idle_timeout: Micros::from_secs(10),
+//! });
+//! scaler.ready(Micros(0), true);
+//! pool.admit(Micros(10), RequestId(1), 0);
+//! assert_eq!(scaler.look(Micros(10), &pool).start, 1);
+//! // The worker is there:
+//! scaler.came(Micros(5_000));
+//! assert!(pool.worker_up(Micros(5_000), WorkerId(0), 0).is_some());
+//! ```
+//!
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
-//! `retry.rs` (may a failed request run again?), and `tests/behaviour/` (the simulator and the promises it checks).
+//! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
+//! many do any good), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
+//! promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
 

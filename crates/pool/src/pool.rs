@@ -56,7 +56,7 @@ pub struct Released {
     /// Who is next, and on which worker.
     pub next: Option<Assignment>,
     /// The worker that was released leaves: it was retired while it was busy. End it, and report
-    /// [`Pool::worker_down`] when it has ended.
+    /// [`Pool::worker_down`] when it has ended; call [`Pool::drain_waiting`], since it may have been the last one.
     pub leaves: bool,
 }
 
@@ -130,8 +130,8 @@ pub enum Action {
 /// - At most `maxconn` requests run, unless `maxconn` was lowered: then no new one starts until enough have finished.
 /// - Nobody waits while a worker is free and `maxconn` allows one more. The one exception is between `worker_down` of a
 ///   busy worker and [`dispatch`](Self::dispatch), so that its request can be readmitted and get the free place.
-/// - Nobody waits while no worker is there and none expected. The one exception is between the call that brought this
-///   about (`worker_down`, `worker_expected`) and [`drain_waiting`](Self::drain_waiting).
+/// - Nobody waits while no worker is up and none expected. The one exception is between the call that brought this about
+///   (`worker_down`, `worker_expected`, or the withdrawal of the last one) and [`drain_waiting`](Self::drain_waiting).
 /// - Requests get workers in the order of their first admission, retries before all others.
 /// - Among free workers the one used last is taken, of the request's home if there is one, so that the coldest stay
 ///   idle and can be stopped.
@@ -355,7 +355,8 @@ impl Pool {
 
     /// Withdraws a worker as soon as it is not busy. True: it was free and leaves now; end it, and report
     /// [`worker_down`](Self::worker_down) when it has ended. False: it is busy, and [`release`](Self::release) will say
-    /// that it leaves; or it is not there.
+    /// that it leaves; or it is not there. In either case it may have been the last one: call
+    /// [`drain_waiting`](Self::drain_waiting) when it leaves.
     pub fn retire(&mut self, now: Micros, worker: WorkerId) -> bool {
         self.advance(now);
         match self.workers.retire(worker) {
@@ -376,8 +377,9 @@ impl Pool {
     }
 
     /// Withdraws as many workers as the orders say, and appends to `out` those that leave now: end them, and report
-    /// [`worker_down`](Self::worker_down) when they have ended. Those that are busy leave when they are released. No
-    /// worker is withdrawn under its request. A step for each worker, and for each that is busy a look through all.
+    /// [`worker_down`](Self::worker_down) when they have ended; call [`drain_waiting`](Self::drain_waiting), since there
+    /// may be none left. Those that are busy leave when they are released. No worker is withdrawn under its request. A step
+    /// for each worker, and for each that is busy a look through all.
     pub fn withdraw(&mut self, now: Micros, orders: &Orders, out: &mut Vec<WorkerId>) {
         self.advance(now);
         for _ in 0..orders.stop {
@@ -386,15 +388,15 @@ impl Pool {
             };
             self.withdraw_one(worker, out);
         }
-        for _ in 0..orders.retire {
-            let coldest = self.workers.coldest().map(|(worker, _)| worker);
-            let Some(worker) = coldest.or_else(|| self.workers.any_busy()) else {
+        for _ in 0..orders.renew {
+            let Some(worker) = self.workers.any_outdated() else {
                 break;
             };
             self.withdraw_one(worker, out);
         }
-        for _ in 0..orders.renew {
-            let Some(worker) = self.workers.any_outdated() else {
+        for _ in 0..orders.retire {
+            let coldest = self.workers.coldest().map(|(worker, _)| worker);
+            let Some(worker) = coldest.or_else(|| self.workers.any_busy()) else {
                 break;
             };
             self.withdraw_one(worker, out);

@@ -48,7 +48,7 @@ impl Lease {
     /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
     /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
     /// a program that weir runs is asked whether it is still there. So is one that nobody has used for a while. Of
-    /// weir's own PHP the kernel tells afterwards whether it has read the request ([`WorkerConn::was_unread`]).
+    /// weir's own PHP the kernel tells afterwards whether it has read the request.
     ///
     /// # Errors
     ///
@@ -63,9 +63,14 @@ impl Lease {
         if let Some(conn) = self.conn.take()
             && !renew
             && let Ok(conn) = conn.at_home(home)
-            && !((certain || conn.has_rested()) && !self.is_php() && conn.is_stale())
         {
-            return Ok(conn);
+            let stale = match self.is_php() {
+                true => conn.has_spoken(),
+                false => (certain || conn.has_rested()) && conn.is_stale(),
+            };
+            if !stale {
+                return Ok(conn);
+            }
         }
         match &pool.settings.runtime {
             Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
@@ -237,6 +242,7 @@ impl Lease {
                 workers.max_memory > 0 && self.cost.resident > workers.max_memory
             });
             if self.last || grew {
+                slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
             let released = state.pool.release(now, self.worker);

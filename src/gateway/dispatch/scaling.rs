@@ -6,7 +6,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
 use weir_config::{Pm, Workers};
 use weir_pool::{
     Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
@@ -14,7 +13,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-use super::{Lease, PoolHandle, Slot, State};
+use super::{Lease, PoolHandle, Slot, State, Waiting};
 use crate::{
     control::ToManager,
     error_log::{About, tell},
@@ -44,8 +43,8 @@ pub(super) struct Scaling {
 #[derive(Default)]
 pub(super) struct After {
     /// Requests that have a worker now; none: the client has just left, and the worker goes on to the next.
-    granted: Vec<(Option<oneshot::Sender<Result<Lease, ShedReason>>>, Lease)>,
-    refused: Vec<(oneshot::Sender<Result<Lease, ShedReason>>, ShedReason)>,
+    granted: Vec<(Option<Waiting>, Lease)>,
+    refused: Vec<(Waiting, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
@@ -71,12 +70,7 @@ impl Scaling {
             Pm::Auto { start } => Mode::Auto { start, cores },
         };
         Scaling {
-            scaler: Scaler::new(Bounds {
-                mode,
-                max_children: workers.max_children,
-                max_spawn_rate: workers.max_spawn_rate,
-                idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
-            }),
+            scaler: Scaler::new(bounds(workers, mode)),
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
@@ -114,6 +108,7 @@ impl Scaling {
         self.scaler.exited(
             now,
             match exit {
+                _ if slot.spent => weir_pool::Exit::Spent,
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
                 Exit::Code(0) => weir_pool::Exit::Clean {
                     lived,
@@ -148,6 +143,23 @@ impl PoolHandle {
                 if slot.process.is_some() && slot.generation < generation && !slot.withdrawn {
                     state.pool.outdate(now, WorkerId(index as u32));
                 }
+            }
+        });
+    }
+
+    /// The gateway takes nothing new: workers leave that are not needed for what runs.
+    pub(crate) fn wind_down(self: &Arc<Self>) {
+        self.change(|state, now, _| {
+            if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
+                scaling.by_load = true;
+                scaling.scaler.set(
+                    now,
+                    Bounds {
+                        mode: Mode::OnDemand,
+                        idle_timeout: LAST_IDLE,
+                        ..bounds(workers, Mode::OnDemand)
+                    },
+                );
             }
         });
     }
@@ -349,6 +361,15 @@ impl After {
     }
 }
 
+fn bounds(workers: &Workers, mode: Mode) -> Bounds {
+    Bounds {
+        mode,
+        max_children: workers.max_children,
+        max_spawn_rate: workers.max_spawn_rate,
+        idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
+    }
+}
+
 /// Says in the log what the scaling has decided, and notes it for the operator's window.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
@@ -395,6 +416,14 @@ fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
     }
 }
 
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
 /// A decision, and what it was made from.
 fn words(decision: &Decision) -> String {
     let ms = |span: Micros| span.0 / 1_000;
@@ -404,18 +433,21 @@ fn words(decision: &Decision) -> String {
             workers,
             waiting: 0,
             ..
-        } => format!("{by} workers are started, which makes {workers}"),
+        } => format!("{} started, which makes {workers}", counted(by, "worker")),
         Decision::Grew {
             by,
             workers,
             waiting,
             waited,
         } => format!(
-            "{by} workers are started, which makes {workers}; {waiting} requests wait, the first for {} ms",
+            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            counted(by, "worker"),
+            counted(waiting, "request"),
             ms(waited)
         ),
         Decision::Shrank { by, workers, idle } => format!(
-            "{by} workers leave, {workers} are left; nothing to do for {} ms",
+            "{} withdrawn, {workers} left: idle for {} ms",
+            counted(by, "worker"),
             ms(idle)
         ),
         Decision::ReachedMaxChildren {
@@ -457,6 +489,9 @@ fn words(decision: &Decision) -> String {
         ),
     }
 }
+
+/// An idle worker of a gateway that takes nothing new leaves after that.
+const LAST_IDLE: Micros = Micros::from_secs(1);
 
 /// Workers that are started at once and make PHP-FPM say that a pool seems busy.
 const SEEMS_BUSY: usize = 8;

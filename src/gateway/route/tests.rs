@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use weir_config::{HostPattern, PathPattern, Runtime, Settings, Template};
 
-use self::fixture::{Fixture, config, cpu_time, describe, wait_for};
+use self::fixture::{Fixture, config, cpu_time, describe, pools_in, wait_for};
 use super::*;
 
 mod fixture;
@@ -234,15 +234,16 @@ fn the_worker_s_names_follow_script_root_or_the_real_root() {
 
     let jailed = Fixture::new(|settings, config| {
         let root = settings.root.clone().unwrap();
-        if let Runtime::Command(command) = &mut config.pools[0].runtime {
-            command.workers.chroot = root.parent().map(Into::into);
-        }
+        config.pools = pools_in(root.parent().unwrap());
         let link = root.with_file_name("current");
         symlink(&root, &link).unwrap();
         settings.root = Some(link);
     });
     let name = jailed.root.file_name().unwrap().to_str().unwrap();
-    assert_eq!(filename(&jailed), (format!("/{name}/index.php"), format!("/{name}")));
+    assert_eq!(
+        filename(&jailed),
+        (format!("/{name}/index.php"), format!("/{name}"))
+    );
 }
 
 #[test]

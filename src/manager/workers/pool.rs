@@ -5,8 +5,8 @@ use std::time::Instant;
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command, master::Php,
-    next_number,
+    Claim, Crashes, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
+    master::Php, next_number,
 };
 use crate::{
     control::ToGateway,
@@ -147,6 +147,15 @@ impl Pool {
             Claim::Asked => news.push(self.failed(1)),
             Claim::None => {}
         }
+        if self.emergency.count(exit, now) {
+            let Crashes {
+                threshold,
+                interval,
+                ..
+            } = self.emergency;
+            events::emergency_restart(&self.name, threshold, interval);
+            self.renew_soon(news);
+        }
         if !proven && why == Ending::Unasked {
             let cause = format!("its program ends before it accepts a connection: {exit}");
             self.look_whether_down(cause, news);
@@ -214,10 +223,29 @@ impl Pool {
         }
     }
 
+    /// A master that is told to fork and does not is none any more.
+    pub(super) fn end_stuck_masters(&mut self, now: Instant, masters: &mut Masters) {
+        let stuck = |worker: &&Worker| worker.forked_by().is_some_and(|until| until <= now);
+        if let Some(master) = self.workers.iter().find(stuck).and_then(Worker::master) {
+            let seconds = FORK_LIMIT.as_secs();
+            let about = about_pool(&self.name);
+            tell!(
+                error,
+                about,
+                "the pool's master has forked no worker for {seconds} s: killed"
+            );
+            masters.give_up(master, now);
+            // Should that not have helped.
+            let waits = |worker: &&mut Worker| worker.pid.is_none();
+            let waiting = self.workers.iter_mut().filter(waits);
+            waiting.for_each(|worker| worker.since = now);
+        }
+    }
+
     pub(super) fn deadline(&self, stopping: bool) -> Option<Instant> {
         let workers = self.workers.iter().flat_map(|worker| {
             let look = worker.next_look().filter(|_| !stopping);
-            [worker.until, look]
+            [worker.until, look, worker.forked_by()]
         });
         let start = match self.is_ready() && self.processes() < self.quota.most && !stopping {
             true => self.quota.due(),

@@ -195,6 +195,38 @@ fn children_of_a_worker_do_not_hold_its_request() {
     }
 }
 
+#[test]
+fn what_is_said_between_two_requests_harms_neither() {
+    let weir = fixed(1, "php_define = { \"ffi.enable\" = \"1\" }\nretries = 0\n")
+        .file(
+            "later.php",
+            "<?php
+            $c = FFI::cdef('int fork(void); int dup(int); int close(int); long write(int, const char *, unsigned long); \
+                            int access(const char *, int); int usleep(unsigned); void _exit(int);');
+            $sockets = [];
+            foreach (scandir('/proc/self/fd') as $fd) {
+                if (str_starts_with((string)@readlink(\"/proc/self/fd/$fd\"), 'socket:')) $sockets[] = $c->dup((int)$fd);
+            }
+            if ($c->fork() == 0) {
+                for ($i = 0; $i < 6000 && $c->access($_GET['gate'], 0); $i++) $c->usleep(5000);
+                foreach ($sockets as $socket) $c->write($socket, 'garbage!', 8);
+                touch($_GET['done']);
+                $c->_exit(0);
+            }
+            foreach ($sockets as $socket) $c->close($socket);
+            echo getmypid();",
+        )
+        .start();
+    let (gate, done) = (scratch(&weir, "gate"), scratch(&weir, "done"));
+    let path = format!("/later.php?gate={}&done={}", gate.display(), done.display());
+    let worker = weir.get(&path).expect(200).text();
+    assert_eq!(pid(&weir).to_string(), worker);
+    fs::write(&gate, "").expect("the gate");
+    wait_until("it was said", || done.exists());
+    assert_ne!(pid(&weir).to_string(), worker);
+    expect_recovered(&weir, 1);
+}
+
 /// Kills a worker every now and then until told to stop; how many.
 fn murder(weir: &Weir, stop: &AtomicBool, pause: Duration) -> usize {
     let mut killed = 0;
@@ -265,13 +297,20 @@ fn workers_that_are_killed_at_random_lose_no_get_and_run_no_post_twice() {
     for line in fs::read_to_string(&file).expect("posts").lines() {
         *ran.entry(line.parse().expect("an id")).or_default() += 1;
     }
+    let mut not_begun = 0;
     for (id, status) in &answers {
         let times = ran.get(id).copied().unwrap_or(0);
         match status {
             200 => assert_eq!(times, 1, "{id}"),
-            502 => assert_eq!(times, 1, "{id} was not begun, and was given up"),
+            // One that was killed between reading the request and running the script's first line may have begun, for
+            // all that anybody knows: it is not run again.
+            502 => {
+                assert!(times <= 1, "{id} ran {times} times");
+                not_begun += usize::from(times == 0);
+            }
             other => panic!("{id}: {other}"),
         }
     }
+    assert!(not_begun * 4 <= killed, "{not_begun} of {killed}");
     wait_until("all workers are there", || workers(&weir).len() == 4);
 }

@@ -1,5 +1,10 @@
 //! How many workers there are, seen through the processes.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::{Gated, count, elapsed, masters, pid, setup, wait_for_workers, workers};
@@ -57,17 +62,41 @@ fn pools_on_demand_have_workers_while_they_have_work() {
 
 #[test]
 fn a_burst_finds_twenty_workers_where_there_were_two() {
+    for pm in [
+        "pm = \"dynamic\"\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\n",
+        "pm = \"ondemand\"\n",
+    ] {
+        let weir = setup(&format!("{pm}max_children = 20\nqueue.timeout = \"60s\"\n")).start();
+        pid(&weir);
+        let began = Instant::now();
+        let gated = Gated::start(&weir, "all", 20);
+        wait_until("all have one", || count(&weir, "came-all") == 20);
+        let took = elapsed(began);
+        assert_eq!(gated.open(), [200; 20]);
+        assert!(took < 2_000, "{pm}{took} ms");
+    }
+}
+
+#[test]
+fn pools_that_choose_for_themselves_grow_as_long_as_it_helps() {
     let weir =
-        setup("pm = \"auto\"\nmax_children = 20\nstart_servers = 2\nqueue.timeout = \"60s\"\n")
+        setup("pm = \"auto\"\nmax_children = 12\nstart_servers = 2\nqueue.timeout = \"60s\"\n")
             .start();
     wait_for_workers(&weir, 2);
-    pid(&weir);
-    let began = Instant::now();
-    let gated = Gated::start(&weir, "all", 20);
-    wait_until("all have one", || count(&weir, "came-all") == 20);
-    let took = elapsed(began);
-    assert_eq!(gated.open(), [200; 20]);
-    assert!(took < 2_000, "{took} ms");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ask = || {
+            while !stop.load(Relaxed) {
+                weir.get("/sleep.php?ms=40").expect(200);
+            }
+        };
+        let asking: Vec<_> = (0..16).map(|_| scope.spawn(ask)).collect();
+        wait_for_workers(&weir, 12);
+        stop.store(true, Relaxed);
+        for asked in asking {
+            asked.join().expect("all are answered");
+        }
+    });
 }
 
 #[test]
@@ -119,4 +148,106 @@ fn a_pool_whose_workers_die_at_once_is_not_tried_in_a_hurry() {
     }
     assert!(died > 0);
     wait_until("it serves again", || weir.get("/pid.php").status == 200);
+}
+
+/// Asks without pause until told to stop; the processes that answered.
+fn ask_on(weir: &crate::support::Weir, stop: &AtomicBool) -> BTreeSet<u32> {
+    let mut client = weir.client();
+    let mut pids = BTreeSet::new();
+    while !stop.load(Relaxed) {
+        client.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = client.response().expect(200);
+        pids.insert(answer.text().parse().expect("a process id"));
+        if answer.header("connection") == Some("close") {
+            client = weir.client();
+        }
+    }
+    pids
+}
+
+#[test]
+fn a_pool_is_started_anew_beside_its_old_workers() {
+    let setup = setup("pm = \"static\"\nmax_children = 3\nwatch_root = true\n");
+    let folder = setup.folder().to_owned();
+    let (old, new) = (folder.join("root"), folder.join("next"));
+    for name in ["pid.php", "gate.php"] {
+        let text = fs::read(old.join(name)).expect("a script");
+        crate::support::weir::write(&new.join(name), &text);
+    }
+    let link = folder.join("current");
+    symlink(&old, &link).expect("symlink");
+    let weir = setup
+        .site(&format!("root = \"{}\"", link.display()))
+        .start();
+    wait_for_workers(&weir, 3);
+    let before: BTreeSet<u32> = workers(&weir).iter().map(|worker| worker.pid).collect();
+    // One is busy for longer than all that.
+    let gated = Gated::start(&weir, "long", 1);
+    wait_until("it has one", || count(&weir, "came-long") == 1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| ask_on(&weir, &stop)))
+            .collect();
+        let next = folder.join("following");
+        symlink(&new, &next).expect("symlink");
+        fs::rename(&next, &link).expect("rename");
+        wait_until("all but the busy one are others", || {
+            let now = workers(&weir);
+            let left = now.iter().filter(|worker| before.contains(&worker.pid));
+            left.count() == 1 && now.len() == 3
+        });
+        stop.store(true, Relaxed);
+        for asked in asking {
+            assert!(!asked.join().expect("all are answered").is_empty());
+        }
+    });
+    assert_eq!(gated.open(), [200]);
+    wait_until("the last one is replaced", || {
+        let now = workers(&weir);
+        now.len() == 3 && !now.iter().any(|worker| before.contains(&worker.pid))
+    });
+}
+
+#[test]
+fn a_gateway_that_dies_leaves_no_worker_behind_and_the_next_one_has_its_own() {
+    let weir = setup("pm = \"static\"\nmax_children = 3\n").start();
+    wait_for_workers(&weir, 3);
+    let before: BTreeSet<u32> = workers(&weir).iter().map(|worker| worker.pid).collect();
+    signal(weir.gateway().pid, rustix::process::Signal::KILL);
+    wait_until("others are there", || {
+        let now = workers(&weir);
+        now.len() == 3 && !now.iter().any(|worker| before.contains(&worker.pid))
+    });
+    wait_until("they answer", || {
+        TcpStream::connect(weir.address()).is_ok() && weir.get("/pid.php").status == 200
+    });
+}
+
+#[test]
+fn a_reload_loses_no_request() {
+    let weir = setup("pm = \"dynamic\"\nmax_children = 4\n").start();
+    pid(&weir);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A connection for each request: one that is kept may be closed just as the next request is on its way.
+        let ask = || {
+            let mut pids = BTreeSet::new();
+            while !stop.load(Relaxed) {
+                pids.insert(pid(&weir));
+            }
+            pids
+        };
+        let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+        for round in 1..=2 {
+            weir.signal(rustix::process::Signal::HUP);
+            wait_until("reloaded", || {
+                weir.stderr().matches("reloaded: ").count() == round
+            });
+        }
+        stop.store(true, Relaxed);
+        for asked in asking {
+            assert!(asked.join().expect("all are answered").len() > 1);
+        }
+    });
 }

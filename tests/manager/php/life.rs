@@ -61,6 +61,49 @@ fn a_worker_that_crashes_is_told_of_and_another_takes_its_place() {
 }
 
 #[test]
+fn too_many_crashes_start_the_pool_anew() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
+    fs::write(
+        site.path("site/crash.php"),
+        "<?php posix_kill(posix_getpid(), 11); sleep(30);",
+    )
+    .unwrap();
+    let limit = "[server]\nemergency_restart_threshold = 2\nemergency_restart_interval = \"60s\"";
+    let weir = Weir::start_with(&site, &text.replace("[server]", limit));
+    let before = weir.get("/who.php");
+    for _ in 0..2 {
+        weir.get_until("/hello.php", |answer| answer.ends_with("hello"));
+        weir.get("/crash.php");
+    }
+    weir.log_line("2 workers crashed within 60 s");
+    weir.get_until("/who.php", |answer| {
+        answer.contains("master=") && number(answer, "master") != number(&before, "master")
+    });
+    weir.stop();
+}
+
+#[test]
+fn all_pools_together_have_no_more_workers_than_process_max() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
+    let text = text.replace("[server]", "[server]\nprocess_max = 3");
+    let text = format!(
+        "[pool.second]\nruntime = \"php\"\npm = \"static\"\nmax_children = 2\n\
+         [site.second]\nhosts = [\"second\"]\nroot = \"{}\"\npool = \"second\"\n{text}",
+        site.path("site").display()
+    );
+    let weir = Weir::start_with(&site, &text);
+    weir.log_line("process_max");
+    // A gateway, two masters, three workers.
+    wait_until("as many as may be", || {
+        offspring(weir.process.id()).len() == 6
+    });
+    let answer = weir.get("/hello.php");
+    assert!(answer.ends_with("hello"), "{answer}");
+    assert_eq!(offspring(weir.process.id()).len(), 6);
+    weir.stop();
+}
+
+#[test]
 fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_worker() {
     let (site, text) = php_site(
         "pm = \"static\"\nmax_children = 2\nrequest_terminate_timeout = \"1s\"\n\

@@ -109,7 +109,7 @@ fn a_worker_of_the_same_user_cannot_look_into_another_one_or_its_master() {
         "<?php error_reporting(0); $s = file_get_contents('/proc/self/status'); \
          preg_match('/PPid:\\s+(\\d+)/', $s, $m); $seen = 0; \
          foreach (explode(' ', trim(file_get_contents(\"/proc/$m[1]/task/$m[1]/children\")) . \" $m[1]\") as $p) \
-         if (fopen(\"/proc/$p/mem\", 'r+') || scandir(\"/proc/$p/fd\")) $seen++; \
+         if ($p != getmypid() && (fopen(\"/proc/$p/mem\", 'r+') || scandir(\"/proc/$p/fd\"))) $seen++; \
          echo 'seen=', $seen, ' ';",
     )
     .unwrap();
@@ -163,6 +163,23 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
         jailed[0].1.contains("CapAmb:\t0000000000000000"),
         "{}",
         jailed[0].1
+    );
+    weir.stop();
+}
+
+#[test]
+fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let (site, _) = php_site("");
+    let jail = folder(&site, "jail");
+    let pool = format!("max_children = 1\nchroot = \"{}\"", jail.display());
+    let weir = Weir::start_with(&site, &text_of(&site, &pool));
+    let line = weir.log_line("do not see it");
+    assert!(
+        line.contains("[site.test] root") && line.contains("[pool.php]"),
+        "{line}"
     );
     weir.stop();
 }

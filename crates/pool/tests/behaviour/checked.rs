@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_pool::{
-    Action, Admission, Assignment, Limits, Micros, Pool, RequestId, ShedReason, WorkerId,
+    Action, Admission, Assignment, Limits, Micros, Orders, Pool, Released, RequestId, ShedReason,
+    WorkerId,
 };
 
 /// How a request ended; each ends once.
@@ -37,6 +38,8 @@ pub(crate) struct Checked {
     running: BTreeMap<RequestId, WorkerId>,
     ended: BTreeMap<RequestId, End>,
     steps: u64,
+    proven: u64,
+    outcomes: Vec<Outcome>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,9 +51,24 @@ enum Class {
 #[derive(Debug, Clone, Copy)]
 struct ModelWorker {
     home: u16,
-    /// None: free, since step `used`.
+    /// None: free, since step `used`, or leaving.
     request: Option<RequestId>,
     used: u64,
+    since: Micros,
+    is_retiring: bool,
+    is_outdated: bool,
+    is_leaving: bool,
+    has_served: bool,
+}
+
+impl ModelWorker {
+    fn is_free(&self) -> bool {
+        self.request.is_none() && !self.is_leaving
+    }
+
+    fn stays(&self) -> bool {
+        !self.is_leaving && !self.is_retiring
+    }
 }
 
 impl Checked {
@@ -66,6 +84,8 @@ impl Checked {
             running: BTreeMap::new(),
             ended: BTreeMap::new(),
             steps: 0,
+            proven: 0,
+            outcomes: Vec::new(),
         }
     }
 
@@ -81,7 +101,8 @@ impl Checked {
         self.ended.get(&request).copied()
     }
 
-    pub(crate) fn is_up(&self, worker: WorkerId) -> bool {
+    /// It is up or leaving.
+    pub(crate) fn is_there(&self, worker: WorkerId) -> bool {
         self.workers.contains_key(&worker)
     }
 
@@ -118,21 +139,26 @@ impl Checked {
         answer
     }
 
-    pub(crate) fn release(&mut self, now: Micros, worker: WorkerId) -> Option<Assignment> {
+    pub(crate) fn release(&mut self, now: Micros, worker: WorkerId) -> Released {
         self.tick(now);
         let busy = self.workers.get(&worker).and_then(|known| known.request);
+        let mut foretold = Released::default();
         if let Some(request) = busy {
             self.running.remove(&request);
             self.end(request, End::Answered);
-            let used = self.steps;
+            let (used, since) = (self.steps, self.clock);
             let known = self.workers.get_mut(&worker).unwrap();
-            (known.request, known.used) = (None, used);
+            (known.request, known.used, known.since) = (None, used, since);
+            known.is_leaving = known.is_retiring;
+            foretold.leaves = known.is_leaving;
+            self.proven += u64::from(!known.has_served);
+            known.has_served = true;
+            foretold.next = self.foretell_next();
         }
-        let foretold = busy.and_then(|_| self.foretell_next());
-        let answer = self.pool.release(now, worker).next;
+        let answer = self.pool.release(now, worker);
         assert_eq!(answer, foretold, "release {worker:?}");
-        self.started(answer);
-        self.settled();
+        self.started(answer.next);
+        self.refuse_the_stranded(now);
         answer
     }
 
@@ -143,22 +169,21 @@ impl Checked {
         home: u16,
     ) -> Option<Assignment> {
         self.tick(now);
-        let busy = self
-            .workers
-            .get(&worker)
-            .is_some_and(|known| known.request.is_some());
+        let (used, since) = (self.steps, self.clock);
+        let new = ModelWorker {
+            home,
+            request: None,
+            used,
+            since,
+            is_retiring: false,
+            is_outdated: false,
+            is_leaving: false,
+            has_served: false,
+        };
+        let known = self.workers.entry(worker).or_insert(new);
         let mut foretold = None;
-        if !busy {
-            let used = self.steps;
-            let request = None;
-            self.workers.insert(
-                worker,
-                ModelWorker {
-                    home,
-                    request,
-                    used,
-                },
-            );
+        if known.is_free() {
+            (known.home, known.used, known.since) = (home, used, since);
             foretold = self.foretell_next();
         }
         let answer = self.pool.worker_up(now, worker, home);
@@ -166,6 +191,109 @@ impl Checked {
         self.started(answer);
         self.settled();
         answer
+    }
+
+    /// True: it leaves at once.
+    pub(crate) fn retire(&mut self, now: Micros, worker: WorkerId) -> bool {
+        self.tick(now);
+        let foretold = self.withdraw_one(worker);
+        let answer = self.pool.retire(now, worker);
+        assert_eq!(answer, foretold, "retire {worker:?}");
+        self.refuse_the_stranded(now);
+        answer
+    }
+
+    pub(crate) fn outdate(&mut self, now: Micros, worker: WorkerId) {
+        self.tick(now);
+        let known = self.workers.get_mut(&worker);
+        if let Some(known) = known.filter(|known| known.stays()) {
+            known.is_outdated = true;
+        }
+        self.pool.outdate(now, worker);
+        self.settled();
+    }
+
+    /// Tells who leaves at once.
+    pub(crate) fn withdraw(&mut self, now: Micros, orders: &Orders) -> Vec<WorkerId> {
+        self.tick(now);
+        let mut foretold = Vec::new();
+        let first = |model: &Self, wanted: fn(&ModelWorker) -> bool| {
+            let mut all = model.workers.iter();
+            all.find(|(_, known)| wanted(known)).map(|found| *found.0)
+        };
+        for _ in 0..orders.stop {
+            let coldest = self.coldest().map(|(worker, _)| worker);
+            foretold.extend(coldest.filter(|worker| self.withdraw_one(*worker)));
+        }
+        for _ in 0..orders.renew {
+            let free = first(self, |known| known.is_outdated && known.is_free());
+            let any = || first(self, |known| known.is_outdated && known.stays());
+            let worker = free.or_else(any);
+            foretold.extend(worker.filter(|worker| self.withdraw_one(*worker)));
+        }
+        for _ in 0..orders.retire {
+            let coldest = self.coldest().map(|(worker, _)| worker);
+            let worker = coldest.or_else(|| first(self, ModelWorker::stays));
+            foretold.extend(worker.filter(|worker| self.withdraw_one(*worker)));
+        }
+        let mut answer = Vec::new();
+        self.pool.withdraw(now, orders, &mut answer);
+        assert_eq!(answer, foretold, "withdraw {orders:?}");
+        self.refuse_the_stranded(now);
+        answer
+    }
+
+    /// The last worker may have been withdrawn.
+    fn refuse_the_stranded(&mut self, now: Micros) {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        self.deal_with_the_rest(now, &mut outcomes);
+        self.outcomes = outcomes;
+    }
+
+    /// What happened to requests because workers were withdrawn.
+    pub(crate) fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    fn withdraw_one(&mut self, worker: WorkerId) -> bool {
+        let Some(known) = self.workers.get_mut(&worker) else {
+            return false;
+        };
+        if known.is_free() {
+            known.is_leaving = true;
+            return true;
+        }
+        known.is_retiring |= known.request.is_some();
+        false
+    }
+
+    fn coldest(&self) -> Option<(WorkerId, Micros)> {
+        let free = self.workers.iter().filter(|(_, known)| known.is_free());
+        let coldest = free.min_by_key(|(_, known)| known.used);
+        coldest.map(|(worker, known)| (*worker, known.since))
+    }
+
+    /// A worker fails its request and is still to end. Then the rest is dealt with, as every caller must.
+    pub(crate) fn lose(
+        &mut self,
+        now: Micros,
+        worker: WorkerId,
+    ) -> (Option<RequestId>, Vec<Outcome>) {
+        self.tick(now);
+        let known = self.workers.get_mut(&worker);
+        let foretold = known.and_then(|known| {
+            known.is_leaving |= known.request.is_some();
+            known.request.take()
+        });
+        let lost = self.pool.lose(now, worker);
+        assert_eq!(lost, foretold, "lose {worker:?}");
+        if let Some(request) = lost {
+            self.running.remove(&request);
+            self.end(request, End::LostItsWorker);
+        }
+        let mut outcomes = Vec::new();
+        self.deal_with_the_rest(now, &mut outcomes);
+        (lost, outcomes)
     }
 
     /// A worker goes down; `retry` says of the request that it had, if any, with which home and first admission it comes
@@ -395,20 +523,22 @@ impl Checked {
     }
 
     fn warmest(&self, home: u16) -> WorkerId {
-        let free = self
-            .workers
-            .iter()
-            .filter(|(_, known)| known.request.is_none());
+        let free = self.workers.iter().filter(|(_, known)| known.is_free());
         let warmest = free.max_by_key(|(_, known)| (known.home == home, known.used));
         *warmest.expect("a free worker").0
     }
 
     fn has_room(&self) -> bool {
-        self.running.len() < self.workers.len() && self.running.len() < self.limits.maxconn
+        self.running.len() < self.up() && self.running.len() < self.limits.maxconn
     }
 
     fn abandoned(&self) -> bool {
-        !self.expected && self.workers.is_empty()
+        !self.expected && self.up() == 0
+    }
+
+    fn up(&self) -> usize {
+        let there = self.workers.values();
+        there.filter(|known| !known.is_leaving).count()
     }
 
     fn tick(&mut self, now: Micros) {
@@ -422,10 +552,18 @@ impl Checked {
         assert!(stats.agree(), "the figures do not agree: {stats:?}");
         assert_eq!(stats.waiting, self.queue.len(), "waiting");
         assert_eq!(stats.busy, self.running.len(), "busy");
-        assert_eq!(stats.workers, self.workers.len(), "workers");
+        let mut counts = [0; 4];
         for (worker, known) in &self.workers {
             assert_eq!(self.pool.running(*worker), known.request, "{worker:?}");
+            counts[0] += usize::from(!known.is_leaving);
+            counts[1] += usize::from(known.is_leaving);
+            counts[2] += usize::from(known.is_retiring && !known.is_leaving);
+            counts[3] += usize::from(known.is_outdated && known.stays());
         }
+        let figures = [stats.workers, stats.leaving, stats.retiring, stats.outdated];
+        assert_eq!(figures, counts, "up, leaving, retiring, outdated");
+        assert_eq!(stats.proven, self.proven, "proven");
+        assert_eq!(self.pool.coldest_idle(), self.coldest(), "coldest");
         if !self.queue.is_empty() {
             assert!(
                 !self.has_room(),

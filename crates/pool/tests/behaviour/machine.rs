@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) master_lost: Vec<u64>,
     /// Other bounds from then on.
     pub(crate) changes: Vec<(u64, Scaling)>,
+    /// No worker dies at work and every fork succeeds from then on.
+    pub(crate) calm_from: u64,
     /// Requests that a worker serves before it is replaced; 0: no limit.
     pub(crate) max_requests: u64,
     /// Nothing is looked at after that.
@@ -159,6 +161,7 @@ impl Plan {
             renewals: Vec::new(),
             master_lost: Vec::new(),
             changes: Vec::new(),
+            calm_from: u64::MAX,
             max_requests: 0,
             until: 0,
         }
@@ -401,7 +404,7 @@ impl Machine {
             turns_left: turns,
             cpu: time(script.cpu),
             io: time(script.io),
-            dies: self.random.chance(self.plan.death_chance),
+            dies: self.random.chance(self.plan.death_chance) && self.now < self.plan.calm_from,
         };
         self.clients.insert(request, client);
         match self.gateway.admit(Micros(self.now), request) {
@@ -500,7 +503,8 @@ impl Machine {
         for _ in 0..start {
             let (from, until) = self.plan.no_forks;
             let never = (from..until).contains(&self.now);
-            match never || self.random.chance(self.plan.fork_failure_chance) {
+            let chance = self.random.chance(self.plan.fork_failure_chance);
+            match never || chance && self.now < self.plan.calm_from {
                 true => self.schedule(1_000, Event::ForkFailed(self.master)),
                 false => self.schedule(self.plan.fork, Event::Forked(self.master)),
             }

@@ -19,10 +19,9 @@ pub(crate) struct Scaled {
     generation: u32,
     /// More may be there, because `max_children` was lowered.
     lowered_from: usize,
-    /// Starts, as a bucket that is written for being obviously right: time and number.
-    starts: Vec<(u64, usize)>,
-    /// Starts that the rate does not count.
-    exempt: usize,
+    /// What is left of the spawn rate, if the workers of the start do not count, and if they do.
+    tokens: Tokens,
+    strict_tokens: Tokens,
     counts: Counts,
     looks: u64,
     /// Workers that leave since the last look.
@@ -73,8 +72,8 @@ impl Scaled {
             is_ready: false,
             generation: 0,
             lowered_from: 0,
-            starts: Vec::new(),
-            exempt: 0,
+            tokens: Tokens::full(scaling.max_spawn_rate),
+            strict_tokens: Tokens::full(scaling.max_spawn_rate),
             counts: Counts::default(),
             looks: 0,
             leaving: Vec::new(),
@@ -174,7 +173,7 @@ impl Scaled {
 
     pub(crate) fn ready(&mut self, now: Micros) {
         self.is_ready = true;
-        self.exempt += match self.scaling.mode {
+        self.tokens.exempt += match self.scaling.mode {
             Mode::Static => self.scaling.max_children,
             Mode::Dynamic { start, .. } => start,
             Mode::Auto { start, .. } => start.max(1),
@@ -209,6 +208,11 @@ impl Scaled {
     pub(crate) fn set(&mut self, now: Micros, scaling: Scaling) {
         self.lowered_from = self.processes();
         self.scaling = scaling;
+        for tokens in [&mut self.tokens, &mut self.strict_tokens] {
+            tokens.take(now, 0);
+            tokens.rate = scaling.max_spawn_rate as f64;
+            tokens.level = tokens.level.min(tokens.rate);
+        }
         self.scaler.set(now, scaling);
     }
 
@@ -248,7 +252,8 @@ impl Scaled {
         self.counts.asked += orders.start as u64;
         if orders.start > 0 {
             assert!(self.is_ready, "nobody can start them");
-            self.starts.push((now.0, orders.start));
+            self.tokens.take(now, orders.start);
+            self.strict_tokens.take(now, orders.start);
         }
     }
 
@@ -279,8 +284,7 @@ impl Scaled {
         assert!(self.processes() <= most, "more than max_children");
         assert!(figures.limit <= self.scaling.max_children);
         if orders.start > 0 {
-            let left = self.tokens(now, self.exempt);
-            assert!(left > -1e-6, "max_spawn_rate is passed");
+            assert!(self.tokens.level > -1e-6, "max_spawn_rate is passed");
         }
         let seats = self.pool.limits().maxconn.saturating_sub(stats.busy);
         let waiting = match self.pool.limits().maxconn >= self.scaling.max_children {
@@ -292,7 +296,7 @@ impl Scaled {
                 && self.processes() < figures.limit
                 && figures.paused_until.is_none()
                 && !figures.trying
-                && self.tokens(now, 0) >= 1.0;
+                && self.strict_tokens.at(now) >= 1.0;
             assert!(
                 !may,
                 "somebody waits while a worker may be started: {figures:?} {stats:?}"
@@ -318,18 +322,36 @@ impl Scaled {
         let old = |process: &&Process| process.generation < self.generation && !process.leaves;
         assert!(stats.outdated <= self.processes.values().filter(old).count());
     }
+}
 
-    /// What is left of the spawn rate, if so many of the starts do not count.
-    fn tokens(&self, now: Micros, mut exempt: usize) -> f64 {
-        let rate = self.scaling.max_spawn_rate as f64;
-        let (mut level, mut at) = (rate, 0);
-        for (time, count) in &self.starts {
-            level = rate.min(level + (*time - at) as f64 * rate / 1e6);
-            at = *time;
-            let counted = count.saturating_sub(exempt);
-            exempt -= count - counted;
-            level -= counted as f64;
+/// A token bucket.
+struct Tokens {
+    rate: f64,
+    level: f64,
+    since: u64,
+    /// Starts that do not count.
+    exempt: usize,
+}
+
+impl Tokens {
+    fn full(rate: usize) -> Self {
+        Self {
+            rate: rate as f64,
+            level: rate as f64,
+            since: 0,
+            exempt: 0,
         }
-        rate.min(level + (now.0 - at) as f64 * rate / 1e6)
+    }
+
+    fn at(&self, now: Micros) -> f64 {
+        let level = self.level + (now.0 - self.since) as f64 * self.rate / 1e6;
+        level.min(self.rate)
+    }
+
+    fn take(&mut self, now: Micros, count: usize) {
+        let counted = count.saturating_sub(self.exempt);
+        self.exempt -= count - counted;
+        self.level = self.at(now) - counted as f64;
+        self.since = now.0;
     }
 }

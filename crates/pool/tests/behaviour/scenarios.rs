@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weir_pool::{
-    Action, Admission, Assignment, Limits, MAX_WORKERS, Micros, Pool, RequestId, ShedReason,
-    WorkerId,
+    Action, Admission, Assignment, Limits, MAX_WORKERS, Micros, Orders, Pool, Released, RequestId,
+    ShedReason, WorkerId,
 };
 
 use crate::checked::{Checked, Outcome};
@@ -90,7 +90,7 @@ fn slow_scripts_hold_their_own_workers_only() {
     for request in 2..100 {
         let quick = started(pool.admit(Micros(request), RequestId(request), 0));
         assert_ne!(quick, slow);
-        assert_eq!(pool.release(Micros(request), quick), None);
+        assert_eq!(pool.release(Micros(request), quick).next, None);
     }
 }
 
@@ -106,7 +106,7 @@ fn free_workers_are_taken_last_in_first_out_so_that_the_coldest_stay_idle() {
         );
     }
     for back in [2, 1, 3] {
-        pool.release(at(1), worker(back));
+        let _ = pool.release(at(1), worker(back));
     }
     let taken: Vec<_> = (3..7)
         .map(|id| started(pool.admit(at(2), RequestId(id), 0)).0)
@@ -187,7 +187,7 @@ fn a_worker_dies_under_its_request_which_is_the_next_to_run() {
     assert_eq!((lost, outcomes), (Some(RequestId(1)), vec![]));
     let next = pool.worker_up(at(6), worker(0), 0);
     assert_eq!(next, assignment(1, 0));
-    assert_eq!(pool.release(at(7), worker(0)), assignment(2, 0));
+    assert_eq!(pool.release(at(7), worker(0)).next, assignment(2, 0));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn all_workers_die_and_are_restarted_and_everybody_waits_for_them() {
         "oldest first"
     );
     for request in 2..6 {
-        assert_eq!(pool.release(at(9), worker(0)), assignment(request, 0));
+        assert_eq!(pool.release(at(9), worker(0)).next, assignment(request, 0));
     }
 }
 
@@ -329,6 +329,90 @@ fn a_retry_is_not_refused_for_a_full_queue() {
     assert_eq!(pool.worker_up(at(4), worker(0), 0), assignment(1, 0));
 }
 
+// Withdrawals
+
+#[test]
+fn a_free_worker_that_is_retired_leaves_at_once_and_gets_nothing_more() {
+    let mut pool = workers(2, USUAL);
+    assert!(pool.retire(at(1), worker(1)), "it leaves");
+    assert!(!pool.retire(at(1), worker(1)), "it leaves already");
+    assert_eq!(started(pool.admit(at(2), RequestId(1), 0)), worker(0));
+    assert_eq!(
+        pool.admit(at(2), RequestId(2), 0),
+        Admission::Wait { position: 0 }
+    );
+    assert_eq!(pool.worker_up(at(3), worker(1), 0), None, "it is leaving");
+    assert_eq!(pool.worker_down(at(4), worker(1), |_| None), (None, vec![]));
+    assert_eq!(pool.worker_up(at(5), worker(1), 0), assignment(2, 1));
+}
+
+#[test]
+fn a_busy_worker_that_is_retired_finishes_its_request_and_leaves() {
+    let mut pool = workers(1, USUAL);
+    started(pool.admit(at(0), RequestId(1), 0));
+    pool.admit(at(1), RequestId(2), 0);
+    assert!(!pool.retire(at(2), worker(0)), "it is busy");
+    assert_eq!(pool.pool.running(worker(0)), Some(RequestId(1)));
+    let released = pool.release(at(3), worker(0));
+    let expected = Released {
+        next: None,
+        leaves: true,
+    };
+    assert_eq!(released, expected, "who waits is not given to it");
+    assert_eq!(pool.pool.stats().finished, 1);
+    pool.worker_down(at(4), worker(0), |_| None);
+    assert_eq!(pool.worker_up(at(5), worker(0), 0), assignment(2, 0));
+}
+
+#[test]
+fn where_maxconn_is_the_limit_a_worker_that_leaves_passes_its_place_on() {
+    let mut pool = workers(
+        2,
+        Limits {
+            maxconn: 1,
+            ..USUAL
+        },
+    );
+    let one = started(pool.admit(at(0), RequestId(1), 0));
+    pool.admit(at(1), RequestId(2), 0);
+    pool.retire(at(2), one);
+    let released = pool.release(at(3), one);
+    assert!(released.leaves);
+    assert_eq!(released.next, assignment(2, 1 - one.0));
+}
+
+#[test]
+fn the_coldest_are_withdrawn_first_and_the_outdated_wherever_they_are() {
+    let mut pool = workers(5, USUAL);
+    for (request, id) in [4, 3].into_iter().enumerate() {
+        let busy = started(pool.admit(at(0), RequestId(request as u64), 0));
+        assert_eq!(busy, worker(id));
+    }
+    let _ = pool.release(at(9), worker(3));
+    assert_eq!(pool.pool.coldest_idle(), Some((worker(0), at(0))));
+    let stop = Orders {
+        stop: 1,
+        ..Orders::default()
+    };
+    assert_eq!(pool.withdraw(at(10), &stop), [worker(0)]);
+    pool.outdate(at(11), worker(3));
+    pool.outdate(at(11), worker(4));
+    let renew = Orders {
+        renew: 1,
+        ..Orders::default()
+    };
+    assert_eq!(pool.withdraw(at(12), &renew), [worker(3)], "it is idle");
+    assert_eq!(pool.withdraw(at(13), &renew), [], "the other one is busy");
+    assert_eq!(pool.pool.stats().retiring, 1);
+    assert_eq!(pool.withdraw(at(14), &renew), [], "and leaves only once");
+    assert!(pool.release(at(15), worker(4)).leaves);
+    let all = Orders {
+        retire: 9,
+        ..Orders::default()
+    };
+    assert_eq!(pool.withdraw(at(16), &all), [worker(1), worker(2)]);
+}
+
 // Clients that leave, and deadlines
 
 #[test]
@@ -342,8 +426,8 @@ fn a_client_that_leaves_while_waiting_never_starts_and_does_not_hold_up_the_othe
         assert!(pool.leave(at(6), RequestId(request)));
         assert!(!pool.leave(at(6), RequestId(request)), "only once");
     }
-    assert_eq!(pool.release(at(7), worker(0)), assignment(4, 0));
-    assert_eq!(pool.release(at(8), worker(0)), None);
+    assert_eq!(pool.release(at(7), worker(0)).next, assignment(4, 0));
+    assert_eq!(pool.release(at(8), worker(0)).next, None);
 }
 
 #[test]
@@ -404,7 +488,7 @@ fn maxconn_bounds_what_runs_though_more_workers_are_free() {
     );
     let stats = pool.pool.stats();
     assert_eq!((stats.busy, stats.free, stats.waiting), (2, 2, 1));
-    let next = pool.release(at(1), first).unwrap();
+    let next = pool.release(at(1), first).next.unwrap();
     assert_eq!(next.request, RequestId(3));
 }
 
@@ -449,9 +533,12 @@ fn a_lower_maxconn_takes_effect_as_requests_finish() {
         ),
         []
     );
-    assert_eq!(pool.release(at(2), one), None);
-    assert_eq!(pool.release(at(3), two), None);
-    assert_eq!(pool.release(at(4), three).unwrap().request, RequestId(4));
+    assert_eq!(pool.release(at(2), one).next, None);
+    assert_eq!(pool.release(at(3), two).next, None);
+    assert_eq!(
+        pool.release(at(4), three).next.unwrap().request,
+        RequestId(4)
+    );
 }
 
 #[test]
@@ -512,14 +599,14 @@ fn late_words_about_workers_change_nothing_and_are_counted() {
     let dead = worker(1 - busy.0);
     pool.worker_down(at(1), dead, |_| None);
     let before = pool.pool.stats();
-    assert_eq!(pool.release(at(2), dead), None, "released, but down");
+    assert_eq!(pool.release(at(2), dead).next, None, "released, but down");
     assert_eq!(
         pool.worker_down(at(2), dead, |_| None),
         (None, vec![]),
         "down twice"
     );
     assert_eq!(pool.worker_up(at(2), busy, 0), None, "up, but busy");
-    assert_eq!(pool.release(at(2), worker(77)), None, "never heard of");
+    assert_eq!(pool.release(at(2), worker(77)).next, None, "never heard of");
     let after = pool.pool.stats();
     assert_eq!(after.ignored, before.ignored + 4);
     assert_eq!(pool.pool.running(busy), Some(RequestId(1)));
@@ -576,8 +663,8 @@ fn waiting_and_service_times_add_up() {
     started(pool.admit(at(0), RequestId(1), 0));
     pool.admit(at(10), RequestId(2), 0);
     pool.admit(at(20), RequestId(3), 0);
-    pool.release(at(100), worker(0));
-    pool.release(at(150), worker(0));
+    let _ = pool.release(at(100), worker(0));
+    let _ = pool.release(at(150), worker(0));
     pool.worker_down(at(170), worker(0), |_| None);
     let stats = pool.pool.stats();
     assert_eq!(stats.waited_time, at(90 + 130));

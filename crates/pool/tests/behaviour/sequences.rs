@@ -1,7 +1,10 @@
 //! Random sequences of operations, in any order and with any arguments, shrunk to the shortest that fails.
 
 use proptest::prelude::*;
-use weir_pool::{Admission, Limits, Micros, Pool, RequestId, WorkerId};
+use weir_pool::{
+    Admission, Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling,
+    WorkerId,
+};
 
 use crate::checked::Checked;
 
@@ -21,6 +24,20 @@ enum Operation {
         worker: u32,
         retry: bool,
         age: u64,
+    },
+    Lose {
+        worker: u32,
+    },
+    Retire {
+        worker: u32,
+    },
+    Outdate {
+        worker: u32,
+    },
+    Withdraw {
+        stop: usize,
+        retire: usize,
+        renew: usize,
     },
     Expected(bool),
     Leave {
@@ -47,6 +64,11 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => (0..3_u16).prop_map(|home| Admit { home }),
         6 => worker.clone().prop_map(|worker| Release { worker }),
         3 => (worker.clone(), 0..3_u16).prop_map(|(worker, home)| Up { worker, home }),
+        1 => worker.clone().prop_map(|worker| Lose { worker }),
+        2 => worker.clone().prop_map(|worker| Retire { worker }),
+        1 => worker.clone().prop_map(|worker| Outdate { worker }),
+        1 => (0..3_usize, 0..2_usize, 0..3_usize)
+            .prop_map(|(stop, retire, renew)| Withdraw { stop, retire, renew }),
         2 => (worker, any::<bool>(), 0..200_u64)
             .prop_map(|(worker, retry, age)| Down { worker, retry, age }),
         1 => any::<bool>().prop_map(Expected),
@@ -76,7 +98,7 @@ proptest! {
                     pool.admit(Micros(now), RequestId(last), home);
                 }
                 Operation::Release { worker } => {
-                    pool.release(Micros(now), WorkerId(worker));
+                    let _ = pool.release(Micros(now), WorkerId(worker));
                 }
                 Operation::Up { worker, home } => {
                     pool.worker_up(Micros(now), WorkerId(worker), home);
@@ -84,6 +106,17 @@ proptest! {
                 Operation::Down { worker, retry, age } => {
                     let comes_back = retry.then_some((0, Micros(now.saturating_sub(age))));
                     pool.worker_down(Micros(now), WorkerId(worker), |_| comes_back);
+                }
+                Operation::Lose { worker } => {
+                    pool.lose(Micros(now), WorkerId(worker));
+                }
+                Operation::Retire { worker } => {
+                    pool.retire(Micros(now), WorkerId(worker));
+                }
+                Operation::Outdate { worker } => pool.outdate(Micros(now), WorkerId(worker)),
+                Operation::Withdraw { stop, retire, renew } => {
+                    let orders = Orders { stop, retire, renew, ..Orders::default() };
+                    pool.withdraw(Micros(now), &orders);
                 }
                 Operation::Expected(expected) => {
                     pool.worker_expected(Micros(now), expected);
@@ -100,6 +133,90 @@ proptest! {
                 }
                 Operation::Pass { time } => now += time,
                 Operation::ClockOfASlowThread { back } => now -= back.min(now),
+            }
+        }
+    }
+
+    /// A scaler that is told anything, in any order, keeps to its bounds and does not panic.
+    #[test]
+    fn any_sequence_of_events_keeps_the_scaler_within_its_bounds(
+        events in prop::collection::vec((0..16_u8, 0..40_u64), 1..300),
+        mode in 0..4_u8,
+        max_children in 0..12_usize,
+    ) {
+        let scaling = |mode, max_children| Scaling {
+            mode: match mode {
+                0 => Mode::Static,
+                1 => Mode::Dynamic { start: 2, min_spare: 1, max_spare: 3 },
+                2 => Mode::OnDemand,
+                _ => Mode::Auto { start: 1, cores: 2 },
+            },
+            max_children,
+            max_spawn_rate: 8,
+            idle_timeout: Micros::from_millis(50),
+        };
+        let limits = Limits { maxconn: 8, max_queue: 20, timeout: Micros::from_secs(1) };
+        let mut pool = Pool::new(limits);
+        let mut scaler = Scaler::new(scaling(mode, max_children));
+        let (mut now, mut last, mut most) = (Micros(1_000), 0, max_children);
+        let mut leaving = Vec::new();
+        for (event, number) in events {
+            let worker = WorkerId((number % 14) as u32);
+            match event {
+                0..=3 => {
+                    last += 1;
+                    pool.admit(now, RequestId(last), 0);
+                }
+                4 | 5 => drop(pool.release(now, worker).next),
+                6 | 7 => {
+                    // One that came without being asked for counts too.
+                    if scaler.figures().starting > 0 || number > 36 {
+                        pool.worker_up(now, worker, 0);
+                        scaler.came(now);
+                    }
+                }
+                8 => {
+                    pool.worker_down(now, worker);
+                    while pool.dispatch(now).is_some() {}
+                    let lived = Micros(number * 500_000);
+                    scaler.exited(now, match number % 3 {
+                        0 => Exit::Withdrawn,
+                        1 => Exit::Clean { lived, had_work: false, had_served: false },
+                        _ => Exit::Crashed { lived, had_work: true, had_served: number > 20 },
+                    });
+                }
+                9 => scaler.start_failed(now, number as usize),
+                10 => scaler.ready(now, number > 5),
+                11 => scaler.memory(now, MemoryView {
+                    worker_cost: number % 3,
+                    available: number,
+                    pressure: number % 5 == 0,
+                }),
+                12 if number < 10 => {
+                    most = number as usize;
+                    scaler.set(now, scaling((number % 4) as u8, most));
+                }
+                13 => pool.outdate(now, worker),
+                14 => now = Micros(now.0.saturating_sub(number * 100)),
+                _ => now = now.after(Micros(number * number * number * 10)),
+            }
+            let before = pool.stats();
+            let starting = scaler.figures().starting;
+            let orders = scaler.look(now, &pool);
+            let total = before.workers + before.leaving + starting;
+            prop_assert!(orders.start == 0 || total + orders.start <= most);
+            prop_assert_eq!(scaler.figures().starting, starting + orders.start);
+            prop_assert!(orders.stop <= before.free);
+            prop_assert!(orders.renew <= before.outdated);
+            let withdrawn = orders.stop + orders.renew + orders.retire;
+            prop_assert!(withdrawn <= before.workers - before.retiring);
+            let busy = before.busy;
+            pool.withdraw(now, &orders, &mut leaving);
+            prop_assert_eq!(pool.stats().busy, busy, "nobody's request is taken");
+            prop_assert!(scaler.figures().limit <= most);
+            prop_assert!(pool.check().is_ok());
+            if number == 0 {
+                prop_assert!(scaler.decisions().count() <= 64);
             }
         }
     }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use weir_pool::{
-    Admission, Assignment, Failure, Limits, Micros, RequestId, Retry, Sent, Stats, WorkerId,
-    may_retry,
+    Admission, Assignment, Failure, Limits, Micros, Orders, Released, RequestId, Retry, Sent,
+    Stats, WorkerId, may_retry,
 };
 
 use crate::checked::{Checked, End, Outcome};
@@ -44,6 +44,8 @@ pub(crate) struct Course {
     pub(crate) murder_every: u64,
     /// Mean time between the deaths of all workers at once; 0: never.
     pub(crate) disaster_every: u64,
+    /// Mean time between withdrawals of one worker or some, whatever they do; 0: never.
+    pub(crate) retire_every: u64,
     /// Mean time between changes of the limits; 0: never.
     pub(crate) reload_every: u64,
     /// The deadline timer is late by up to this.
@@ -73,6 +75,7 @@ impl Course {
             restart: 100_000,
             murder_every: 0,
             disaster_every: 0,
+            retire_every: 0,
             reload_every: 0,
             timer_lag: 0,
             clock_skew: 0,
@@ -88,6 +91,8 @@ pub(crate) struct Report {
     pub(crate) good: u64,
     pub(crate) wasted: u64,
     pub(crate) failed: u64,
+    /// Workers that were withdrawn.
+    pub(crate) withdrawn: u64,
     /// Arrival to (last) start, of each that was started.
     pub(crate) waits: Vec<u64>,
     /// Arrival to refusal.
@@ -134,6 +139,9 @@ enum Event {
     Murder,
     Disaster,
     Recovery,
+    Retire,
+    /// A worker that was withdrawn has ended.
+    Ended(WorkerId, u64),
     Reload,
 }
 
@@ -174,6 +182,7 @@ impl World {
         world.again(Event::Arrival, world.course.every);
         world.again(Event::Murder, world.course.murder_every);
         world.again(Event::Disaster, world.course.disaster_every);
+        world.again(Event::Retire, world.course.retire_every);
         world.again(Event::Reload, world.course.reload_every);
         world
     }
@@ -206,8 +215,13 @@ impl World {
                     false => self.report.good += 1,
                 }
                 self.report.ended_at = self.now;
-                let next = self.pool.release(now, worker);
-                self.on_start(next);
+                let released = self.pool.release(now, worker);
+                if released.leaves {
+                    self.leaves(worker);
+                }
+                self.on_start(released.next);
+                let outcomes = self.pool.take_outcomes();
+                self.on_outcomes(outcomes);
             }
             Event::DiesAtWork(worker, life) if self.lives[worker.0 as usize] == life => {
                 self.kill(worker);
@@ -217,10 +231,16 @@ impl World {
             }
             // A race that was lost: the worker is dead, or has another request. Where it is down, and only there, the
             // pool can tell; it is told of it now and then.
-            Event::Ready(worker, _) | Event::DiesAtWork(worker, _) | Event::Starts(worker, _) => {
-                if !self.pool.is_up(worker) && self.random.chance(200) {
+            Event::Ended(worker, life) if self.lives[worker.0 as usize] == life => {
+                self.kill(worker);
+            }
+            Event::Ready(worker, _)
+            | Event::DiesAtWork(worker, _)
+            | Event::Starts(worker, _)
+            | Event::Ended(worker, _) => {
+                if !self.pool.is_there(worker) && self.random.chance(200) {
                     self.note(format!("a late word of {worker:?}"));
-                    assert_eq!(self.pool.release(now, worker), None);
+                    assert_eq!(self.pool.release(now, worker), Released::default());
                     let (lost, outcomes) = self.pool.worker_down(now, worker, |_| None);
                     assert_eq!((lost, outcomes), (None, Vec::new()));
                 }
@@ -256,6 +276,33 @@ impl World {
                     self.kill(WorkerId(worker));
                 }
                 self.again(event, self.course.disaster_every);
+            }
+            Event::Retire => {
+                let worker = WorkerId(self.random.below(u64::from(self.course.workers)) as u32);
+                let leaving = match self.random.below(4) {
+                    0 if self.pool.retire(now, worker) => vec![worker],
+                    0 => Vec::new(),
+                    1 => {
+                        self.pool.outdate(now, worker);
+                        Vec::new()
+                    }
+                    kind => {
+                        let orders = Orders {
+                            stop: self.random.below(3) as usize,
+                            retire: usize::from(kind == 3),
+                            renew: self.random.below(2) as usize,
+                            ..Orders::default()
+                        };
+                        self.pool.withdraw(now, &orders)
+                    }
+                };
+                self.note(format!("{leaving:?} leave"));
+                let outcomes = self.pool.take_outcomes();
+                self.on_outcomes(outcomes);
+                for worker in leaving {
+                    self.leaves(worker);
+                }
+                self.again(event, self.course.retire_every);
             }
             Event::Recovery => {
                 self.note("workers are expected again".into());
@@ -313,8 +360,15 @@ impl World {
         self.on_start(next);
     }
 
+    fn leaves(&mut self, worker: WorkerId) {
+        self.report.withdrawn += 1;
+        self.lives[worker.0 as usize] += 1;
+        let end = self.random.around(self.course.restart);
+        self.schedule(end, Event::Ended(worker, self.lives[worker.0 as usize]));
+    }
+
     fn kill(&mut self, worker: WorkerId) {
-        if !self.pool.is_up(worker) {
+        if !self.pool.is_there(worker) {
             return;
         }
         self.lives[worker.0 as usize] += 1;
