@@ -136,7 +136,7 @@ impl Pool {
         if worker.pid.is_some() {
             events::worker_exited(&self.name, pid, exit, lived, why);
         }
-        if why == Ending::Unasked {
+        if matches!(why, Ending::Unasked | Ending::Killed) {
             self.lost = (self.lost + 1).min(self.quota.most);
         }
         match worker.claim {
