@@ -606,7 +606,7 @@ impl Worker {
             Link::Php(link) => {
                 link.stream = None;
                 self.why = Ending::Asked;
-                self.until.get_or_insert(now + patience + RETIRE_LIMIT);
+                self.until.get_or_insert(now + patience);
             }
         }
     }
