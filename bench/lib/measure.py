@@ -9,7 +9,7 @@ from . import machine, processes
 def measured(load, gateway, workers, memory_of, others=(), every=0.25):
     """Runs `load` (a function that gives a result of lib/load.py) and adds to its result:
 
-    gateway, workers: CPU time of these trees; memory: peak of `memory_of`, looked at so often (seconds); rate;
+    gateway, workers: CPU time of these trees; memory: peak of the trees `memory_of`, looked at so often (seconds); rate;
     machine: what else ran. `others`: trees whose CPU time belongs to the work and is in no figure.
     """
     used, stolen = machine.busy_seconds()
@@ -22,7 +22,7 @@ def measured(load, gateway, workers, memory_of, others=(), every=0.25):
     elapsed = time.monotonic() - begin
     spent = [processes.CpuTime(tree).since(earlier) for tree, earlier in zip(trees, before)]
     result["gateway"], result["workers"] = spent[:2]
-    result["memory"] = memory.peak
+    result["memory"] = dict(memory.peak, shares_kb=memory.shares_kb)
     result["rate"] = result.get("in_time", result["requests"]) / result["seconds"] if result["seconds"] else 0
     now_used, now_stolen = machine.busy_seconds()
     now = os.times()

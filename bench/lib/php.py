@@ -71,7 +71,7 @@ class SameSettings:
             raise processes.Failed(f"PHP's settings of {self.first[0]} and {name} differ: {differences}")
 
 
-def engine_us(php_cgi, php_ini, script, runs=20_000):
+def engine_us(php_cgi, php_ini, script, runs=10_000):
     """CPU microseconds (user + system) that the engine needs for a run of `script`: `php-cgi -T`, without start-up."""
     def used(count):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -98,7 +98,8 @@ class PhpWork:
         return [self.measured(stack, lambda: self.load(stack, folder, context, context.seconds))]
 
     def measured(self, stack, function, others=()):
-        return measure.measured(function, stack.gateway, stack.workers, stack.all, others, LOOK_EVERY)
+        return measure.measured(function, stack.gateway, stack.workers, [stack.gateway, stack.workers], others,
+                                LOOK_EVERY)
 
     def load(self, stack, folder, context, seconds, **more):
         return load.clients(context.settings.programs, stack.url(self.path), self.clients, seconds, folder=folder,
@@ -109,17 +110,17 @@ class PhpWork:
         return 0
 
 
-class Line(PhpWork):
-    """A script that prints one line: what is measured is all around it."""
+class Scripted(PhpWork):
+    """A script that needs nothing: what the engine takes for it by itself is measured too."""
 
     def begin(self, context):
-        programs = context.settings.programs
         script = f"{context.settings.root}{self.path}"
-        context.facts["engine_us"] = php.engine_us(programs["php-cgi"], context.settings.php_ini, script)
+        engine = php.engine_us(context.settings.programs["php-cgi"], context.settings.php_ini, script)
+        context.facts.setdefault("engine_us", {})[self.key] = engine
         return Nothing()
 
 
-class Overload(PhpWork):
+class Overload(Scripted):
     """Scenario 1: a hundred users at a small pool; by siege as published, and by clients that cost less than siege."""
 
     programs = (*PhpWork.programs, "siege")
@@ -127,12 +128,14 @@ class Overload(PhpWork):
     peers = ("weir", "nginx", "haproxy")
 
     def measure(self, stack, folder, shared, context):
-        self.load(stack, folder, context, 2, close=True)
+        self.load(stack, folder, context, 2)
         urls = [stack.url(self.path)]
         attack = lambda: load.siege(context.settings.programs, urls, self.clients, context.seconds, folder, keep=False)
         return [dict(self.measured(stack, attack), phase="siege"),
-                dict(self.measured(stack, lambda: self.load(stack, folder, context, context.seconds, close=True)),
-                     phase="clients")]
+                dict(self.measured(stack, lambda: self.load(stack, folder, context, context.seconds)), phase="clients")]
+
+    def load(self, stack, folder, context, seconds):
+        return super().load(stack, folder, context, seconds, close=True)
 
     def cut_off(self, context):
         return self.clients
@@ -229,7 +232,7 @@ class SmallMachine(FrontPage):
 
 
 WORKS = {work.key: work for work in (
-    Line("php", "One line of PHP, 64 kept connections, 4 workers"),
+    Scripted("php", "One line of PHP, 64 kept connections, 4 workers"),
     Overload("overload", "1,000 × echo \"hello world\", 100 users, a connection per request, pool of 2 to 20"),
     FrontPage("wordpress", "WordPress's front page, 30 clients, 4 workers"),
     SmallMachine("small-machine", "WordPress with its static files on one core, siege with 30 users"),

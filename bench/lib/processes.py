@@ -153,16 +153,18 @@ def memory(tree):
 
 
 class MemoryWatch:
-    """Samples a tree's memory while it works and keeps the largest values."""
+    """Samples the memory of trees together while they work, and keeps the largest values: `peak`, and what each of the
+    trees had of PSS when that was largest: `shares_kb`."""
 
-    def __init__(self, tree, every=0.25):
-        self.tree, self.every = tree, every
+    def __init__(self, trees, every=0.25):
+        self.trees, self.every = trees, every
         self.peak = {"rss_kb": 0, "pss_kb": 0, "hwm_kb": 0}
+        self.shares_kb = [0 for _ in trees]
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
-        for pid in self.tree.pids():
+        for pid in (pid for tree in self.trees for pid in tree.pids()):
             # 5 resets the high-water mark to what is resident now (proc(5), clear_refs).
             try:
                 with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
@@ -182,8 +184,11 @@ class MemoryWatch:
             self._take()
 
     def _take(self):
-        for name, value in memory(self.tree).items():
-            self.peak[name] = max(self.peak[name], value)
+        each = [memory(tree) for tree in self.trees]
+        if sum(one["pss_kb"] for one in each) > self.peak["pss_kb"]:
+            self.shares_kb = [one["pss_kb"] for one in each]
+        for name in self.peak:
+            self.peak[name] = max(self.peak[name], sum(one[name] for one in each))
 
 
 def raise_descriptors():

@@ -38,7 +38,6 @@ class Stack:
             raise
         self.gateway = Part(lambda: self._pids("manager", "gateway"))
         self.workers = Part(lambda: self._pids("master", "worker"))
-        self.all = Part(lambda: self._pids())
 
     def url(self, path):
         return self.server.url(path)
@@ -73,4 +72,4 @@ class Stack:
             self.fpm.stop()
 
     def _pids(self, *wanted):
-        return [pid for pid, role in self.processes().items() if not wanted or role in wanted]
+        return [pid for pid, role in self.processes().items() if role in wanted]

@@ -116,7 +116,7 @@ def _median(samples):
     row = {}
     for field in each[0]:
         values = [figures[field] for figures in each if figures[field] is not None]
-        if field in ("rss_mb", "pss_mb", "failed"):
+        if field in ("rss_mb", "pss_mb", "workers_pss_mb", "failed"):
             row[field] = max(values, default=0)
         elif field in ("longest_ms", "most"):
             row[field] = max(values, default=None)
@@ -151,6 +151,7 @@ def _figures(sample):
         "both_us": per_request(sample["gateway"]["total_us"] + sample["workers"]["total_us"]),
         "rss_mb": sample["memory"]["rss_kb"] / 1024,
         "pss_mb": sample["memory"]["pss_kb"] / 1024,
+        "workers_pss_mb": sample["memory"]["shares_kb"][-1] / 1024,
         "failed": sum(sample["errors"].values()) + (0 if sample["finished"] else 1),
         "other_cores": sample["machine"]["other_cores"],
     }

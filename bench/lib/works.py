@@ -160,7 +160,7 @@ def _with_and_without_idle(work, server, backend, context):
 def _measure(work, server, backend, context):
     upstream = backend.counters()
     run = lambda: _load(work, server, context.settings.programs, context.seconds, context.php_requests)
-    result = measure.measured(run, server.tree, backend.tree, server.tree)
+    result = measure.measured(run, server.tree, backend.tree, [server.tree])
     if upstream:
         after = backend.counters()
         result["upstream"] = {what: after[what] - upstream[what] for what in ("accepted", "requests")}

@@ -292,6 +292,7 @@ impl Generation {
             // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
+                self.pools.finish();
                 self.gateway.send(ToGateway::Drain);
                 self.gateway.flush();
             }

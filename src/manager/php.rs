@@ -226,14 +226,11 @@ impl Masters {
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
-    /// What masters have told since this was last asked.
-    pub(super) fn read(&mut self, now: Instant) -> Vec<News> {
-        let mut news = Vec::new();
-        for master in &mut self.list {
-            master.flush(now);
-            master.read(MESSAGES_AT_ONCE, now, &mut news);
+    /// Takes what a master has told.
+    pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<News>) {
+        if let Some(master) = self.get(id) {
+            master.read(MESSAGES_AT_ONCE, now, news);
         }
-        news
     }
 
     /// A process has ended; none: it was no master. What it told before comes first.
@@ -270,9 +267,10 @@ impl Masters {
         }
     }
 
-    /// Kills what does not end.
+    /// Sends what there was no room for, and kills what does not end.
     pub(super) fn tick(&mut self, now: Instant) {
         for master in &mut self.list {
+            master.flush(now);
             if let Some(until) = &mut master.until
                 && *until <= now
             {
@@ -282,7 +280,7 @@ impl Masters {
         }
     }
 
-    /// When [`tick`](Self::tick) or [`read`](Self::read) has something to do without being told.
+    /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let next = |master: &Master| match master.queue.is_empty() {
             true => master.until,
@@ -292,9 +290,9 @@ impl Masters {
     }
 
     /// Channels to wait for.
-    pub(super) fn channels(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let channels = self.list.iter().filter_map(|m| m.channel.as_ref());
-        channels.map(AsFd::as_fd)
+    pub(super) fn channels(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let channels = self.list.iter();
+        channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
     }
 
     /// From here on its processes' words are written there.

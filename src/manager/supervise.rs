@@ -133,6 +133,7 @@ struct Asker {
 
 /// Whose words can be read.
 enum Speaker {
+    Channel(MasterId),
     SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
@@ -148,14 +149,15 @@ enum Stopping {
 impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
         while !self.is_done() {
-            if let Err(error) = self.wait() {
+            let news = self.wait().unwrap_or_else(|error| {
                 self.fail(Failure::internal(format!("waiting failed: {error}")));
-            }
+                Vec::new()
+            });
+            let now = Instant::now();
+            self.hear_masters(now, &news);
             self.take_signals();
             let now = Instant::now();
             self.notifier.tick(now);
-            let news = self.masters.read(now);
-            self.hear_masters(now, &news);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.old.retain(|generation| !generation.is_gone());
@@ -180,8 +182,8 @@ impl Manager<'_> {
             && self.masters.are_gone()
     }
 
-    /// Waits until there is something to do, and reads what workers have written.
-    fn wait(&mut self) -> io::Result<()> {
+    /// Waits until there is something to do, and reads what workers have written and masters have told.
+    fn wait(&mut self) -> io::Result<Vec<News>> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
         let deadlines = deadlines.chain(self.masters.deadline(now));
@@ -189,23 +191,28 @@ impl Manager<'_> {
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
-        descriptors.extend(self.masters.channels());
-        let mut outputs = Vec::new();
+        let mut speakers = Vec::new();
+        for (id, fd) in self.masters.channels() {
+            speakers.push((descriptors.len(), Speaker::Channel(id)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.slow_sockets() {
-            outputs.push((descriptors.len(), Speaker::SlowLog(id)));
+            speakers.push((descriptors.len(), Speaker::SlowLog(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.masters.outputs() {
-            outputs.push((descriptors.len(), Speaker::Master(id)));
+            speakers.push((descriptors.len(), Speaker::Master(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
-            outputs.push((descriptors.len(), Speaker::Worker(id)));
+            speakers.push((descriptors.len(), Speaker::Worker(id)));
             descriptors.push(fd);
         }
         let readable = poll::readable(&descriptors, limit)?;
-        for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
+        let mut news = Vec::new();
+        for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
+                Speaker::Channel(id) => self.masters.read(id, now, &mut news),
                 Speaker::SlowLog(id) => self.masters.read_slow(id),
                 Speaker::Master(id) => self.masters.read_output(id),
                 Speaker::Worker(id) => {
@@ -214,7 +221,7 @@ impl Manager<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(news)
     }
 
     /// Tells all generations what masters have told: one that a reload has kept serves two of them.

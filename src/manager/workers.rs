@@ -407,6 +407,13 @@ impl Pools {
         })
     }
 
+    /// Another configuration takes over: nothing is started anew because something has changed.
+    pub(super) fn finish(&mut self) {
+        self.look = None;
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::watch_no_more);
+    }
+
     /// Asks all workers to end, and starts no others.
     pub(super) fn stop(&mut self) {
         self.stopping = Stopping::Asked;
@@ -502,8 +509,8 @@ impl Pools {
     fn measure(&mut self) {
         let left = memory::left();
         for pool in self.list.iter().filter(|pool| pool.auto) {
-            // The last ones first: those that were started before have been measured before.
-            let pids = pool.workers.iter().rev().filter_map(|worker| worker.pid);
+            // The oldest have grown as far as others will.
+            let pids = pool.workers.iter().filter_map(|worker| worker.pid);
             self.news.push(ToGateway::Memory {
                 pool: pool.id,
                 worker_cost: memory::cost(pids).unwrap_or(0),
@@ -603,7 +610,7 @@ impl Worker {
             Link::Php(link) => {
                 link.stream = None;
                 self.why = Ending::Asked;
-                self.until.get_or_insert(now + patience + RETIRE_LIMIT);
+                self.until.get_or_insert(now + patience);
             }
         }
     }

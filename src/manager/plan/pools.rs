@@ -71,7 +71,7 @@ impl Pools<'_> {
             folder: workers.chdir.clone(),
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
-            priority: workers.priority,
+            priority: self.priority(workers),
         })
     }
 
@@ -112,7 +112,7 @@ impl Pools<'_> {
             identity,
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
-            priority: workers.priority,
+            priority: self.priority(workers),
             config: config(pool, php),
             roots: resolve(&sites),
             sites,
@@ -195,6 +195,11 @@ impl Pools<'_> {
             },
             None => inherited,
         }
+    }
+
+    /// Only root may be served before others (setpriority(2)); who cannot goes on as it is, as PHP-FPM does.
+    fn priority(&self, workers: &Workers) -> Option<i32> {
+        workers.priority.filter(|nice| self.us.root || *nice >= 0)
     }
 
     fn problem(&mut self, pool: &str, key: &str, cause: String, mend: &str) {

@@ -136,7 +136,7 @@ impl Php {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stage = self.next.as_ref().map(|next| next.until);
-        let look = self.look.filter(|_| self.next.is_none());
+        let look = self.look.filter(|_| self.may_look());
         let old = self.old.iter().map(|(_, until)| *until).min();
         let again = self.may_begin_again().then_some(self.since);
         let times = [self.due, stage, look, old, again];
@@ -158,6 +158,11 @@ impl Php {
         }
     }
 
+    /// The roots of sites are not looked at any more.
+    pub(super) fn watch_no_more(&mut self) {
+        self.look = None;
+    }
+
     pub(super) fn failure(&self) -> Option<&str> {
         match &self.trial {
             Trial::Failed(cause) => Some(cause),
@@ -167,7 +172,12 @@ impl Php {
 
     /// It was asked for once more, and nothing stands against it.
     fn may_begin_again(&self) -> bool {
-        self.again.is_some() && self.next.is_none() && self.current.is_some()
+        self.again.is_some() && self.may_look()
+    }
+
+    /// There is one master, and no other on its way.
+    fn may_look(&self) -> bool {
+        self.next.is_none() && self.current.is_some()
     }
 
     /// Whether the process of this number, forked by this master, belongs to the renewal.
@@ -276,7 +286,7 @@ impl Pool {
             let asked = php.again.take().unwrap_or_default();
             return self.begin(asked, now, masters, news);
         }
-        if php.look.is_some_and(|look| look <= now) && php.next.is_none() && php.current.is_some() {
+        if php.look.is_some_and(|look| look <= now) && php.may_look() {
             php.look = Some(now + LOOK);
             if php.spec.roots_have_moved() {
                 tell!(
@@ -616,3 +626,73 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Those who wait for a renewal, at most.
 const MAX_ASKED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sys::limits::OpenFiles;
+
+    fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
+        let named = |(site, path): &(&str, &str)| ((*site).to_owned(), PathBuf::from(path));
+        Spec {
+            pool: "a".into(),
+            program: "/bin/false".into(),
+            environment: Vec::new(),
+            identity: None,
+            chroot: chroot.map(PathBuf::from),
+            open_files: OpenFiles { soft: 1, hard: 1 },
+            core_size: None,
+            priority: None,
+            config: Vec::new(),
+            sites: Vec::new(),
+            roots: roots.iter().map(named).collect(),
+            watch: false,
+        }
+    }
+
+    #[test]
+    fn scripts_of_a_root_that_has_moved_are_looked_for_where_it_is_now() {
+        let before = [
+            ("shop", "/srv/shop/releases/1"),
+            ("blog", "/srv/blog"),
+            ("gone", "/srv/gone"),
+        ];
+        let now = [
+            ("shop", "/srv/shop/releases/2"),
+            ("blog", "/srv/blog"),
+            ("new", "/srv/new"),
+        ];
+        let moves = |chroot| {
+            let before = spec(chroot, &before);
+            let moves = spec(chroot, &now).moves(&before.roots);
+            let text =
+                |(from, to): &(PathBuf, PathBuf)| format!("{} {}", from.display(), to.display());
+            moves.iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(moves(None), ["/srv/shop/releases/1 /srv/shop/releases/2"]);
+        assert_eq!(moves(Some("/srv/shop")), ["/releases/1 /releases/2"]);
+        assert_eq!(moves(Some("/home")), [""; 0]);
+    }
+
+    #[test]
+    fn a_root_has_moved_when_its_link_leads_elsewhere_and_not_while_it_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let switch = |to: &str| {
+            let _ = std::fs::remove_file(path("current"));
+            std::os::unix::fs::symlink(path(to), path("current")).unwrap();
+        };
+        std::fs::create_dir(path("one")).unwrap();
+        std::fs::create_dir(path("two")).unwrap();
+        switch("one");
+        let mut spec = spec(None, &[]);
+        spec.sites = vec![("shop".into(), path("current"))];
+        let spec = spec.renewed();
+        assert!(!spec.roots_have_moved());
+        switch("none");
+        assert!(!spec.roots_have_moved());
+        switch("two");
+        assert!(spec.roots_have_moved());
+        assert!(!spec.renewed().roots_have_moved());
+    }
+}

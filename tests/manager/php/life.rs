@@ -61,6 +61,49 @@ fn a_worker_that_crashes_is_told_of_and_another_takes_its_place() {
 }
 
 #[test]
+fn too_many_crashes_start_the_pool_anew() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nretries = 0");
+    fs::write(
+        site.path("site/crash.php"),
+        "<?php posix_kill(posix_getpid(), 11); sleep(30);",
+    )
+    .unwrap();
+    let limit = "[server]\nemergency_restart_threshold = 2\nemergency_restart_interval = \"60s\"";
+    let weir = Weir::start_with(&site, &text.replace("[server]", limit));
+    let before = weir.get("/who.php");
+    for _ in 0..2 {
+        weir.get_until("/hello.php", |answer| answer.ends_with("hello"));
+        weir.get("/crash.php");
+    }
+    weir.log_line("2 workers crashed within 60 s");
+    weir.get_until("/who.php", |answer| {
+        answer.contains("master=") && number(answer, "master") != number(&before, "master")
+    });
+    weir.stop();
+}
+
+#[test]
+fn all_pools_together_have_no_more_workers_than_process_max() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
+    let text = text.replace("[server]", "[server]\nprocess_max = 3");
+    let text = format!(
+        "[pool.second]\nruntime = \"php\"\npm = \"static\"\nmax_children = 2\n\
+         [site.second]\nhosts = [\"second\"]\nroot = \"{}\"\npool = \"second\"\n{text}",
+        site.path("site").display()
+    );
+    let weir = Weir::start_with(&site, &text);
+    weir.log_line("process_max");
+    // A gateway, two masters, three workers.
+    wait_until("as many as may be", || {
+        offspring(weir.process.id()).len() == 6
+    });
+    let answer = weir.get("/hello.php");
+    assert!(answer.ends_with("hello"), "{answer}");
+    assert_eq!(offspring(weir.process.id()).len(), 6);
+    weir.stop();
+}
+
+#[test]
 fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_worker() {
     let (site, text) = php_site(
         "pm = \"static\"\nmax_children = 2\nrequest_terminate_timeout = \"1s\"\n\
@@ -152,6 +195,29 @@ fn a_dead_gateways_workers_end_and_the_master_stays() {
     let after = weir.get_until("/who.php", |answer| answer.contains("pid="));
     assert_eq!(number(&after, "master"), master);
     assert!(!workers.contains(&number(&after, "pid")));
+    weir.stop();
+}
+
+#[test]
+fn a_script_of_a_dead_gateway_has_as_long_as_scripts_have_and_no_longer() {
+    let (site, text) = php_site("max_children = 1\nrequest_terminate_timeout = \"1s\"");
+    fs::write(
+        site.path("site/stuck.php"),
+        "<?php ignore_user_abort(true); file_put_contents(__DIR__ . '/started', getmypid()); \
+         while (true) sleep(1);",
+    )
+    .unwrap();
+    let weir = Weir::start_with(&site, &text);
+    let mut client = weir.connect();
+    std::io::Write::write_all(&mut client, b"GET /stuck.php HTTP/1.0\r\n\r\n").unwrap();
+    let started = || fs::read_to_string(site.path("site/started")).unwrap_or_default();
+    wait_until("the script runs", || !started().is_empty());
+    let stuck: u32 = started().parse().unwrap();
+    signal(weir.gateway(), "KILL");
+    weir.log_line("the worker does not end");
+    wait_until("the worker is gone", || !is_alive(stuck));
+    let answer = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    assert_ne!(number(&answer, "pid"), stuck);
     weir.stop();
 }
 
@@ -260,12 +326,7 @@ fn what_does_not_end_when_weir_stops_is_killed() {
     let (site, text) = php_site("max_children = 1");
     fs::write(
         site.path("site/stubborn.php"),
-        "<?php ignore_user_abort(true); touch(__DIR__ . '/started'); \
-         pcntl_async_signals(true); pcntl_signal(SIGTERM, SIG_IGN); while (true) sleep(1);"
-            .replace(
-                "pcntl_async_signals(true); pcntl_signal(SIGTERM, SIG_IGN); ",
-                "",
-            ),
+        "<?php ignore_user_abort(true); touch(__DIR__ . '/started'); while (true) sleep(1);",
     )
     .unwrap();
     let text = text.replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");

@@ -168,6 +168,23 @@ fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
 }
 
 #[test]
+fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let (site, _) = php_site("");
+    let jail = folder(&site, "jail");
+    let pool = format!("max_children = 1\nchroot = \"{}\"", jail.display());
+    let weir = Weir::start_with(&site, &text_of(&site, &pool));
+    let line = weir.log_line("do not see it");
+    assert!(
+        line.contains("[site.test] root") && line.contains("[pool.php]"),
+        "{line}"
+    );
+    weir.stop();
+}
+
+#[test]
 fn a_program_in_a_chroot_is_found_and_run_there() {
     if !is_root() {
         return;
