@@ -1,6 +1,9 @@
 //! Flags and exit codes.
 
-use crate::support::{PHP_FPM, Place, say, version};
+use crate::{
+    starts::configuration,
+    support::{PHP_FPM, Place, is_root, say, version},
+};
 
 #[test]
 fn exit_codes_are_php_fpm_s() {
@@ -59,6 +62,30 @@ fn files_are_named_in_every_way_that_php_takes() {
         let (fpm, weir) = place.both(&arguments);
         assert_eq!(weir, fpm, "{arguments:?}");
         assert!(weir.text.contains("unknown entry 'quux'"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_test_tells_what_weir_alone_refuses() {
+    let place = Place::new();
+    let test = |pool: &str, flags: &[&str]| {
+        let text = configuration("", "").replace("listen = @/fpm.sock", pool);
+        let file = place.write("php-fpm.conf", text);
+        let arguments = [flags, &["-t", "-y", file.to_str().unwrap()]].concat();
+        place.both(&arguments)
+    };
+    let (fpm, weir) = test(&format!("listen = @/{}", "s".repeat(120)), &[]);
+    assert_eq!(fpm.code, Some(0), "{}", fpm.text);
+    assert_eq!(weir.code, Some(78), "{}", weir.text);
+    assert!(weir.text.contains("path is too long"), "{}", weir.text);
+    if is_root() {
+        // PHP-FPM finds out when it starts, so a test of what it would refuse is told nothing.
+        let (fpm, weir) = test("listen = 9000\nuser = root", &[]);
+        assert_eq!(weir, fpm);
+        let (fpm, weir) = test("listen = 9000\nuser = root", &["-R"]);
+        assert_eq!(fpm.code, Some(0), "{}", fpm.text);
+        assert_eq!(weir.code, Some(78), "{}", weir.text);
+        assert!(weir.text.contains("as root"), "{}", weir.text);
     }
 }
 
