@@ -241,6 +241,7 @@ fn a_new_generation_that_dies_at_once_leaves_the_old_one_at_work() {
         (DYNAMIC, 8, 6),
         (DYNAMIC, 20, 8),
         (crate::auto::auto(8), 20, 7),
+        (Mode::Auto { start: 1, cores: 8 }, 20, 7),
     ] {
         let plan = Plan {
             loads: vec![Load::from(0, Clients::Closed(6), 1_000, 50_000)],
