@@ -17,7 +17,7 @@
 #define MAX_PACKET (256 * 1024)
 
 /* Longest text that is told. */
-#define MAX_TEXT 4096
+#define MAX_TEXT (16 * 1024)
 
 enum told {
 	TOLD_READY = 1,
@@ -28,9 +28,13 @@ enum told {
 	TOLD_WARNING = 6,
 };
 
-static int take_descriptor(struct msghdr *message)
+static void take_descriptors(struct msghdr *message, struct packet *packet)
 {
-	int taken = -1;
+	int *places[] = {&packet->descriptor, &packet->output[0], &packet->output[1]};
+	size_t taken = 0, room = sizeof places / sizeof *places;
+	for (size_t at = 0; at < room; at++) {
+		*places[at] = -1;
+	}
 	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
 		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
 			continue;
@@ -39,14 +43,13 @@ static int take_descriptor(struct msghdr *message)
 		for (size_t at = 0; at < count; at++) {
 			int descriptor;
 			memcpy(&descriptor, CMSG_DATA(part) + at * sizeof(int), sizeof descriptor);
-			if (taken < 0) {
-				taken = descriptor;
+			if (taken < room) {
+				*places[taken++] = descriptor;
 			} else {
 				close(descriptor);
 			}
 		}
 	}
-	return taken;
 }
 
 enum received channel_receive(int channel, struct packet *packet, int wait)
@@ -79,7 +82,7 @@ enum received channel_receive(int channel, struct packet *packet, int wait)
 	packet->type = buffer[0];
 	packet->body = buffer + 1;
 	packet->length = (size_t)length - 1;
-	packet->descriptor = take_descriptor(&message);
+	take_descriptors(&message, packet);
 	return RECEIVED_PACKET;
 }
 
@@ -99,9 +102,9 @@ static void tell_text(int channel, unsigned char type, const char *text)
 	tell(channel, type, text, strnlen(text, MAX_TEXT));
 }
 
-void tell_ready(int channel, const char *version)
+void tell_ready(int channel, const char *inputs)
 {
-	tell_text(channel, TOLD_READY, version);
+	tell_text(channel, TOLD_READY, inputs);
 }
 
 void tell_failed(int channel, const char *why)

@@ -19,6 +19,8 @@ struct packet {
 	size_t length;
 	/* The descriptor that came with it, close-on-exec; -1: none. Whoever takes it closes it. */
 	int descriptor;
+	/* Two more of a FORK: the worker's own standard output and error; -1: none. */
+	int output[2];
 };
 
 enum received { RECEIVED_PACKET, RECEIVED_NOTHING, RECEIVED_END };
@@ -27,7 +29,7 @@ enum received { RECEIVED_PACKET, RECEIVED_NOTHING, RECEIVED_END };
 enum received channel_receive(int channel, struct packet *packet, int wait);
 
 /* What the master tells. Waits where the manager's queue is full; a manager that is gone is noticed elsewhere. */
-void tell_ready(int channel, const char *version);
+void tell_ready(int channel, const char *inputs);
 void tell_failed(int channel, const char *why);
 void tell_forked(int channel, uint32_t number, pid_t pid);
 void tell_exited(int channel, uint32_t number, pid_t pid, int status);

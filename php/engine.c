@@ -22,9 +22,21 @@
 /* Debian keeps an own set of settings for each SAPI: this is the one of PHP-FPM, whose place is taken. */
 #define FPM_FOLDER "/etc/php/" BRANCH "/fpm"
 
-const char *engine_version(void)
+/* Of main/php_ini.c, in no header. */
+extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
+
+const char *engine_inputs(void)
 {
-	return PHP_VERSION;
+	char *text = take_text(PHP_VERSION, sizeof PHP_VERSION - 1);
+	const char *paths[] = {php_ini_opened_path, php_ini_scanned_path, php_ini_scanned_files};
+	for (size_t at = 0; at < sizeof paths / sizeof *paths; at++) {
+		if (paths[at]) {
+			size_t length = strlen(text);
+			text = take_more_memory(text, length + strlen(paths[at]) + 2);
+			sprintf(text + length, "\n%s", paths[at]);
+		}
+	}
+	return text;
 }
 
 /*

@@ -12,7 +12,10 @@ bool engine_start(const struct pool_config *config, char *error, size_t size);
 /* Ends PHP. In the process that started it, `whole` is true; in its forks false. */
 void engine_stop(bool whole);
 
-/* PHP's version, as "8.2.30". */
-const char *engine_version(void);
+/*
+ * PHP's version, as "8.2.30", and then a line for each file and folder that php.ini was read from, as far as PHP tells
+ * them: what is different when PHP is started after one of them has changed.
+ */
+const char *engine_inputs(void);
 
 #endif

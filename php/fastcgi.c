@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,6 +36,8 @@ static struct {
 	bool disowned;
 	/* Nobody reads what is written: the gateway closed the stream. */
 	bool closed;
+	/* Nothing more is read because this process wants no more; the gateway is still there. */
+	atomic_bool stopped;
 
 	uint16_t id;
 	bool aborted;
@@ -69,16 +72,24 @@ void stream_open(int descriptor)
 	}
 }
 
-int stream_descriptor(void)
+void stream_stop(void)
 {
-	return stream.descriptor;
+	atomic_store(&stream.stopped, true);
+	shutdown(stream.descriptor, SHUT_RD);
 }
 
 void stream_disown(void)
 {
 	stream.disowned = true;
 	stream.closed = true;
+	stream.out_end = 0;
+	stream.open_type = 0;
 	close(stream.descriptor);
+}
+
+bool stream_is_disowned(void)
+{
+	return stream.disowned;
 }
 
 /* ---- what comes ---- */
@@ -97,6 +108,14 @@ static ssize_t receive(bool wait)
 	if (stream.in_at == stream.in_end) {
 		stream.in_at = stream.in_end = 0;
 	}
+	if (wait) {
+		/*
+		 * A unix socket tells its writer each time that its reader has taken something, and a process that waits in
+		 * recv() is woken by that too: once more for each response. One that waits in poll() is not.
+		 */
+		struct pollfd incoming = {.fd = stream.descriptor, .events = POLLIN};
+		poll(&incoming, 1, -1);
+	}
 	ssize_t got;
 	do {
 		got = recv(stream.descriptor, stream.in + stream.in_end, IN_SIZE - stream.in_end, wait ? 0 : MSG_DONTWAIT);
@@ -105,7 +124,7 @@ static ssize_t receive(bool wait)
 		return -1;
 	}
 	if (got <= 0) {
-		stream.closed = true;
+		stream.closed = !(got == 0 && atomic_load(&stream.stopped));
 		return 0;
 	}
 	stream.in_end += (size_t)got;
@@ -376,11 +395,11 @@ bool stream_client_gone(void)
 	}
 	if (stream.in_end < IN_SIZE || buffered() == 0) {
 		if (receive(false) == 0) {
-			return true;
+			return stream.closed;
 		}
 	} else {
-		struct pollfd look = {.fd = stream.descriptor, .events = POLLRDHUP};
-		if (poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLRDHUP | POLLERR)) {
+		struct pollfd look = {.fd = stream.descriptor};
+		if (poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLERR)) {
 			stream.closed = true;
 			return true;
 		}
@@ -437,7 +456,7 @@ bool stream_flush(void)
 {
 	close_record();
 	if (stream.out_end == 0) {
-		return !stream.closed;
+		return stream.disowned || !stream.closed;
 	}
 	struct iovec piece = {.iov_base = stream.out, .iov_len = stream.out_end};
 	stream.out_end = 0;

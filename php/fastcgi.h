@@ -35,10 +35,16 @@ struct figures {
 
 /* The stream, and what the process knows of its other end. */
 void stream_open(int descriptor);
-int stream_descriptor(void);
 
 /* Says that this process is a fork of the worker: from now on the stream is silent, as if its other end had gone. */
 void stream_disown(void);
+bool stream_is_disowned(void);
+
+/*
+ * Ends the stream for a worker that waits for a request, as if the gateway had closed it. What has come already is
+ * still read, and answered. May be called by another thread.
+ */
+void stream_stop(void);
 
 /* Waits for a request and takes its parameters (params.h). False: the gateway has closed the stream. */
 bool stream_next_request(void);

@@ -8,6 +8,7 @@
 #include "php_ini.h"
 #include "zend_ini_scanner.h"
 
+#include "disabled.h"
 #include "params.h"
 #include "say.h"
 #include "sapi.h"
@@ -41,7 +42,9 @@ static bool set_for_good(const struct ini_value *ini)
 		return true;
 	}
 	entry->value = value;
-	entry->modifiable = ini->admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
+	if (ini->admin) {
+		entry->modifiable = ZEND_INI_SYSTEM;
+	}
 	if (strcmp(ini->name, "disable_functions") == 0) {
 		zend_disable_functions(ini->value);
 	} else if (strcmp(ini->name, "disable_classes") == 0) {
@@ -84,15 +87,12 @@ static void set_from_parameter(zval *name, zval *value, zval *offset, int kind, 
 		return;
 	}
 	int source = admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
+	/* An admin's value is locked too: the end of the request undoes both. */
 	if (zend_alter_ini_entry_ex(Z_STR_P(name), Z_STR_P(value), source, ZEND_INI_STAGE_ACTIVATE, true) != SUCCESS) {
 		sapi_log("Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
 		return;
 	}
-	/* What the front end sets is not for .user.ini to change. The end of the request undoes this too. */
-	zend_ini_entry *entry = zend_hash_find_ptr(EG(ini_directives), Z_STR_P(name));
-	if (entry && entry->modified) {
-		entry->modifiable = source;
-	}
+	disabled_add(Z_STRVAL_P(name), Z_STRVAL_P(value));
 }
 
 static void set_from_text(const char *text, bool admin)
@@ -166,7 +166,11 @@ static void read_user_ini(char *path, size_t length, const char *root, size_t ro
 		php_parse_user_ini_file(path, name, settings);
 		return;
 	}
-	if (length < root_length) {
+	if (length <= root_length) {
+		/* A folder above the root. PHP-FPM believes it if the root was given with a slash at its end. */
+		if (root[root_length] == '/') {
+			php_parse_user_ini_file(path, name, settings);
+		}
 		return;
 	}
 	for (char *slash = path + root_length; (slash = strchr(slash, '/')); slash++) {

@@ -1,14 +1,13 @@
 /*
  * weir-php: PHP as weir runs it. Started by weir's manager, with its channel as file descriptor 0, it is the master of
- * a pool.
+ * a pool. With options it says what PHP is.
  */
 #include <unistd.h>
 
+#include "cli.h"
 #include "master.h"
 
 int main(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
-	return master_run(STDIN_FILENO);
+	return argc > 1 ? cli_run(argc, argv) : master_run(STDIN_FILENO);
 }

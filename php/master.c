@@ -22,8 +22,11 @@
 #include "bytes.h"
 #include "channel.h"
 #include "config.h"
+#include "confine.h"
+#include "control.h"
 #include "engine.h"
 #include "ini.h"
+#include "opcache.h"
 #include "say.h"
 #include "worker.h"
 
@@ -32,11 +35,15 @@ enum child_kind { CHILD_WORKER = 0, CHILD_LIST = 1, CHILD_WARM = 2 };
 struct child {
 	uint32_t number;
 	pid_t pid;
+	/* The pipe to a worker's control thread; -1: it has none. */
+	int orders;
 };
 
 static struct pool_config config;
 static int channel;
 static int child_signals;
+/* Opened before a chroot, in which there may be none. */
+static int null_device;
 static sigset_t mask_of_children;
 
 static struct child *children;
@@ -52,44 +59,73 @@ static struct child *child_of(uint32_t number)
 	return NULL;
 }
 
-static void remember(uint32_t number, pid_t pid)
+static void remember(uint32_t number, pid_t pid, int orders)
 {
 	if (child_count == child_room) {
 		child_room = child_room ? child_room * 2 : 16;
 		children = take_more_memory(children, child_room * sizeof *children);
 	}
-	children[child_count++] = (struct child){.number = number, .pid = pid};
+	children[child_count++] = (struct child){.number = number, .pid = pid, .orders = orders};
 }
 
 /* ---- in the child ---- */
 
-/* Nothing of the master is left to a child: not its channel, not its signals, and it does not outlive it. */
+/* Nothing of the master is left to a child: not its channel, its signals or its pipes, and it does not outlive it. */
 static void become_child(pid_t master)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != master) {
 		_exit(EXIT_SYSTEM);
 	}
+	for (size_t at = 0; at < child_count; at++) {
+		if (children[at].orders >= 0) {
+			close(children[at].orders);
+		}
+	}
 	close(child_signals);
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (null < 0 || dup2(null, channel) < 0) {
+	if (dup2(null_device, channel) < 0) {
 		die(EXIT_SYSTEM, "weir-php: /dev/null: %s", strerror(errno));
 	}
-	close(null);
+	close(null_device);
 	sigprocmask(SIG_SETMASK, &mask_of_children, NULL);
+	confine_worker(&config);
 }
 
-static int run_child(enum child_kind kind, int descriptor)
+/* What a worker prints is its own: the manager tells whose it is. */
+static void take_output(const struct packet *packet)
+{
+	for (int at = 0; at < 2; at++) {
+		if (packet->output[at] >= 0) {
+			dup2(packet->output[at], STDOUT_FILENO + at);
+			close(packet->output[at]);
+		}
+	}
+}
+
+static int run_child(enum child_kind kind, const struct packet *packet, int orders)
 {
 	switch (kind) {
 	case CHILD_WORKER:
-		return worker_run(&config, descriptor);
+		return worker_run(&config, packet->descriptor, orders);
+	case CHILD_LIST:
+		return opcache_write_list(packet->descriptor);
+	case CHILD_WARM:
+		return opcache_compile_list(packet->descriptor, packet->body + 5, packet->length - 5);
 	default:
-		return EXIT_PROTOCOL;
+		die(EXIT_PROTOCOL, "weir-php: the manager ordered a child of kind %d, which there is not", (int)kind);
 	}
 }
 
 /* ---- orders ---- */
+
+static void close_both(const int pair[2])
+{
+	for (int at = 0; at < 2; at++) {
+		if (pair[at] >= 0) {
+			close(pair[at]);
+		}
+	}
+}
 
 static void fork_child(const struct packet *packet)
 {
@@ -99,19 +135,42 @@ static void fork_child(const struct packet *packet)
 	uint32_t number = get_u32(packet->body);
 	enum child_kind kind = packet->body[4];
 	pid_t master = getpid();
-	pid_t pid = fork();
-	if (pid == 0) {
-		become_child(master);
-		exit(run_child(kind, packet->descriptor));
+	int pipe[2] = {-1, -1};
+	pid_t pid = -1;
+	if (kind != CHILD_WORKER || pipe2(pipe, O_CLOEXEC) == 0) {
+		pid = fork();
 	}
 	int error = errno;
+	if (pid == 0) {
+		take_output(packet);
+		become_child(master);
+		if (pipe[1] >= 0) {
+			close(pipe[1]);
+		}
+		exit(run_child(kind, packet, pipe[0]));
+	}
 	close(packet->descriptor);
+	close_both(packet->output);
 	if (pid < 0) {
+		close_both(pipe);
 		tell_fork_failed(channel, number, error);
 		return;
 	}
-	remember(number, pid);
+	if (pipe[0] >= 0) {
+		close(pipe[0]);
+		/* Nothing of the master ever waits for a worker. */
+		fcntl(pipe[1], F_SETFL, O_NONBLOCK);
+	}
+	remember(number, pid, pipe[1]);
 	tell_forked(channel, number, pid);
+}
+
+static void order_worker(const struct child *child, enum control_order order)
+{
+	char byte = (char)order;
+	if (write(child->orders, &byte, 1) < 0 && errno != EAGAIN && errno != EPIPE) {
+		say("weir-php: an order to worker %d: %s", (int)child->pid, strerror(errno));
+	}
 }
 
 static void signal_child(const struct packet *packet)
@@ -120,8 +179,25 @@ static void signal_child(const struct packet *packet)
 		die(EXIT_PROTOCOL, "weir-php: the manager sent a SIGNAL that is none");
 	}
 	struct child *child = child_of(get_u32(packet->body));
-	if (child) {
-		kill(child->pid, packet->body[4]);
+	if (!child) {
+		return;
+	}
+	int number = packet->body[4];
+	if (number == SIGTERM && child->orders >= 0) {
+		order_worker(child, CONTROL_STOP);
+	} else {
+		kill(child->pid, number);
+	}
+}
+
+static void trace_child(const struct packet *packet)
+{
+	if (packet->length < 4) {
+		die(EXIT_PROTOCOL, "weir-php: the manager sent a TRACE that is none");
+	}
+	struct child *child = child_of(get_u32(packet->body));
+	if (child && child->orders >= 0) {
+		order_worker(child, CONTROL_TRACE);
 	}
 }
 
@@ -134,12 +210,16 @@ static void obey(const struct packet *packet)
 	case ORDER_SIGNAL:
 		signal_child(packet);
 		break;
+	case ORDER_TRACE:
+		trace_child(packet);
+		break;
 	default:
 		break;
 	}
 	if (packet->descriptor >= 0) {
 		close(packet->descriptor);
 	}
+	close_both(packet->output);
 }
 
 /* ---- ends ---- */
@@ -154,9 +234,12 @@ static void reap(void)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		for (size_t at = 0; at < child_count; at++) {
 			if (children[at].pid == pid) {
-				uint32_t number = children[at].number;
+				struct child ended = children[at];
 				children[at] = children[--child_count];
-				tell_exited(channel, number, pid, status);
+				if (ended.orders >= 0) {
+					close(ended.orders);
+				}
+				tell_exited(channel, ended.number, pid, status);
 				break;
 			}
 		}
@@ -194,6 +277,10 @@ static bool configure(void)
 	}
 	config.slow_log = packet.descriptor;
 	ini_set_for_pool(&config);
+	if (!confine_master(&config, error, sizeof error)) {
+		tell_failed(channel, error);
+		return false;
+	}
 	return true;
 }
 
@@ -214,6 +301,11 @@ int master_run(int descriptor)
 	channel = descriptor;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	fcntl(channel, F_SETFD, FD_CLOEXEC);
+	null_device = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null_device < 0) {
+		tell_failed(channel, "/dev/null cannot be opened");
+		return EXIT_SYSTEM;
+	}
 	if (!configure()) {
 		return EXIT_INTERNAL;
 	}
@@ -221,7 +313,7 @@ int master_run(int descriptor)
 		tell_failed(channel, strerror(errno));
 		return EXIT_SYSTEM;
 	}
-	tell_ready(channel, engine_version());
+	tell_ready(channel, engine_inputs());
 	struct pollfd events[] = {
 		{.fd = channel, .events = POLLIN},
 		{.fd = child_signals, .events = POLLIN},

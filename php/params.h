@@ -36,6 +36,7 @@ bool params_read(void);
 /* The value of a parameter, which may be changed in place; NULL: not there. */
 char *params_get(const char *name, size_t name_length);
 #define PARAM(name) params_get(name, sizeof(name) - 1)
+#define PARAM_IS_EMPTY(name) (!PARAM(name) || !*PARAM(name))
 
 /* Sets a copy of a value, or with NULL removes the parameter; gives the copy. */
 char *params_set(const char *name, const char *value);

@@ -20,7 +20,13 @@
 /* As much of a status line as PHP-FPM sends. */
 #define MAX_STATUS_LINE 1024
 
-/* Longest message of one record of error messages. */
+/*
+ * To give back more memory than this takes longer than a write: the client has its response before. Where it is less,
+ * the end of the response and the word that the worker is ready are one write.
+ */
+#define MUCH_MEMORY ((size_t)8 * 1024 * 1024)
+
+/* Longest message. PHP-FPM cuts at 1,024 bytes, in the middle of most stack traces. */
 #define MAX_MESSAGE 8192
 
 struct sapi_settings sapi_settings;
@@ -32,6 +38,9 @@ static bool has_logged;
 static int body_file = -1;
 
 static void (*import_process_environment)(zval *variables);
+
+/* What getenv() without a name calls; older versions of PHP 8.1 may not have it. */
+extern void (*php_load_environment_variables)(zval *variables) __attribute__((weak));
 
 /* ---- output ---- */
 
@@ -53,7 +62,9 @@ static void flush_out(void *server_context)
 	if (!serving || !server_context) {
 		return;
 	}
+#if PHP_VERSION_ID >= 80400
 	sapi_send_headers();
+#endif
 	if (!stream_flush() || stream_client_gone()) {
 		php_handle_aborted_connection();
 	}
@@ -284,6 +295,9 @@ void sapi_log(const char *format, ...)
 	va_start(arguments, format);
 	size_t length = vspprintf(&message, MAX_MESSAGE, format, arguments);
 	va_end(arguments);
+	if (length == MAX_MESSAGE) {
+		memcpy(message + length - 3, "...", 3);
+	}
 	log_to_gateway(message, length);
 	efree(message);
 }
@@ -309,12 +323,17 @@ static int activate(void)
 	return serving ? ini_activate_for_script() : SUCCESS;
 }
 
+/* All of the response has been written; PHP has yet to give its memory back. */
 static int deactivate(void)
 {
 	if (body_file >= 0) {
 		close(body_file);
 	}
 	body_file = -1;
+	if (serving && SG(server_context) && zend_memory_usage(1) > MUCH_MEMORY) {
+		stream_end();
+		stream_flush();
+	}
 	return SUCCESS;
 }
 
@@ -329,7 +348,9 @@ void sapi_serve(void)
 	serving = true;
 	import_process_environment = php_import_environment_variables;
 	php_import_environment_variables = import_variables;
-	php_load_environment_variables = load_variables;
+	if (&php_load_environment_variables) {
+		php_load_environment_variables = load_variables;
+	}
 }
 
 static int start_up(sapi_module_struct *module)

@@ -17,6 +17,7 @@
 #include "php_main.h"
 #include "zend_virtual_cwd.h"
 
+#include "folder.h"
 #include "params.h"
 #include "sapi.h"
 
@@ -324,6 +325,9 @@ void script_find(void)
 	search.file = search.script_filename ? search.script_filename : search.path_translated;
 	if (!search.file) {
 		return;
+	}
+	if (*search.file != '/') {
+		folder_leave();
 	}
 	find(&search);
 	info->request_uri = search.uri;

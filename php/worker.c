@@ -8,10 +8,16 @@
 
 #include "php.h"
 #include "SAPI.h"
+#include "ext/session/php_session.h"
+#include "ext/standard/basic_functions.h"
 #include "php_main.h"
+#include "php_output.h"
 
+#include "control.h"
+#include "disabled.h"
 #include "engine.h"
 #include "fastcgi.h"
+#include "folder.h"
 #include "ini.h"
 #include "params.h"
 #include "sapi.h"
@@ -40,6 +46,13 @@ static void refuse(int code, const char *text)
 	} zend_end_try();
 }
 
+/* Whether code of the script may still run while the request ends, which is to find itself where the worker started. */
+static bool may_look_around(void)
+{
+	return BG(user_shutdown_function_names) || EG(objects_store).top > 1 || php_output_get_level() > 0 ||
+	       Z_TYPE(SG(callback_func)) != IS_UNDEF || PS(session_status) == php_session_active;
+}
+
 static void run_script(void)
 {
 	zend_file_handle script;
@@ -54,7 +67,12 @@ static void run_script(void)
 	} zend_end_try();
 	if (opened) {
 		EG(exit_status) = 0;
+		SG(options) |= SAPI_OPTION_NO_CHDIR;
+		folder_enter(path);
 		php_execute_script(&script);
+		if (may_look_around()) {
+			folder_leave();
+		}
 		zend_destroy_file_handle(&script);
 	} else if (errno == EACCES) {
 		refuse(403, "Access denied.\n");
@@ -98,18 +116,39 @@ static void mark_failure(void)
 	sapi_header_op(SAPI_HEADER_REPLACE, &header);
 }
 
+/* Says that the worker is free; false: it is not any more, but shall end. */
+static bool leave_request(const struct figures *figures)
+{
+	if (control_may_wait()) {
+		stream_ready(figures);
+		return true;
+	}
+	/* Not ready: the gateway shall not send another. */
+	stream_end();
+	stream_flush();
+	return false;
+}
+
+/* What the last script ended with. */
+static int last_exit_status;
+
+/* Answers the request whose parameters have come; false: it was the last. */
 static bool serve_one(const struct pool_config *config)
 {
 	static uint64_t cpu_before;
 	SG(server_context) = (void *)config;
 	sapi_begin_request();
+	if (!PARAM_IS_EMPTY("CONTENT_LENGTH")) {
+		/* What comes with the request may be put into files before the script runs. */
+		folder_leave();
+	}
 	script_find();
 	ini_set_for_request();
 	if (php_request_startup() == FAILURE) {
-		say("weir-php: PHP cannot start a request");
-		return false;
+		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
 	answer(config);
+	last_exit_status = EG(exit_status);
 	mark_failure();
 	struct figures figures = {0};
 	if (config->figures) {
@@ -120,6 +159,7 @@ static bool serve_one(const struct pool_config *config)
 		SG(request_info).path_translated = NULL;
 	}
 	php_request_shutdown(NULL);
+	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
 		uint64_t cpu;
@@ -127,25 +167,33 @@ static bool serve_one(const struct pool_config *config)
 		figures.cpu_microseconds = cpu - cpu_before;
 		cpu_before = cpu;
 	}
-	stream_ready(&figures);
-	return true;
+	return leave_request(&figures);
 }
 
-int worker_run(const struct pool_config *config, int stream)
+int worker_run(const struct pool_config *config, int stream, int orders)
 {
 	volatile int code = EXIT_FINE;
 	stream_open(stream);
 	sapi_serve();
+	folder_start();
+	control_start(config, orders);
 	zend_first_try {
-		while (stream_next_request()) {
-			if (!serve_one(config)) {
-				code = EXIT_INTERNAL;
-				break;
-			}
+		/* A new worker is free without saying so: its first request may have come before the order to stop. */
+		if (!control_may_wait()) {
+			stream_stop();
+		}
+		bool more = true;
+		while (more && stream_next_request()) {
+			control_has_request();
+			more = serve_one(config);
 		}
 	} zend_catch {
 		code = EXIT_INTERNAL;
 	} zend_end_try();
+	/* What a script forked has the exit code that the script gave it. */
+	if (stream_is_disowned()) {
+		code = last_exit_status;
+	}
 	engine_stop(false);
 	return code;
 }

@@ -6,7 +6,7 @@
 
 #include "config.h"
 
-/* Serves the stream; gives the process's exit code. */
-int worker_run(const struct pool_config *config, int stream);
+/* Serves the stream, and hears orders from the pipe; gives the process's exit code. */
+int worker_run(const struct pool_config *config, int stream, int orders);
 
 #endif

@@ -4,7 +4,7 @@
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
     io::{IsTerminal, Write},
     os::unix::fs::MetadataExt,
@@ -13,15 +13,17 @@ use std::{
 };
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Config, Diagnostics, Environment, Folder, FolderPhp, Machine, check_environment, folder_toml,
-    parse_address, read, to_toml,
+    Address, Config, Diagnostics, Environment, Folder, FolderPhp, FolderRuntime, Machine, Window,
+    check_environment, folder_toml, parse_address, read, to_toml,
 };
 use weir_sys::identity;
 
 use crate::{
-    error_log,
-    machine::ThisMachine,
+    admin, error_log, fpm,
+    machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
 };
 
@@ -35,6 +37,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// `weir check`
     Check(CheckArgs),
+    /// `weir status`, `weir reload`, `weir stop`, `weir pool`
+    Ask(Asked, WindowArgs),
 }
 
 /// Flags of `weir serve`.
@@ -63,9 +67,43 @@ pub struct ServeArgs {
     #[arg(long)]
     pub trace: bool,
 
-    /// The operator's window (not built yet)
-    #[arg(long, value_name = "ADDR")]
-    admin: Option<String>,
+    /// The operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]
+    #[arg(long, value_name = "ADDR", value_parser = window_address)]
+    pub admin: Option<Window>,
+}
+
+/// Flags that say which running weir is meant.
+#[derive(Debug, Args)]
+pub struct WindowArgs {
+    /// Its window: unix:PATH [default: that of -c, else unix:RUNTIME_DIR/weir/admin.sock]
+    #[arg(long, value_name = "ADDR", value_parser = window_address)]
+    pub admin: Option<Window>,
+
+    /// Its configuration
+    #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
+    pub config: Option<PathBuf>,
+}
+
+/// What a running weir is asked for.
+#[derive(Debug)]
+pub enum Asked {
+    /// `weir status`
+    Status {
+        /// As it came, for programs.
+        json: bool,
+    },
+    /// `weir reload`
+    Reload,
+    /// `weir stop`
+    Stop {
+        /// At once.
+        now: bool,
+    },
+    /// `weir pool NAME restart`
+    RestartPool {
+        /// Its name.
+        pool: String,
+    },
 }
 
 /// Flags of `weir check`.
@@ -97,9 +135,16 @@ pub struct Source {
 
 /// Runs the command that was typed.
 pub fn main() -> ExitCode {
+    let typed: Vec<OsString> = env::args_os().collect();
+    match &typed[..] {
+        [name, arguments @ ..] if fpm::is_name(name) => return fpm::main(name, arguments),
+        [name, command, arguments @ ..] if command == "fpm" => return fpm::main(name, arguments),
+        _ => {}
+    }
     match parse() {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
+        Ok(Command::Ask(asked, args)) => ask(&asked, &args),
         Err(code) => code,
     }
 }
@@ -124,8 +169,10 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         text: source.text,
         environment: source.environment,
         file: source.file,
+        window: args.admin.clone(),
         trace: args.trace,
         folder: source.folder,
+        stand_in: None,
     };
     match manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
@@ -149,6 +196,70 @@ pub fn check(args: &CheckArgs) -> ExitCode {
         Ok(config) if args.print => print(&to_toml(&config)),
         Ok(_) => print("ok\n"),
         Err(code) => code,
+    }
+}
+
+/// Talks to the window of a running weir.
+pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
+    let socket = match args.socket() {
+        Ok(socket) => socket,
+        Err(code) => return code,
+    };
+    let (method, path) = match asked {
+        Asked::Status { .. } => (Method::GET, "/status".to_owned()),
+        Asked::Reload => (Method::POST, "/reload".to_owned()),
+        Asked::Stop { now: false } => (Method::POST, "/stop".to_owned()),
+        Asked::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
+        Asked::RestartPool { pool } => {
+            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+            (Method::POST, format!("/pool/{pool}/restart"))
+        }
+    };
+    match (admin::client::ask(&socket, method, &path), asked) {
+        (Ok(status), Asked::Status { json: false }) => match serde_json::from_str(&status) {
+            Ok(status) => print(&admin::status_text(&status)),
+            Err(error) => {
+                say("error", &format!("the status is no JSON: {error}"), "");
+                ExitCode::from(EX_SOFTWARE)
+            }
+        },
+        (Ok(answer), _) => print(&answer),
+        (Err(error), _) => {
+            let (hint, code) = match &error {
+                admin::client::Error::Unreachable { .. } => (
+                    "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
+                    EX_SOFTWARE,
+                ),
+                admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
+                    ("", EX_CONFIG)
+                }
+                _ => ("", EX_SOFTWARE),
+            };
+            say("error", &error.to_string(), hint);
+            ExitCode::from(code)
+        }
+    }
+}
+
+impl WindowArgs {
+    /// The socket of the window that is meant.
+    fn socket(&self) -> Result<PathBuf, ExitCode> {
+        let window = match (&self.admin, &self.config) {
+            (Some(window), _) => window.clone(),
+            (None, Some(file)) => Source::of_file(file)?.window()?,
+            (None, None) => Window::Usual,
+        };
+        let hint = "say where its window is: --admin unix:PATH";
+        match window {
+            Window::At(path) => Ok(path),
+            Window::Off => Err(refuse_config("this weir has no window: admin is off", hint)),
+            Window::Usual => machine::usual_window().ok_or_else(|| {
+                refuse_config(
+                    "XDG_RUNTIME_DIR is not set, so no usual place is known",
+                    hint,
+                )
+            }),
+        }
     }
 }
 
@@ -197,7 +308,7 @@ impl ServeArgs {
         }
         let php = match Folder::has_php(&root) {
             true => Some(FolderPhp {
-                program: php_cgi()?,
+                runtime: folder_php()?,
                 workers: self.workers.map(|workers| workers as usize),
                 index: root.join("index.php").is_file(),
             }),
@@ -270,6 +381,16 @@ impl Source {
         })
     }
 
+    /// Where it says that the operator's window is.
+    ///
+    /// # Errors
+    /// The exit code, if the text is wrong.
+    fn window(&self) -> Result<Window, ExitCode> {
+        let checked = read(&self.name, &self.text, &self.environment);
+        let checked = checked.map_err(|wrong| refuse(&wrong))?;
+        Ok(checked.config.server.admin)
+    }
+
     /// Checks it, against this machine too; what is wrong goes to stderr.
     ///
     /// # Errors
@@ -308,7 +429,7 @@ enum TypedCommand {
     /// Serve a folder, or what a weir.toml says, in the foreground
     ///
     /// Without -c the folder ROOT is served on 127.0.0.1:8080; its PHP scripts, if there are any, are run by
-    /// php-cgi in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
+    /// weir's own PHP in a pool made for it. SIGTERM and SIGQUIT stop gracefully, SIGINT at once, SIGHUP takes a changed file,
     /// SIGUSR1 reopens logs.
     Serve(ServeArgs),
     /// Say everything that is wrong with a configuration, or "ok"
@@ -316,16 +437,39 @@ enum TypedCommand {
     /// Everything is said at once, with line and column and what to write instead. Users, programs and folders are
     /// looked for on this machine.
     Check(CheckArgs),
-    /// Pools, workers, queues and listeners as they are now (not built yet)
-    Status(Later),
-    /// Take a changed configuration (not built yet)
-    Reload(Later),
-    /// Stop the running weir, gracefully (not built yet)
-    Stop(Later),
+    /// Pools, workers, queues and listeners as they are now
+    Status {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
+    /// Have the running weir take its changed configuration, and say what is wrong with it
+    ///
+    /// A configuration that is wrong or cannot start changes nothing. Pools whose configuration, php.ini or code root
+    /// changed start anew beside their old workers, which finish what they run.
+    Reload {
+        #[command(flatten)]
+        window: WindowArgs,
+    },
+    /// Stop the running weir: what runs is finished, for shutdown_timeout at most
+    Stop {
+        /// At once
+        #[arg(long)]
+        now: bool,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
     /// Finish what runs and take nothing new (not built yet)
     Drain(Later),
-    /// Restart a pool, or change its limits (not built yet)
-    Pool(Later),
+    /// Start a pool of the running weir anew, beside its old workers
+    Pool {
+        /// Its name
+        name: String,
+        #[command(subcommand)]
+        action: PoolAction,
+    },
     /// Say what will bite (not built yet)
     Doctor(Later),
     /// The kernel's view of listeners (not built yet)
@@ -334,9 +478,20 @@ enum TypedCommand {
     Import(Later),
     /// Load a URL and report (not built yet)
     Bench(Later),
-    /// PHP-FPM's own command line (not built yet)
+    /// PHP-FPM's own command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
+}
+
+#[derive(Debug, Subcommand)]
+enum PoolAction {
+    /// Load PHP and its scripts anew; requests go to the new workers when they are ready
+    Restart {
+        #[command(flatten)]
+        window: WindowArgs,
+    },
+    /// Change limits while it runs (not built yet)
+    Set(Later),
 }
 
 /// Whatever follows a command that is not built yet.
@@ -371,11 +526,9 @@ impl Stop {
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
                 let hint = match *command {
-                    "reload" => "send SIGHUP to weir: it takes the changed file",
-                    "stop" | "drain" => "send SIGTERM to weir: it finishes what runs, and stops",
-                    "fpm" => "php-fpm itself can stay: runtime = \"servers\" takes its sockets",
-                    "serve --admin" => "leave --admin out",
-                    _ => "what works now: weir serve, weir check",
+                    "drain" => "`weir stop` finishes what runs, and stops",
+                    "pool set" => "change the configuration, then weir reload",
+                    _ => "what works now: weir serve, check, status, reload, stop, pool, fpm",
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
@@ -386,12 +539,8 @@ impl Stop {
 
 fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Stop> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.first().is_some_and(|name| is_fpm_name(name)) {
-        return Err(Stop::NotBuiltYet("fpm"));
-    }
     let typed = Typed::try_parse_from(&arguments).map_err(Stop::Clap)?;
     let command = match typed.command {
-        TypedCommand::Serve(args) if args.admin.is_some() => "serve --admin",
         TypedCommand::Serve(args) => {
             if let Some(address) = repeated(&args.listen) {
                 let message = format!("--listen {address} is given twice");
@@ -401,11 +550,22 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             return Ok(Command::Serve(args));
         }
         TypedCommand::Check(args) => return Ok(Command::Check(args)),
-        TypedCommand::Status(_) => "status",
-        TypedCommand::Reload(_) => "reload",
-        TypedCommand::Stop(_) => "stop",
+        TypedCommand::Status { json, window } => {
+            return Ok(Command::Ask(Asked::Status { json }, window));
+        }
+        TypedCommand::Reload { window } => return Ok(Command::Ask(Asked::Reload, window)),
+        TypedCommand::Stop { now, window } => {
+            return Ok(Command::Ask(Asked::Stop { now }, window));
+        }
         TypedCommand::Drain(_) => "drain",
-        TypedCommand::Pool(_) => "pool",
+        TypedCommand::Pool {
+            name: pool,
+            action: PoolAction::Restart { window },
+        } => return Ok(Command::Ask(Asked::RestartPool { pool }, window)),
+        TypedCommand::Pool {
+            action: PoolAction::Set(_),
+            ..
+        } => "pool set",
         TypedCommand::Doctor(_) => "doctor",
         TypedCommand::Watch(_) => "watch",
         TypedCommand::Import(_) => "import",
@@ -415,10 +575,14 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
     Err(Stop::NotBuiltYet(command))
 }
 
-/// Started as PHP-FPM: `php-fpm`, `php-fpm8.2`.
-fn is_fpm_name(name: &OsStr) -> bool {
-    let name = Path::new(name).file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b"php-fpm")
+fn window_address(text: &str) -> Result<Window, String> {
+    match text {
+        "off" => Ok(Window::Off),
+        text => match parse_address(text)? {
+            Address::Unix(path) => Ok(Window::At(std::path::absolute(&path).unwrap_or(path))),
+            Address::Tcp(_) => Err("the operator's window is on a unix socket: unix:PATH".into()),
+        },
+    }
 }
 
 fn listen_address(text: &str) -> Result<String, String> {
@@ -471,12 +635,16 @@ fn folder_user(root: &Path) -> Option<String> {
         .find(|name| ThisMachine.has_user(name))
 }
 
-fn php_cgi() -> Result<String, ExitCode> {
+/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
+fn folder_php() -> Result<FolderRuntime, ExitCode> {
+    if ThisMachine.php(None).is_ok() {
+        return Ok(FolderRuntime::Own);
+    }
     match ThisMachine.program("php-cgi") {
-        Some(path) => Ok(path.display().to_string()),
+        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
         None => Err(refuse_config(
-            "the folder has PHP scripts, and there is no php-cgi in PATH",
-            "install it (Debian: apt-get install php-cgi), or write a weir.toml for the PHP that is there",
+            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
+            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
         )),
     }
 }
@@ -559,15 +727,32 @@ mod tests {
             &["weir", "serve", "-l", "127.0.0.1:1", "-l", "127.0.0.1:1"],
             &["weir", "check", "--what"],
             &["weir", "serve", "--admin", "127.0.0.1:1"],
-            &["weir", "status", "--json"],
-            &["weir", "stop", "--now"],
+            &["weir", "reload", "--admin", "unix:/a", "-c", "weir.toml"],
+            &["weir", "pool", "shop"],
+            &["weir", "drain"],
             &["weir", "pool", "shop", "set", "maxconn=3"],
             &["weir", "bench", "http://127.0.0.1/", "-c", "100"],
-            &["weir", "fpm", "-h"],
-            &["/usr/sbin/php-fpm8.2", "-t"],
         ] {
             assert_eq!(parse(wrong).unwrap_err(), EX_USAGE, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_running_weir_is_asked() {
+        let Ok(Command::Ask(Asked::Status { json: true }, window)) =
+            parse(&["weir", "status", "--json", "--admin", "unix:/run/a.sock"])
+        else {
+            panic!("not understood");
+        };
+        assert_eq!(window.admin, Some(Window::At("/run/a.sock".into())));
+        assert!(matches!(
+            parse(&["weir", "stop", "--now"]),
+            Ok(Command::Ask(Asked::Stop { now: true }, _))
+        ));
+        assert!(matches!(
+            parse(&["weir", "pool", "shop", "restart", "-c", "weir.toml"]),
+            Ok(Command::Ask(Asked::RestartPool { pool }, WindowArgs { config: Some(_), .. })) if pool == "shop"
+        ));
     }
 
     #[test]

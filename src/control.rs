@@ -49,10 +49,19 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// Where requests are written. While running: the log was reopened.
     AccessLog(F),
+    /// Where a pool's requests are written in PHP-FPM's way. While running: the log was reopened.
+    PoolLog {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// The file.
+        file: F,
+    },
     /// Where errors are written. While running: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
+    /// The listening socket of the operator's window.
+    Window(F),
     /// A folder that the gateway cannot open itself, by its path in the configuration.
     Opened {
         /// The path as configured.
@@ -255,6 +264,8 @@ pub struct Heritage {
     pub listeners: Vec<(u16, u16, OwnedFd)>,
     /// Where requests are written; none: nowhere.
     pub access_log: Option<OwnedFd>,
+    /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
+    pub pool_logs: Vec<(u16, OwnedFd)>,
     /// Where errors are written; none: nowhere.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.
@@ -265,6 +276,8 @@ pub struct Heritage {
     pub chroot: Option<PathBuf>,
     /// What lies outside of `chroot`, opened before, by its path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
+    /// The listening socket of the operator's window; none: there is none.
+    pub window: Option<OwnedFd>,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
@@ -442,6 +455,11 @@ impl<F> ToGateway<F> {
                 out.u8(4);
                 Some(file)
             }
+            Self::PoolLog { pool, file } => {
+                out.u8(18);
+                out.u16(*pool);
+                Some(file)
+            }
             Self::ErrorLog(file) => {
                 out.u8(5);
                 Some(file)
@@ -506,6 +524,10 @@ impl<F> ToGateway<F> {
             Self::Stop => {
                 out.u8(13);
                 None
+            }
+            Self::Window(socket) => {
+                out.u8(20);
+                Some(socket)
             }
             Self::PoolReady { pool, generation } => {
                 out.u8(14);
@@ -581,6 +603,10 @@ impl<F> ToGateway<F> {
             },
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
+            18 => Self::PoolLog {
+                pool: from.u16()?,
+                file: take()?,
+            },
             6 => Self::SpoolDir(take()?),
             7 => Self::Opened {
                 path: from.path()?,
@@ -611,6 +637,7 @@ impl<F> ToGateway<F> {
             },
             12 => Self::Drain,
             13 => Self::Stop,
+            20 => Self::Window(take()?),
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
@@ -766,195 +793,4 @@ impl From<BadMessage> for io::Error {
 const MAX_MESSAGE: usize = 32 * 1024;
 
 #[cfg(test)]
-mod tests {
-    use super::{wire::MAX_TEXT, *};
-    use proptest::prelude::*;
-    use std::{ffi::OsString, os::unix::ffi::OsStringExt};
-
-    fn path() -> impl Strategy<Value = PathBuf> {
-        prop::collection::vec(any::<u8>(), 0..100).prop_map(|b| OsString::from_vec(b).into())
-    }
-
-    fn jail() -> impl Strategy<Value = Jail> {
-        let groups = prop::collection::vec(any::<u32>(), 0..20);
-        let identity = (any::<u32>(), any::<u32>(), groups)
-            .prop_map(|(uid, gid, groups)| Identity { uid, gid, groups });
-        (prop::option::of(identity), prop::option::of(path()))
-            .prop_map(|(identity, chroot)| Jail { identity, chroot })
-    }
-
-    fn source() -> impl Strategy<Value = Source> {
-        (".*", path(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
-            |(name, folder, cores, memory, open_files)| Source {
-                name,
-                folder,
-                cores,
-                memory,
-                open_files,
-            },
-        )
-    }
-
-    fn exit() -> impl Strategy<Value = Exit> {
-        prop_oneof![
-            any::<i32>().prop_map(Exit::Code),
-            any::<i32>().prop_map(Exit::Signal)
-        ]
-    }
-
-    /// A number stands for the descriptor.
-    fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
-        let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
-        prop_oneof![
-            jail().prop_map(ToGateway::Jail),
-            (source(), any::<bool>(), any::<u16>(), any::<u8>()).prop_map(
-                |(source, trace, reactors, text)| ToGateway::Config {
-                    source,
-                    trace,
-                    reactors,
-                    text
-                }
-            ),
-            (any::<u16>(), any::<u16>(), any::<u8>()).prop_map(|(listener, reactor, socket)| {
-                ToGateway::Listener {
-                    listener,
-                    reactor,
-                    socket,
-                }
-            }),
-            any::<u8>().prop_map(ToGateway::AccessLog),
-            any::<u8>().prop_map(ToGateway::ErrorLog),
-            any::<u8>().prop_map(ToGateway::SpoolDir),
-            (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
-            Just(ToGateway::Start),
-            (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
-                |((pool, worker, pid), generation, used, connection)| ToGateway::Worker {
-                    pool,
-                    worker,
-                    pid,
-                    generation,
-                    used,
-                    connection,
-                }
-            ),
-            (numbers(), exit()).prop_map(|((pool, worker, pid), exit)| {
-                ToGateway::WorkerExited {
-                    pool,
-                    worker,
-                    pid,
-                    exit,
-                }
-            }),
-            (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, generation)| ToGateway::PoolReady { pool, generation }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, count)| ToGateway::StartFailed { pool, count }),
-            (any::<u16>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
-                |(pool, worker_cost, available, pressure)| ToGateway::Memory {
-                    pool,
-                    worker_cost,
-                    available,
-                    pressure
-                }
-            ),
-            (any::<u32>(), any::<bool>(), ".*")
-                .prop_map(|(id, done, text)| ToGateway::ActionDone { id, done, text }),
-            Just(ToGateway::Drain),
-            Just(ToGateway::Stop),
-        ]
-    }
-
-    fn action() -> impl Strategy<Value = Action> {
-        prop_oneof![
-            Just(Action::Reload),
-            ".*".prop_map(|pool| Action::RestartPool { pool }),
-            Just(Action::Stop),
-            Just(Action::StopNow),
-        ]
-    }
-
-    fn to_manager() -> impl Strategy<Value = ToManager> {
-        prop_oneof![
-            Just(ToManager::Ready),
-            ".*".prop_map(ToManager::Failed),
-            ".*".prop_map(ToManager::Warning),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
-            Just(ToManager::Drained),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::Retire { pool, worker }),
-            (any::<u16>(), any::<u32>())
-                .prop_map(|(pool, worker)| ToManager::TraceWorker { pool, worker }),
-            (any::<u32>(), action()).prop_map(|(id, action)| ToManager::Act { id, action }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_for_the_gateway_is_decoded(message in to_gateway()) {
-            let (bytes, attached) = message.encode();
-            let attached = attached.copied();
-            prop_assert_eq!(ToGateway::decode(&bytes, attached), Ok(message.clone()));
-            // Cut short, lengthened, or with a descriptor too many or too few, it is no message.
-            prop_assert_eq!(ToGateway::decode(&bytes[..bytes.len() - 1], attached), Err(BadMessage));
-            let longer = [bytes.as_slice(), &[0]].concat();
-            prop_assert_eq!(ToGateway::decode(&longer, attached), Err(BadMessage));
-            let other = if attached.is_some() { None } else { Some(0) };
-            prop_assert_eq!(ToGateway::decode(&bytes, other), Err(BadMessage));
-        }
-
-        #[test]
-        fn what_is_encoded_for_the_manager_is_decoded(message in to_manager()) {
-            prop_assert_eq!(ToManager::decode(&message.encode()), Ok(message));
-        }
-
-        #[test]
-        fn any_bytes_are_decoded_or_refused(
-            bytes in prop::collection::vec(any::<u8>(), 0..200),
-            attached in prop::option::of(any::<u8>()),
-        ) {
-            let _ = ToManager::decode(&bytes);
-            if let Ok(message) = ToGateway::decode(&bytes, attached) {
-                prop_assert_eq!(message.encode().0, bytes);
-            }
-        }
-    }
-
-    #[test]
-    fn a_long_text_is_cut_at_a_character() {
-        let message = ToManager::Failed("ä".repeat(MAX_TEXT));
-        let ToManager::Failed(text) = ToManager::decode(&message.encode()).unwrap() else {
-            panic!("another message");
-        };
-        assert_eq!(text.len(), MAX_TEXT);
-    }
-
-    #[test]
-    fn a_message_arrives_with_its_descriptor_and_the_end_is_seen() {
-        let (manager, gateway) = Channel::pair().unwrap();
-        let text = weir_sys::memory::file(c"test", b"text").unwrap();
-        manager.tell_gateway(&ToGateway::AccessLog(text)).unwrap();
-        let Some(ToGateway::AccessLog(text)) = gateway.next_for_gateway().unwrap() else {
-            panic!("another message");
-        };
-        assert_eq!(weir_sys::memory::read(text.as_fd(), 10).unwrap(), b"text");
-        gateway.tell_manager(&ToManager::Ready).unwrap();
-        assert_eq!(manager.next_for_manager().unwrap(), Some(ToManager::Ready));
-        drop(gateway);
-        assert_eq!(manager.next_for_manager().unwrap(), None);
-    }
-
-    #[test]
-    fn paths_are_translated_into_the_chroot_or_lie_outside() {
-        let inside = |path: &str| path_inside(Path::new("/srv/weir"), Path::new(path));
-        assert_eq!(inside("/srv/weir/site"), Some("/site".into()));
-        assert_eq!(inside("/srv/weir"), Some("/".into()));
-        assert_eq!(inside("/srv/weirder"), None);
-        assert_eq!(inside("/etc"), None);
-    }
-}
+mod tests;

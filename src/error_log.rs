@@ -14,6 +14,7 @@
 //! writes them at once.
 
 mod fpm;
+pub mod syslog;
 
 use std::fmt;
 use std::fs::File;
@@ -63,8 +64,16 @@ pub enum Format {
     Fpm,
 }
 
+impl From<weir_config::ErrorFormat> for Format {
+    fn from(format: weir_config::ErrorFormat) -> Self {
+        match format {
+            weir_config::ErrorFormat::Weir => Self::Weir,
+            weir_config::ErrorFormat::Fpm => Self::Fpm,
+        }
+    }
+}
+
 /// Says what lines look like from here on; weir's own until then.
-#[allow(dead_code, reason = "the key is read by whoever adds it")]
 pub fn set_format(format: Format) {
     FPM.store(format == Format::Fpm, Ordering::Relaxed);
 }
@@ -95,6 +104,17 @@ pub fn write_directly(target: Target) -> io::Result<()> {
 pub fn write_behind(target: Target) -> io::Result<()> {
     if let Some(log) = LOG.get() {
         log.replace(Way::behind(target)?);
+    }
+    Ok(())
+}
+
+/// From here on writes to the system's log, each event at once. `socket` is connected to it ([`syslog::connect`]).
+///
+/// # Errors
+/// The socket cannot be used.
+pub fn write_to_syslog(socket: OwnedFd, tag: syslog::Tag) -> io::Result<()> {
+    if let Some(log) = LOG.get() {
+        log.replace(Way::Syslog(syslog::Syslog::new(socket, tag)?));
     }
     Ok(())
 }
@@ -217,7 +237,7 @@ pub fn write_plain(line: &[u8]) {
         let mut out = Vec::with_capacity(line.len() + 1);
         text::put_message(line, &mut out);
         out.push(b'\n');
-        log.write_line(out);
+        log.write_text(Level::Warn, out);
     }
 }
 
@@ -287,7 +307,7 @@ impl WorkerStderr {
 pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
 /// Bytes as text; those that are no UTF-8 as `\xHH`.
-struct Lossless<'a>(&'a [u8]);
+pub struct Lossless<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -311,6 +331,7 @@ struct ErrorLog {
 enum Way {
     Direct { file: Option<File>, lost: u64 },
     Behind(Arc<Sink>),
+    Syslog(syslog::Syslog),
 }
 
 impl Way {
@@ -360,13 +381,14 @@ impl ErrorLog {
         self.with_way(|way| match way {
             Way::Direct { file, .. } => *file = Some(fd.into()),
             Way::Behind(sink) => sink.reopen(fd),
+            Way::Syslog(syslog) => syslog.reopen(fd),
         });
     }
 
     fn wait(&self, limit: Duration) -> bool {
         // Not under the lock: others go on logging, and the writer itself may have something to say.
         let sink = self.with_way(|way| match way {
-            Way::Direct { .. } => None,
+            Way::Direct { .. } | Way::Syslog(_) => None,
             Way::Behind(sink) => Some(Arc::clone(sink)),
         });
         sink.is_none_or(|sink| sink.flush(limit))
@@ -374,16 +396,26 @@ impl ErrorLog {
 
     fn write(&self, record: &Record<'_>) {
         let mut line = Vec::with_capacity(256);
+        if self.with_way(|way| matches!(way, Way::Syslog(_))) {
+            match format() {
+                Format::Weir => syslog::put_text(record, self.role, &mut line),
+                Format::Fpm => fpm::put_text(record, &mut line),
+            }
+            return self.write_text(record.level(), line);
+        }
         match format() {
             Format::Weir => self.put_line(record, SystemTime::now(), &mut line),
             Format::Fpm => fpm::put_line(record, SystemTime::now(), &mut line),
         }
-        self.write_line(line);
+        line.push(b'\n');
+        self.write_text(record.level(), line);
     }
 
-    fn write_line(&self, mut line: Vec<u8>) {
+    /// Writes a line with its end, or a message to the system's log.
+    fn write_text(&self, level: Level, mut line: Vec<u8>) {
         self.with_way(|way| match way {
             Way::Behind(sink) => sink.push(&line),
+            Way::Syslog(syslog) => syslog.send(level, line.trim_ascii_end()),
             Way::Direct { file: None, .. } => {}
             Way::Direct {
                 file: Some(file),
@@ -416,7 +448,6 @@ impl ErrorLog {
         text::put_formatted(*record.args(), out);
         // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
         let _ = record.key_values().visit(&mut Pairs(out));
-        out.push(b'\n');
     }
 }
 
@@ -542,6 +573,7 @@ mod tests {
             UNIX_EPOCH + Duration::from_millis(1_795_176_840_123),
             &mut out,
         );
+        out.push(b'\n');
         String::from_utf8(out).expect("text")
     }
 

@@ -5,11 +5,10 @@
 //! fpm_stdio.c); the levels are its own too, so a line that scripts know appears when and only when they expect it.
 //! Events that PHP-FPM has no words for are told by `tell!` and the `log` crate's macros, in either format.
 
-#![allow(dead_code, reason = "told by pools of PHP workers")]
-
-use std::{fmt, net::IpAddr, panic::Location, time::Duration};
+use std::{fmt, io, net::IpAddr, panic::Location, path::Path, time::Duration};
 
 use log::Level;
+use weir_config::{Address, fpm::in_c_words};
 use weir_sys::{process::Exit, signal};
 
 use crate::{
@@ -100,6 +99,19 @@ pub fn stopped() {
     );
 }
 
+/// A pool's PHP is there: workers can be asked for. PHP-FPM, which loads PHP once for all pools, says nothing.
+pub fn php_loaded(pool: &str, version: &str) {
+    tell(
+        "php_loaded",
+        &about_pool(pool),
+        (Level::Info, format_args!("PHP {version} is loaded")),
+        (
+            Level::Debug,
+            format_args!("[pool {pool}] PHP {version} is loaded"),
+        ),
+    );
+}
+
 /// A worker of a pool runs. `replaces`: it takes the place of one that ended; else the pool grows.
 pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
     tell(
@@ -121,6 +133,8 @@ pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
 pub enum Ending {
     /// By itself, or by a signal of somebody else's.
     Unasked,
+    /// weir killed it for its request: one that ran for too long, say, or that it did not answer rightly.
+    Killed,
     /// It was idle and is not needed any more.
     Idle,
     /// weir told it to: after its last request, for a newer generation, because weir stops.
@@ -132,14 +146,13 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let about = worker(pool, pid);
     let (level, what) = match why {
         Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
-        Ending::Unasked => (Level::Info, "ended"),
+        Ending::Unasked | Ending::Killed => (Level::Info, "ended"),
         Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
     };
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
-        Ending::Unasked => bad,
-        Ending::Asked if exit == Exit::Code(0) => bad,
-        // Nothing of interest was lost.
+        Ending::Unasked | Ending::Killed => bad,
+        // Nothing was lost.
         Ending::Asked | Ending::Idle => Level::Debug,
     };
     let after = format!("after {} seconds from start", Seconds(lived));
@@ -233,17 +246,17 @@ pub fn process_max_reached(process_max: usize) {
     );
 }
 
-/// So many workers crashed (`SIGSEGV`, `SIGBUS`) within the interval that everything is started afresh.
-pub fn emergency_restart(threshold: usize, interval: Duration) {
+/// So many workers of a pool crashed (`SIGSEGV`, `SIGBUS`) within the interval that it is started anew.
+pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
     let seconds = interval.as_secs();
     tell(
         "emergency_restart",
-        &About::default(),
+        &about_pool(pool),
         (
             Level::Warn,
             format_args!(
                 "{threshold} workers crashed within {seconds} s (emergency_restart_threshold): \
-                 all pools are started afresh"
+                 the pool is started anew"
             ),
         ),
         (
@@ -363,7 +376,7 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    let text = String::from_utf8_lossy(line);
+    let text = error_log::Lossless(line);
     tell(
         "worker_said",
         &worker(pool, pid),
@@ -393,24 +406,49 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
     );
 }
 
-/// How many workers of a pool are busy and idle, and how many start at most; for debugging what it does.
-pub fn pool_state(pool: &str, active: usize, idle: usize, spawn_rate: usize) {
-    let all = active + idle;
-    tell(
-        "pool_state",
-        &about_pool(pool),
-        (
-            Level::Debug,
-            format_args!("{active} workers are busy, {idle} idle; {spawn_rate} may start at once"),
-        ),
-        (
-            Level::Debug,
-            format_args!(
-                "[pool {pool}] currently {active} active children, {idle} spare children, {all} \
-                 running children. Spawning rate {spawn_rate}"
-            ),
-        ),
-    );
+/// PHP-FPM's words for an address that cannot be listened on.
+pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
+    let shown = match address {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => path.display().to_string(),
+    };
+    format!(
+        "unable to bind listening socket for address '{shown}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket that another program listens on.
+pub fn listened_on_by_others(path: &Path) -> String {
+    let path = path.display();
+    format!("Another FPM instance seems to already listen on {path}")
+}
+
+/// PHP-FPM's words for a socket whose owner cannot be set.
+pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to chown() the socket '{path}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a pid file that cannot be written.
+pub fn cannot_write_pid_file(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "Unable to create the PID file ({path}).: {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a socket whose access control list cannot be set.
+pub fn cannot_list(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "failed to write the ACL of the socket '{path}': {}",
+        in_c_words(error)
+    )
 }
 
 impl Running<'_> {

@@ -70,6 +70,17 @@ pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     });
 }
 
+/// Local time in a format of strftime(3), in the C locale; `-` where the format is none.
+pub fn put_time_formatted(time: SystemTime, format: &str, out: &mut Vec<u8>) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = Timestamp::from_second(since.as_secs() as i64).unwrap_or_default();
+    let local = time.to_zoned(time_zone().clone());
+    match jiff::fmt::strtime::format(format, &local) {
+        Ok(text) => out.extend_from_slice(text.as_bytes()),
+        Err(_) => out.push(b'-'),
+    }
+}
+
 /// `20-Nov-2026 12:14:00`, and `.123456` with `micros`: local, as PHP writes it in its logs.
 pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
     with_stamp(time, |stamp, fraction| {
@@ -77,6 +88,13 @@ pub fn put_time_php(time: SystemTime, micros: bool, out: &mut Vec<u8>) {
         if micros {
             put_fraction(fraction, 6, out);
         }
+    });
+}
+
+/// `Nov 20 12:14:00`: local, as syslog(3) writes it (RFC 3164 §4.1.2).
+pub fn put_time_syslog(time: SystemTime, out: &mut Vec<u8>) {
+    with_stamp(time, |stamp, _| {
+        out.extend_from_slice(stamp.syslog.as_bytes())
     });
 }
 
@@ -245,6 +263,7 @@ struct Stamp {
     utc: String,
     clock: String,
     php: String,
+    syslog: String,
 }
 
 impl Stamp {
@@ -274,6 +293,7 @@ impl Stamp {
                 local.year()
             ),
             php: format!("{:02}-{month}-{:04} {clock}", local.day(), local.year()),
+            syslog: format!("{month} {:2} {clock}", local.day()),
             iso: format!(
                 "{:04}-{:02}-{:02}T{clock}",
                 local.year(),
@@ -356,6 +376,19 @@ mod tests {
             text(|out| put_time_utc(before, out)),
             "1970-01-01T00:00:00.000Z"
         );
+    }
+
+    #[test]
+    fn every_conversion_of_strftime_that_a_format_may_have_is_known() {
+        for letter in "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%".chars() {
+            let mut out = Vec::new();
+            put_time_formatted(SystemTime::now(), &format!("%{letter}"), &mut out);
+            assert!(!out.is_empty() && out != b"-", "%{letter}: {out:?}");
+        }
+        let mut out = Vec::new();
+        let time = UNIX_EPOCH + std::time::Duration::from_secs(1_795_176_840);
+        put_time_formatted(time, "%s at %%", &mut out);
+        assert_eq!(out, b"1795176840 at %");
     }
 
     #[test]

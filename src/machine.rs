@@ -1,5 +1,7 @@
 //! The machine that weir runs on, as far as checking a configuration asks.
 
+pub mod php;
+
 use std::{
     env,
     fs::{self, Metadata},
@@ -18,6 +20,17 @@ use weir_sys::{
 /// This machine: its users, PATH, the file system and the kernel's limits.
 #[derive(Debug, Clone, Copy)]
 pub struct ThisMachine;
+
+/// Where the operator's window usually is; none: who runs weir has no folder for such sockets.
+pub fn usual_window() -> Option<PathBuf> {
+    let folder = match identity::is_root() {
+        true => PathBuf::from("/run"),
+        false => {
+            PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?)
+        }
+    };
+    Some(folder.join("weir/admin.sock"))
+}
 
 impl Machine for ThisMachine {
     fn has_user(&self, name: &str) -> bool {
@@ -81,6 +94,10 @@ impl Machine for ThisMachine {
         let user = identity::user(user).ok().flatten();
         user.and_then(|user| identity::identity(&user, None).ok())
             .is_none_or(|who| may_write(path, &who))
+    }
+
+    fn php(&self, version: Option<&str>) -> Result<(), (String, String)> {
+        php::find(version).map(drop)
     }
 
     fn is_root(&self) -> bool {

@@ -4,15 +4,18 @@
 //! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
+mod admin;
 mod cli;
 mod control;
 mod error_log;
 mod events;
+mod fpm;
 mod gateway;
 mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod window;
 
 use std::process::ExitCode;
 
@@ -40,7 +43,8 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage).map_err(|message| manager::jail::complain(&manager, message))
+        gateway::run(heritage, admin::server::serve)
+            .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

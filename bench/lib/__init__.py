@@ -1,12 +1,19 @@
 """What `bench/run` and `bench/profile` share, one file per subject:
 
 machine    what is measured on: cores, kernel, versions; who else uses the processor
-packages   programs from the distribution's packages, and weir's own build
+packages   programs from the distribution's packages, and this source's own builds
 processes  process trees that the benchmark starts: CPU time, memory, an end in every case
 peers      the servers compared, from the templates in `bench/peers/`
-backends   what is behind them: the responder that does nothing, PHP-FPM
+backends   what is behind them: the responder that does nothing, PHP-FPM, or PHP of their own
+stacks     a server and its PHP together, told apart by process
+php        php.ini, scripts, and what the engine costs by itself
+wordpress  WordPress and its database
 load       load generators, each bounded, each with the same kind of result
 idle       ten thousand clients that keep their connection and say nothing
-works      the list of works, and one sample of one work by one server
+measure    CPU time and memory while a load runs
+works      works with the same thing behind all servers, and one sample of one work by one server
+php_works  works with whole stacks under load
+trials     works with bursts, reloads, dying workers, and very many requests
 table      medians, tables, and what was asked against what was measured
+php_table  the same for the works with whole stacks
 """

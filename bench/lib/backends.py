@@ -1,5 +1,6 @@
-"""What is behind the servers: the responder that does nothing, and a PHP-FPM pool."""
+"""What is behind the servers: the responder that does nothing, a PHP-FPM pool, or workers of the server's own."""
 
+import collections
 import os
 import signal
 import socket
@@ -34,20 +35,30 @@ class Responder:
         self.tree.stop()
 
 
+class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare")):
+    """How many PHP workers there are, in PHP-FPM's words."""
+
+    def values(self):
+        """For templates."""
+        return dict(self._asdict(), if_dynamic="" if self.pm == "dynamic" else "#")
+
+
+FOUR = Pool("static", 4, 4, 1, 4)
+
+
 class PhpFpm:
-    """A static pool of PHP-FPM with OPcache."""
+    """A pool of PHP-FPM with OPcache."""
 
     kind = "php"
-    workers = maxconn = 4
     path = "/hello.php"
 
-    def __init__(self, binary, folder, root_identity):
-        self.socket = f"{folder}/php-fpm.sock"
+    def __init__(self, binary, folder, root_identity, php_ini, pool=FOUR, cores=None):
+        self.socket, self.pool, self.maxconn = f"{folder}/php-fpm.sock", pool, pool.workers
         config = render("php-fpm/php-fpm.conf", folder, {
-            "dir": folder, "backend": self.socket, "workers": self.workers,
-            "if_root": "" if root_identity else ";",
+            "dir": folder, "backend": self.socket, "if_root": "" if root_identity else ";", **pool.values(),
         })
-        self.tree = processes.Tree("php-fpm", [binary, "-F", "-y", config], f"{folder}/php-fpm.log")
+        self.tree = processes.Tree("php-fpm", [binary, "-F", "-c", php_ini, "-y", config], f"{folder}/php-fpm.log",
+                                   cores=cores)
         processes.wait_for(lambda: os.path.exists(self.socket), 10, "php-fpm did not listen", self.tree)
 
     def counters(self):
@@ -55,3 +66,15 @@ class PhpFpm:
 
     def stop(self):
         self.tree.stop(signal.SIGQUIT)
+
+
+class Own:
+    """The server runs PHP itself."""
+
+    socket = ""
+
+    def __init__(self, kind, pool):
+        self.kind, self.pool, self.maxconn = kind, pool, pool.workers
+
+    def stop(self):
+        pass

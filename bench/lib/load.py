@@ -1,6 +1,8 @@
 """Load generators. Each ends by itself, is killed if it does not, and gives the same kind of result:
 
 requests, bytes, seconds, p50_ms, p90_ms, p99_ms, longest_ms, errors {what: count}, finished (False: it was killed)
+
+Some tell more: in_time (requests that ended within `seconds`), fewest and most (requests of a client), availability.
 """
 
 import json
@@ -47,6 +49,92 @@ def ab(programs, url, connections, requests, seconds):
     }
 
 
+def clients(programs, url, number, seconds=None, requests=None, folder=None, **options):
+    """Closed loop that checks every answer (`bench/clients`): for `seconds`, or so many `requests`.
+
+    `options`: close, post (True), expect (bytes), contains (text), timeout, drain (seconds).
+    """
+    argv = clients_argv(programs, url, number, seconds, requests, folder, **options)
+    output, finished = _bounded(argv, (seconds or 600) + 60)
+    return clients_result(output, finished)
+
+
+def clients_argv(programs, url, number, seconds=None, requests=None, folder=None, **options):
+    """The command line for `clients`. `folder`: where a body that is expected is kept."""
+    argv = [programs["clients"], url, "--clients", str(number)]
+    argv += ["--seconds", str(seconds)] if seconds else ["--requests", str(requests)]
+    for name, value in options.items():
+        if isinstance(value, bytes):
+            value = _kept(value, f"{folder}/{name}")
+        argv += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+    return argv
+
+
+def _kept(content, path):
+    """A file with this content; another load may be reading it already."""
+    if not os.path.exists(path):
+        with open(f"{path}.new", "wb") as file:
+            file.write(content)
+        os.rename(f"{path}.new", path)
+    return path
+
+
+def clients_result(output, finished=True):
+    """What the last line of its output says."""
+    try:
+        result = json.loads(output.strip().rpartition("\n")[2])
+    except ValueError:
+        return _nothing(output, finished)
+    return dict(result, finished=finished)
+
+
+def siege(programs, urls, users, seconds, folder, keep):
+    """Users that ask for the `urls` in turn without a pause; siege prints a line for each request."""
+    with open(f"{folder}/siegerc", "w", encoding="ascii") as file:
+        file.write("".join(f"{name} = {value}\n" for name, value in {
+            "verbose": "true", "color": "off", "quiet": "false", "json_output": "false", "show-logfile": "false",
+            "logging": "false", "parser": "false", "protocol": "HTTP/1.1", "chunked": "true", "cache": "false",
+            "connection": "keep-alive" if keep else "close", "benchmark": "true", "limit": "1000",
+            "accept-encoding": "", "unique": "true", "timeout": "30", "failures": "1000000"}.items()))
+    with open(f"{folder}/urls", "w", encoding="ascii") as file:
+        file.write("\n".join(urls) + "\n")
+    argv = [programs["siege"], "-R", f"{folder}/siegerc", "-f", f"{folder}/urls", "-c", str(users), "-t", f"{seconds}S"]
+    # It writes into the folder of whoever runs it.
+    output, _ = _bounded(argv, seconds + 10, dict(os.environ, HOME=folder))
+    return siege_result(output, seconds)
+
+
+def siege_result(output, seconds):
+    """Figures from siege's own summary; percentiles from its lines, to 10 ms.
+
+    siege sometimes stands still at its end: it cancels its threads, and one holds what another one waits for. Then its
+    lines are all there is, and they are as good.
+    """
+    figure = lambda name: _number(output, name + r":\s+([\d.]+)")
+    waits, sizes, statuses = [], 0, {}
+    for status, wait, size in re.findall(r"^HTTP/1\.[01] (\d+)\s+([\d.]+) secs:\s+(\d+) bytes", output, re.MULTILINE):
+        waits.append(float(wait) * 1e3)
+        sizes += int(size)
+        statuses[status] = statuses.get(status, 0) + 1
+    waits.sort()
+    at = lambda share: waits[min(len(waits) - 1, int(len(waits) * share))] if waits else None
+    errors = {f"status {status}": count for status, count in statuses.items() if not "200" <= status < "400"}
+    failed = figure("Failed transactions")
+    failed = len(re.findall(r"^\[error\]", output, re.MULTILINE)) if failed is None else int(failed)
+    if failed > sum(errors.values()):
+        errors["no answer"] = failed - sum(errors.values())
+    requests = int(figure("Transactions") or len(waits))
+    if not requests:
+        return _nothing(output, True)
+    return {
+        "requests": requests, "bytes": sizes, "seconds": figure("Elapsed time") or seconds,
+        "p50_ms": at(0.5), "p90_ms": at(0.9), "p99_ms": at(0.99),
+        "longest_ms": (figure("Longest transaction") or 0) * 1e3 or at(1.0),
+        "availability": figure("Availability") or 100 * requests / (requests + failed), "errors": errors,
+        "finished": True,
+    }
+
+
 def download(url, connections, seconds, size):
     """Whole files one after the other on kept connections; every byte of `size` has to come."""
     argv = [sys.executable, os.path.join(FOLDER, "download.py"), url, str(connections), str(seconds), str(size)]
@@ -57,10 +145,10 @@ def download(url, connections, seconds, size):
         return _nothing(output, finished)
 
 
-def _bounded(argv, seconds):
+def _bounded(argv, seconds, environment=None):
     """(output, True) of a program, or (what it wrote so far, False) when it had to be killed."""
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, errors="replace")
+                               text=True, errors="replace", env=environment)
     try:
         return process.communicate(timeout=seconds)[0], True
     except subprocess.TimeoutExpired:

@@ -1,13 +1,15 @@
-"""Programs: the peers from the distribution's packages, weir and the responder from this source."""
+"""Programs: the peers from the distribution's packages, weir and the benchmark's own from this source."""
 
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
-# Program → Debian package. Apache needs its binary and modules only, not the package with the service.
+# Program, or other name for a file in ELSEWHERE → Debian packages. Apache, MariaDB and WordPress need their files only,
+# not the packages with the services.
 PACKAGES = {
     "nginx": "nginx-light",
     "haproxy": "haproxy",
@@ -17,7 +19,26 @@ PACKAGES = {
     "ab": "apache2-utils",
     "strace": "strace",
     "perf": "linux-perf",
+    "siege": "siege",
+    "php": "php-cli",
+    "php-cgi": "php-cgi",
+    "mod_php": "libapache2-mod-php",
+    "php-config": "php-dev",
+    "libphp": "libphp-embed",
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    # Said together with what it accepts as web server and PHP, so that nothing larger is chosen.
+    "wordpress": "wordpress wordpress-theme-twentytwentythree php-gd php-mysql php-fpm nginx-light",
 }
+# What is no program in PATH.
+ELSEWHERE = {
+    "mod_php": "/usr/lib/apache2/modules/libphp*.so",
+    "libphp": "/usr/lib/libphp*.so",
+    "wordpress": "/usr/share/wordpress/wp-login.php",
+    "mariadbd": "/usr/sbin/mariadbd",
+}
+# Program → package of this source.
+OWN = {"weir": "weir", "responder": "weir-bench-responder", "clients": "weir-bench-clients"}
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -30,40 +51,58 @@ def find(program):
     path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
     found = shutil.which(program, path=path)
     if not found and program == "php-fpm":
-        versions = glob.glob("/usr/sbin/php-fpm[0-9]*")
-        key = lambda name: [int(n) for n in name.rpartition("fpm")[2].split(".") if n.isdigit()]
-        found = max(versions, key=key, default=None)
+        found = _newest("/usr/sbin/php-fpm[0-9]*")
+    if not found and program in ELSEWHERE:
+        found = _newest(ELSEWHERE[program])
     return found
 
 
+def _newest(pattern):
+    """The file of the highest version, or None."""
+    version = lambda name: [int(number) for number in re.findall(r"\d+", os.path.basename(name))]
+    return max(glob.glob(pattern), key=version, default=None)
+
+
+def of_peers(names):
+    """The programs that the servers of these names need."""
+    own = {"nginx": ["nginx"], "haproxy": ["haproxy"], "apache": ["apache2"], "prefork": ["apache2", "mod_php"]}
+    # php.ini comes with PHP-FPM, and the version that is compared.
+    return ["php-fpm", *(program for name in names for program in own.get(name, []))]
+
+
 def ensure(programs):
-    """Paths of all `programs`; installs what is missing. Services of new packages are not left running."""
+    """Paths of all `programs`, those that are built here left out; installs what is missing. Services of new packages
+    are not left running."""
+    programs = [program for program in dict.fromkeys(programs) if program not in OWN]
     missing = [p for p in programs if not find(p)]
     if missing:
         _install(missing)
     return {p: find(p) for p in programs}
 
 
-def build(weir=None, responder=None):
-    """Release builds from this source; (path of weir, path of the responder). Paths that are given are kept."""
-    wanted = [name for name, path in (("weir", weir), ("weir-bench-responder", responder)) if not path]
-    built = {"weir": weir, "weir-bench-responder": responder}
-    if wanted:
-        argv = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
-        for name in wanted:
-            argv += ["-p", name]
-        result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-        if result.returncode:
-            raise Missing("cargo build --release failed")
-        for line in result.stdout.splitlines():
-            message = json.loads(line)
-            if message.get("executable") and message["target"]["name"] in wanted:
-                built[message["target"]["name"]] = message["executable"]
-    return os.path.abspath(built["weir"]), os.path.abspath(built["weir-bench-responder"])
+def build(weir=None):
+    """{program: path} of release builds from this source; a weir that is given is kept."""
+    wanted = {package: program for program, package in OWN.items() if not (weir and program == "weir")}
+    built = {"weir": weir} if weir else {}
+    argv = ["cargo", "build", "--release", "--locked", "--message-format=json-render-diagnostics"]
+    for package in wanted:
+        argv += ["-p", package]
+    result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    if result.returncode:
+        raise Missing("cargo build --release failed")
+    # weir-php, for each PHP that can be embedded here: weir finds it beside its own folder.
+    if not weir and find("php-config"):
+        if subprocess.run(["make", "--no-print-directory", "-C", f"{REPOSITORY}/php"], stdout=sys.stderr).returncode:
+            raise Missing("weir-php could not be built")
+    for line in result.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] in wanted:
+            built[wanted[message["target"]["name"]]] = message["executable"]
+    return {program: os.path.abspath(path) for program, path in built.items()}
 
 
 def _install(programs):
-    packages = sorted({PACKAGES[p] for p in programs})
+    packages = sorted({package for p in programs for package in PACKAGES[p].split()})
     command = "apt-get install --no-install-recommends " + " ".join(packages)
     if os.geteuid() != 0:
         raise Missing(f"not installed: {', '.join(programs)}. As root: {command}")

@@ -19,16 +19,20 @@ class Peer:
     """One running server in front of a backend."""
 
     name = ""
-    program = ""
     serves_files = True
     # What its configuration says where it is left to its own default; nginx's packages say auto, which is the cores.
     own_threads = os.cpu_count()
     stop_signal = signal.SIGTERM
+    # Of a name of a process: that one and its descendants are PHP, not gateway.
+    php_processes = ()
     # Of a line of its access log: the status.
     status = re.compile(rb'" (\d{3}) ')
 
-    def __init__(self, settings, backend, folder):
-        """`settings`: a Settings. `backend`: of lib/backends.py. `folder`: an empty folder of its own."""
+    def __init__(self, settings, backend, folder, fallback="", cores=None, as_packaged=False):
+        """`settings`: a Settings. `backend`: of lib/backends.py. `folder`: an empty folder of its own. `fallback`:
+        the front controller. `cores`: none, or the only ones it may use. `as_packaged`: as many threads and processes
+        as the package sets up, where the benchmark's own number would be larger."""
+        self.as_packaged = as_packaged
         self.settings, self.backend, self.folder = settings, backend, folder
         self.access_log = f"{folder}/access.log"
         self.port = _free_port()
@@ -43,9 +47,14 @@ class Peer:
             "descriptors": settings.descriptors,
             "if_root": "" if settings.is_root else "#",
             "modules": "/usr/lib/apache2/modules",
+            "php_ini": settings.php_ini,
+            "mod_php": settings.programs.get("mod_php", ""),
+            "fallback": fallback,
+            "if_fallback": "" if fallback else "#",
+            **(backend.pool.values() if hasattr(backend, "pool") else {}),
         }
         argv, log = self.command(values)
-        self.tree = processes.Tree(self.name, argv, log)
+        self.tree = processes.Tree(self.name, argv, log, cores)
         try:
             processes.wait_for(self._answers, 10, f"{self.name} did not answer", self.tree)
         except processes.Failed as failure:
@@ -99,6 +108,7 @@ class Peer:
 class Weir(Peer):
     name = "weir"
     own_threads = 0
+    php_processes = ("weir-php",)
 
     def command(self, values):
         config = render(f"weir/{values['kind']}.toml", self.folder, values)
@@ -106,7 +116,7 @@ class Weir(Peer):
 
 
 class Nginx(Peer):
-    name = program = "nginx"
+    name = "nginx"
     stop_signal = signal.SIGTERM
 
     def command(self, values):
@@ -116,7 +126,7 @@ class Nginx(Peer):
 
 
 class HAProxy(Peer):
-    name = program = "haproxy"
+    name = "haproxy"
     serves_files = False
     # option httplog: … Tq/Tw/Tc/Tr/Ta STATUS …
     status = re.compile(rb" -?\d+/-?\d+/-?\d+/-?\d+/\+?\d+ (\d{3}) ")
@@ -129,28 +139,44 @@ class HAProxy(Peer):
 
 
 class Apache(Peer):
+    """The event MPM."""
+
     name = "apache"
-    program = "apache2"
+
+    def mpm(self):
+        return "event" if self.as_packaged else "many"
 
     def command(self, values):
+        values = dict(values, mpm=self.mpm())
         render(f"apache/{values['kind']}.conf", self.folder, values)
+        render(f"apache/{values['mpm']}.conf", self.folder, values)
         config = render("apache/apache.conf", self.folder, values)
         argv = [self.settings.programs["apache2"], "-f", config, "-DFOREGROUND"]
         return argv, f"{self.folder}/output.log"
 
 
-PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache)}
+class Prefork(Apache):
+    """The prefork MPM with PHP as a module: each of its processes is gateway and worker in one."""
+
+    name = "prefork"
+    php_processes = ("apache2",)
+
+    def mpm(self):
+        return "prefork"
 
 
-class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root")):
+PEERS = {peer.name: peer for peer in (Weir, Nginx, HAProxy, Apache, Prefork)}
+
+
+class Settings(collections.namedtuple("Settings", "programs root threads descriptors is_root php_ini")):
     """What all servers of a run have in common."""
 
 
-def start(name, settings, backend, folder):
-    """A running server `name`; `folder` is made, and owned by the user that servers change to."""
+def start(name, settings, backend, folder, **more):
+    """A running server `name`; `folder` is made."""
     os.mkdir(folder)
     os.chmod(folder, 0o755)
-    return PEERS[name](settings, backend, folder)
+    return PEERS[name](settings, backend, folder, **more)
 
 
 def _free_port():

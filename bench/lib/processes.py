@@ -26,13 +26,13 @@ class Failed(Exception):
 class Tree:
     """A program and its descendants."""
 
-    def __init__(self, name, argv, log, env=None, cwd=None):
-        """Starts `argv`; stdout and stderr go to the file `log`."""
+    def __init__(self, name, argv, log, cores=None):
+        """Starts `argv`, on these `cores` only; stdout and stderr go to the file `log`."""
         self.name, self.log = name, log
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd,
-                start_new_session=True, preexec_fn=_prepare)
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=lambda: _prepare(cores))
         _running.append(self)
 
     def alive(self):
@@ -40,16 +40,23 @@ class Tree:
 
     def pids(self):
         """All process ids of the tree, the root first."""
-        children = {}
+        return list(self.processes())
+
+    def processes(self):
+        """{pid: (parent's pid, name)} of the tree, the root first."""
+        found, children = {}, {}
         for path in glob.glob("/proc/[0-9]*/stat"):
-            fields = _stat(path)
-            if fields:
-                children.setdefault(int(fields[1]), []).append(int(path.split("/")[2]))
+            text = _read(path)
+            if text:
+                pid, name = text.partition(")")[0].split(" (", 1)
+                parent = int(text.rpartition(")")[2].split()[1])
+                found[int(pid)] = parent, name
+                children.setdefault(parent, []).append(int(pid))
         pids, at = [self.process.pid], 0
         while at < len(pids):
             pids += children.get(pids[at], [])
             at += 1
-        return pids
+        return {pid: found[pid] for pid in pids if pid in found}
 
     def stop(self, how=signal.SIGTERM, patience=5.0):
         """Signals the root and waits; what remains of the tree after `patience` seconds is killed."""
@@ -146,16 +153,18 @@ def memory(tree):
 
 
 class MemoryWatch:
-    """Samples a tree's memory while it works and keeps the largest values."""
+    """Samples the memory of trees together while they work, and keeps the largest values: `peak`, and what each of the
+    trees had of PSS when that was largest: `shares_kb`."""
 
-    def __init__(self, tree, every=0.25):
-        self.tree, self.every = tree, every
+    def __init__(self, trees, every=0.25):
+        self.trees, self.every = trees, every
         self.peak = {"rss_kb": 0, "pss_kb": 0, "hwm_kb": 0}
+        self.shares_kb = [0 for _ in trees]
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
-        for pid in self.tree.pids():
+        for pid in (pid for tree in self.trees for pid in tree.pids()):
             # 5 resets the high-water mark to what is resident now (proc(5), clear_refs).
             try:
                 with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
@@ -175,8 +184,11 @@ class MemoryWatch:
             self._take()
 
     def _take(self):
-        for name, value in memory(self.tree).items():
-            self.peak[name] = max(self.peak[name], value)
+        each = [memory(tree) for tree in self.trees]
+        if sum(one["pss_kb"] for one in each) > self.peak["pss_kb"]:
+            self.shares_kb = [one["pss_kb"] for one in each]
+        for name in self.peak:
+            self.peak[name] = max(self.peak[name], sum(one[name] for one in each))
 
 
 def raise_descriptors():
@@ -191,8 +203,10 @@ def raise_descriptors():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _prepare():
+def _prepare(cores):
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 def _signal(pid, number):

@@ -12,9 +12,9 @@ def summarise(samples):
 
 
 def results_table(summary, titles):
-    """Markdown: one table a work."""
+    """Markdown: one table for each work that is in `titles`."""
     lines = []
-    for work in dict.fromkeys(key[0] for key in summary):
+    for work in dict.fromkeys(key[0] for key in summary if key[0] in titles):
         lines += ["", f"### {titles[work]}", "",
                   "| server | requests | failures | requests/s | MB/s | p50 ms | p90 ms | p99 ms | longest ms "
                   "| gateway µs/request (user + kernel) | workers µs/request | gateway RSS MB | PSS MB |",
@@ -24,11 +24,11 @@ def results_table(summary, titles):
                 continue
             name = f"{peer}, {phase} idle clients" if phase else peer
             lines.append(
-                f"| {name} | {row['requests']:,} | {_failures(row)} | {_short(row['rate'])} "
-                f"| {row['mb_per_second']:,.0f} | {_short(row['p50_ms'])} | {_short(row['p90_ms'])} "
-                f"| {_short(row['p99_ms'])} | {_short(row['longest_ms'])} | **{_short(row['gateway_us'])}** "
-                f"({_short(row['gateway_user_us'])} + {_short(row['gateway_system_us'])}) "
-                f"| {_short(row['workers_us'])} | {row['rss_mb']:.1f} "
+                f"| {name} | {row['requests']:,} | {failures(row)} | {short(row['rate'])} "
+                f"| {row['mb_per_second']:,.0f} | {short(row['p50_ms'])} | {short(row['p90_ms'])} "
+                f"| {short(row['p99_ms'])} | {short(row['longest_ms'])} | **{short(row['gateway_us'])}** "
+                f"({short(row['gateway_user_us'])} + {short(row['gateway_system_us'])}) "
+                f"| {short(row['workers_us'])} | {row['rss_mb']:.1f} "
                 f"| {row['pss_mb']:.1f} |")
     return "\n".join(lines).strip() + "\n"
 
@@ -41,17 +41,20 @@ def idle_table(summary):
     lines = ["| server | idle connections | answered | still open afterwards | bytes per connection (PSS) "
              "| CPU with ÷ without | rate with ÷ without |", "|---|--:|--:|--:|--:|--:|--:|"]
     for peer, row in rows:
-        cpu, rate = (_ratio(summary, "idle", field, (peer, "with"), (peer, "without"))
+        cpu, rate = (ratio(summary, "idle", field, (peer, "with"), (peer, "without"))
                      for field in ("gateway_us", "rate"))
         lines.append(f"| {peer} | {row['idle_connections']:,} | {row['idle_answered']:,} | {row['idle_open']:,} "
                      f"| {row['idle_bytes']:,.0f} | {cpu.text} | {rate.text} |")
     return "\n".join(lines) + "\n"
 
 
-def asked_table(summary):
-    """Markdown: asked, measured, reached; only what could be measured in this run."""
+def asked_table(demands):
+    """Markdown: asked, measured, reached; only what could be measured in this run.
+
+    `demands`: (work, what is asked, Figure or None, limit, at most?)
+    """
     lines = ["| work | asked | measured | reached |", "|---|---|---|---|"]
-    for work, text, figure, limit, at_most in _asked(summary):
+    for work, text, figure, limit, at_most in demands:
         if figure is None:
             continue
         reached = figure.value <= limit if at_most else figure.value >= limit
@@ -70,10 +73,10 @@ class Figure:
 NOISE = 0.05
 
 
-def _asked(summary):
-    """(work, what is asked, Figure or None, limit, at most?)"""
+def asked(summary):
+    """The demands on the works of `works.py`."""
     def weir_over(peer, work, field):
-        return _ratio(summary, work, field, ("weir", ""), (peer, ""))
+        return ratio(summary, work, field, ("weir", ""), (peer, ""))
 
     def weir(work, field, phase="", digits=1):
         row = summary.get((work, phase, "weir"))
@@ -87,17 +90,18 @@ def _asked(summary):
     for work in ("static-100k", "static-100m"):
         yield work, "throughput, weir ÷ nginx, at least 1.0", weir_over("nginx", work, "mb_per_second"), 1.0, False
         yield work, "weir's resident memory, below 64 MB", weir(work, "rss_mb"), 64, True
-    yield "php", "weir's failures, none", weir("php", "failed", digits=0), 0, True
-    yield "php", "weir's longest ÷ median, at most 3", weir("php", "longest_over_p50", digits=2), 3, True
-    yield "php", "rate, weir ÷ nginx (a connection per request), at least 1.0", weir_over("nginx", "php", "rate"), 1.0, False
+    yield "php-fpm", "weir's failures, none", weir("php-fpm", "failed", digits=0), 0, True
+    yield "php-fpm", "weir's longest ÷ median, at most 3", weir("php-fpm", "longest_over_p50", digits=2), 3, True
+    yield ("php-fpm", "rate, weir ÷ nginx (a connection per request), at least 1.0",
+           weir_over("nginx", "php-fpm", "rate"), 1.0, False)
     yield ("idle", f"weir's CPU per request with 10,000 idle clients ÷ without, 1.0 (at most {1 + NOISE:.2f})",
-           _ratio(summary, "idle", "gateway_us", ("weir", "with"), ("weir", "without")), 1 + NOISE, True)
+           ratio(summary, "idle", "gateway_us", ("weir", "with"), ("weir", "without")), 1 + NOISE, True)
     yield ("idle", f"weir's rate with 10,000 idle clients ÷ without, 1.0 (at least {1 - NOISE:.2f})",
-           _ratio(summary, "idle", "rate", ("weir", "with"), ("weir", "without")), 1 - NOISE, False)
+           ratio(summary, "idle", "rate", ("weir", "with"), ("weir", "without")), 1 - NOISE, False)
     yield "idle", "weir's idle clients still connected, all 10,000", weir("idle", "idle_open", "with", 0), 10_000, False
 
 
-def _ratio(summary, work, field, top, bottom):
+def ratio(summary, work, field, top, bottom):
     """Ratio of two medians, (peer, phase) each; the text tells the spread of the rounds' own ratios."""
     above, below = summary.get((work, top[1], top[0])), summary.get((work, bottom[1], bottom[0]))
     if not above or not below or not below[field]:
@@ -112,13 +116,17 @@ def _median(samples):
     row = {}
     for field in each[0]:
         values = [figures[field] for figures in each if figures[field] is not None]
-        if field in ("rss_mb", "pss_mb", "failed"):
+        if field in ("rss_mb", "pss_mb", "workers_pss_mb", "failed"):
             row[field] = max(values, default=0)
+        elif field in ("longest_ms", "most"):
+            row[field] = max(values, default=None)
+        elif field in ("fewest", "availability"):
+            row[field] = min(values, default=None)
         elif field == "requests":
             row[field] = sum(values)
         else:
             row[field] = statistics.median(values) if values else None
-    row["each"] = {field: [figures[field] or 0 for figures in each] for field in ("gateway_us", "rate", "mb_per_second")}
+    row["each"] = {field: [figures[field] or 0 for figures in each] for field in ("gateway_us", "both_us", "rate", "mb_per_second", "pss_mb")}
     row["statuses"], row["errors"] = {}, {}
     for sample in samples:
         for status, count in sample.get("statuses", {}).items():
@@ -140,13 +148,15 @@ def _figures(sample):
         "gateway_user_us": per_request(sample["gateway"]["user_us"]),
         "gateway_system_us": per_request(sample["gateway"]["system_us"]),
         "workers_us": per_request(sample["workers"]["total_us"]),
+        "both_us": per_request(sample["gateway"]["total_us"] + sample["workers"]["total_us"]),
         "rss_mb": sample["memory"]["rss_kb"] / 1024,
         "pss_mb": sample["memory"]["pss_kb"] / 1024,
+        "workers_pss_mb": sample["memory"]["shares_kb"][-1] / 1024,
         "failed": sum(sample["errors"].values()) + (0 if sample["finished"] else 1),
         "other_cores": sample["machine"]["other_cores"],
     }
-    for field in ("p50_ms", "p90_ms", "p99_ms", "longest_ms"):
-        figures[field] = sample[field]
+    for field in ("p50_ms", "p90_ms", "p99_ms", "longest_ms", "fewest", "most", "availability"):
+        figures[field] = sample.get(field)
     if sample["p50_ms"] and sample["longest_ms"]:
         figures["longest_over_p50"] = sample["longest_ms"] / sample["p50_ms"]
     else:
@@ -160,13 +170,13 @@ def _figures(sample):
     return figures
 
 
-def _failures(row):
+def failures(row):
     parts = [f"{count} × {status}" for status, count in sorted(row["statuses"].items()) if not 200 <= status < 400]
     parts += [f"{count} {what}" for what, count in sorted(row["errors"].items()) if what != "status" or not parts]
     return ", ".join(parts) or "0"
 
 
-def _short(value):
+def short(value):
     """Three digits or so; nothing where nothing was measured."""
     if value is None:
         return "–"

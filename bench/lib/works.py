@@ -1,11 +1,12 @@
 """The works, and one sample of one work by one server."""
 
 import collections
+import itertools
 import os
 import shutil
 import time
 
-from . import backends, idle, load, machine, peers, processes
+from . import backends, idle, load, measure, peers, php, processes
 
 KB_FILE, LARGE_FILE, HUGE_FILE = "/1k.bin", "/100k.bin", "/100m.bin"
 SIZES = {KB_FILE: 1024, LARGE_FILE: 100 * 1024, HUGE_FILE: 100 * 1024 * 1024}
@@ -16,7 +17,41 @@ PHP_CLIENTS = 300
 
 
 class Work(collections.namedtuple("Work", "key title backend path load peers connections")):
-    """`load`: wrk, download, ab or idle. `peers`: names of the servers that can do it."""
+    """A server in front of a backend. `load`: wrk, download, ab or idle. `peers`: names of the servers that can do it."""
+
+    @property
+    def programs(self):
+        """What it needs to be installed, besides the servers."""
+        return {"ab": ("ab", "php-fpm"), "download": ()}.get(self.load, ("wrk",))
+
+    def rounds(self, options):
+        """Ten thousand connections, and files of 100 MB, take their time: fewer rounds."""
+        return max(1, options.rounds // 2) if self.load in ("idle", "download") else options.rounds
+
+    def begin(self, context):
+        """What its samples share, with a `stop`."""
+        return start_backend(self, context)
+
+    def sample(self, name, backend, context):
+        """Starts server `name`, warms it up, loads it, stops it. A list of results, one a phase."""
+        return sample(self, name, backend, context)
+
+    def running(self, name, backend, context):
+        """Server `name`, checked and warm, for `bench/profile`."""
+        server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
+        try:
+            _check(self, server)
+            _warm_up(self, server, context)
+        except BaseException:
+            server.stop()
+            raise
+        return Running({"gateway": server.tree, "workers": backend.tree},
+                       lambda: _load(self, server, context.settings.programs, context.seconds, context.php_requests),
+                       server.stop)
+
+
+class Running(collections.namedtuple("Running", "parts load stop")):
+    """What runs to be looked at. `parts`: {name: something with pids}. `load`, `stop`: functions."""
 
 
 _ALL = ("weir", "nginx", "haproxy", "apache")
@@ -29,20 +64,40 @@ WORKS = {work.key: work for work in (
     Work("static-1k", "Static file of 1 KB, 64 connections", "responder", KB_FILE, "wrk", _FILES, 64),
     Work("static-100k", "Static file of 100 KB, 64 connections", "responder", LARGE_FILE, "wrk", _FILES, 64),
     Work("static-100m", "Static file of 100 MB, 4 connections", "responder", HUGE_FILE, "download", _FILES, 4),
-    Work("php", "PHP, PHP-FPM pool of 4, 300 clients", "php", backends.PhpFpm.path, "ab", _ALL, PHP_CLIENTS),
+    Work("php-fpm", "The same PHP-FPM pool of 4 behind all, 300 clients", "php", backends.PhpFpm.path, "ab", _ALL, PHP_CLIENTS),
     Work("idle", "10,000 idle kept-alive clients beside fastcgi-64", "responder",
          backends.Responder.path, "idle", _ALL, 64),
 )}
 
 
-class Context(collections.namedtuple("Context", "settings folder seconds php_requests responder_threads counter")):
-    """A run: peers.Settings, its temporary folder, how long a load lasts, and a counter for folder names."""
+class Context(collections.namedtuple("Context", "settings folder options php_requests counter same_settings facts")):
+    """A run: peers.Settings, its temporary folder, the command line, a counter for folder names, php.SameSettings,
+    and facts {name: figure} that belong to no server."""
+
+    @property
+    def seconds(self):
+        """How long a load lasts."""
+        return self.options.seconds
+
+    def new_folder(self, name):
+        """The path of a folder that is not there yet."""
+        return os.path.join(self.folder, f"{next(self.counter)}-{name}")
+
+
+def context(options, programs, folder, php_requests):
+    """The Context of a run: settings, php.ini and the document root are written to `folder`."""
+    php_ini = php.write_ini(folder, php.version(programs["php-fpm"]))
+    settings = peers.Settings(programs=programs, root=f"{folder}/site", threads=options.threads,
+                              descriptors=processes.raise_descriptors(), is_root=os.geteuid() == 0,
+                              php_ini=php_ini)
+    prepare_site(settings.root)
+    return Context(settings=settings, folder=folder, options=options, php_requests=php_requests,
+                   counter=itertools.count(), same_settings=php.SameSettings(), facts={})
 
 
 def prepare_site(root):
     """The document root: files of the sizes measured, and scripts that exist for servers that look."""
-    os.mkdir(root)
-    shutil.copy(os.path.join(os.path.dirname(os.path.dirname(__file__)), "peers", "site", "hello.php"), root)
+    php.write_site(root)
     with open(root + backends.Responder.path, "w", encoding="ascii") as file:
         file.write("<?php\n")
     for path, size in SIZES.items():
@@ -56,13 +111,14 @@ def start_backend(work, context):
     """The backend of a work, shared by all servers in turn."""
     folder = _folder(context, work.backend)
     if work.backend == "php":
-        return backends.PhpFpm(context.settings.programs["php-fpm"], folder, context.settings.is_root)
-    return backends.Responder(context.settings.programs["responder"], folder, context.responder_threads)
+        return backends.PhpFpm(context.settings.programs["php-fpm"], folder, context.settings.is_root,
+                               context.settings.php_ini)
+    return backends.Responder(context.settings.programs["responder"], folder, context.options.responder_threads)
 
 
 def sample(work, name, backend, context):
-    """Starts server `name`, warms it up, loads it, stops it. A list of results, one a phase."""
-    folder = os.path.join(context.folder, f"{next(context.counter)}-{name}")
+    """As Work.sample."""
+    folder = context.new_folder(name)
     server = peers.start(name, context.settings, backend, folder)
     try:
         _check(work, server)
@@ -79,23 +135,6 @@ def sample(work, name, backend, context):
         result["statuses"] = statuses
     shutil.rmtree(folder, ignore_errors=True)
     return results
-
-
-def start_server(work, name, backend, context):
-    """A server for `bench/profile`, checked and warm."""
-    server = peers.start(name, context.settings, backend, _folder(context, name, make=False))
-    try:
-        _check(work, server)
-        _warm_up(work, server, context)
-    except BaseException:
-        server.stop()
-        raise
-    return server
-
-
-def run_load(work, server, context):
-    """The load of a work on a server, unmeasured."""
-    return _load(work, server, context.settings.programs, context.seconds, context.php_requests)
 
 
 def _with_and_without_idle(work, server, backend, context):
@@ -120,28 +159,8 @@ def _with_and_without_idle(work, server, backend, context):
 
 def _measure(work, server, backend, context):
     upstream = backend.counters()
-    used, stolen = machine.busy_seconds()
-    own = os.times()
-    gateway, workers = processes.CpuTime(server.tree), processes.CpuTime(backend.tree)
-    begin = time.monotonic()
-    with processes.MemoryWatch(server.tree) as memory:
-        result = run_load(work, server, context)
-    elapsed = time.monotonic() - begin
-    result["gateway"] = processes.CpuTime(server.tree).since(gateway)
-    result["workers"] = processes.CpuTime(backend.tree).since(workers)
-    result["memory"] = memory.peak
-    result["rate"] = result["requests"] / result["seconds"] if result["seconds"] else 0
-    now_used, now_stolen = machine.busy_seconds()
-    now = os.times()
-    # Load generator and sampling are our own and our children's time.
-    ours = sum(now[:4]) - sum(own[:4])
-    busy = (result["gateway"]["total_us"] + result["workers"]["total_us"]) / 1e6 + ours
-    result["machine"] = {
-        "seconds": elapsed,
-        "load_generator_cores": ours / elapsed,
-        "other_cores": max(0.0, now_used - used - busy) / elapsed,
-        "stolen_cores": (now_stolen - stolen) / elapsed,
-    }
+    run = lambda: _load(work, server, context.settings.programs, context.seconds, context.php_requests)
+    result = measure.measured(run, server.tree, backend.tree, [server.tree])
     if upstream:
         after = backend.counters()
         result["upstream"] = {what: after[what] - upstream[what] for what in ("accepted", "requests")}
@@ -181,7 +200,7 @@ def _check(work, server):
 
 
 def _folder(context, name, make=True):
-    folder = os.path.join(context.folder, f"{next(context.counter)}-{name}")
+    folder = context.new_folder(name)
     if make:
         os.mkdir(folder)
         os.chmod(folder, 0o755)

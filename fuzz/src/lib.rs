@@ -3,3 +3,7 @@
 /// FastCGI: decoders on any bytes, and both sides in a conversation.
 #[path = "../../crates/fcgi/tests/checks/mod.rs"]
 pub mod fcgi;
+
+/// PHP-FPM's configuration, on a machine on paper.
+#[path = "../../crates/config/tests/paper/mod.rs"]
+pub mod paper;

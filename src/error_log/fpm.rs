@@ -15,7 +15,7 @@ use log::{Level, LevelFilter, Record};
 
 use crate::log_text as text;
 
-/// Appends the line of `record`, with its end.
+/// Appends the line of `record`, without its end.
 pub(super) fn put_line(record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>) {
     let debug = log::max_level() >= LevelFilter::Debug;
     out.push(b'[');
@@ -34,11 +34,25 @@ pub(super) fn put_line(record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>)
         let pid = std::process::id();
         text::put_formatted(format_args!("pid {pid}, {function}(), line {line}: "), out);
     }
+    put_message(record, out);
+}
+
+/// What goes to syslog: the level in brackets, and the message. Time and process are syslog's.
+pub(super) fn put_text(record: &Record<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match record.level() {
+        Level::Error => b"[ERROR] ",
+        Level::Warn => b"[WARNING] ",
+        Level::Info => b"[NOTICE] ",
+        Level::Debug | Level::Trace => b"[DEBUG] ",
+    });
+    put_message(record, out);
+}
+
+fn put_message(record: &Record<'_>, out: &mut Vec<u8>) {
     // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
     let _ = record.key_values().visit(&mut Pool(out));
     text::put_formatted(*record.args(), out);
     let _ = record.key_values().visit(&mut Rest(out));
-    out.push(b'\n');
 }
 
 /// Puts the pool where PHP-FPM has it: before the message.
@@ -96,6 +110,6 @@ mod tests {
         assert!(time.starts_with("[20-Nov-2026 "), "{time}");
         // Another test may have made the level debug.
         assert!(rest.starts_with("WARNING: "), "{rest}");
-        assert!(rest.ends_with("[pool www] a\\x0Ab request=42\n"), "{rest}");
+        assert!(rest.ends_with("[pool www] a\\x0Ab request=42"), "{rest}");
     }
 }

@@ -23,6 +23,8 @@ use tokio::{
 };
 use weir_config::{Address, Listener, Protocol};
 
+use crate::events;
+
 use super::{
     Gateway,
     client_io::{Conn, Socket, Timeouts},
@@ -89,13 +91,12 @@ pub(crate) async fn listen(
         if let Some(peer) = peer
             && !may_connect(&settings.protocol, peer)
         {
-            log::error!(
-                "Connection disallowed: IP address '{}' has been dropped.",
-                peer.ip().to_canonical()
-            );
+            events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return;
         }
-        let Some(place) = gateway.census.enter(peer) else {
+        // A web server in front has one address for all of its clients.
+        let counted = peer.filter(|_| settings.protocol == Protocol::Http);
+        let Some(place) = gateway.census.enter(counted) else {
             log::warn!(
                 "closed a connection of {}: max_connections_per_address ({}) reached",
                 peer.map_or_else(String::new, |peer| peer.ip().to_string()),

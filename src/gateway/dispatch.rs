@@ -27,7 +27,9 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 use weir_config::{Pm, Pool as Settings, Runtime};
-use weir_pool::{Admission, Limits, Micros, Pool, RequestId, ShedReason, Stats, WorkerId};
+use weir_pool::{
+    Admission, Limits, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, WorkerId,
+};
 use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
@@ -55,6 +57,8 @@ pub(crate) struct PoolHandle {
     /// The process ends by itself then: one that was used before it came here may be about to.
     ends_by_itself: bool,
     started: SystemTime,
+    /// What the scaling decided lately, and when.
+    decisions: Mutex<VecDeque<(SystemTime, String)>>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
@@ -96,6 +100,9 @@ pub(crate) struct NewWorker {
     pub(crate) used: bool,
 }
 
+/// How a request that waits is told of its worker, or that it gets none.
+type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
 #[derive(Debug)]
 struct State {
     pool: Pool,
@@ -105,7 +112,7 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, oneshot::Sender<Result<Lease, ShedReason>>>,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<RequestId>,
     slow_requests: u64,
     /// The most memory that a request took, bytes.
@@ -131,6 +138,8 @@ struct Slot {
     served: bool,
     /// It was told to end, or is killed.
     withdrawn: bool,
+    /// It has served as many requests as it may, or is too large.
+    spent: bool,
     /// Its connection is gone, and its process is not, or not yet.
     lost: bool,
     /// It has ended like this while it was lent.
@@ -198,6 +207,7 @@ impl PoolHandle {
             settings,
             server_names,
             started: SystemTime::now(),
+            decisions: Mutex::default(),
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
@@ -448,6 +458,40 @@ impl PoolHandle {
         }
     }
 
+    /// What decides how many workers there are; none where others run them.
+    pub(crate) fn scaling(&self) -> Option<ScalerStats> {
+        self.state().scaling.as_ref().map(Scaling::figures)
+    }
+
+    /// Which generation new workers belong to; 0 before the first, and where others run the workers.
+    pub(crate) fn generation(&self) -> u32 {
+        let state = self.state();
+        state.scaling.as_ref().map_or(0, Scaling::generation)
+    }
+
+    /// There is no worker, and none is expected.
+    pub(crate) fn is_lost(&self) -> bool {
+        let state = self.state();
+        state.pool.stats().workers == 0 && state.scaling.as_ref().is_some_and(Scaling::is_down)
+    }
+
+    /// What the scaling decided lately, the oldest first.
+    pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        decisions.iter().cloned().collect()
+    }
+
+    /// Notes a decision for whoever looks at the pool.
+    fn note_decision(&self, what: String) {
+        let decisions = self.decisions.lock();
+        let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        if decisions.len() == REMEMBERED_DECISIONS {
+            decisions.pop_front();
+        }
+        decisions.push_back((SystemTime::now(), what));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -470,6 +514,7 @@ impl State {
             kill: false,
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
+            ended: None,
         }
     }
 
@@ -553,6 +598,9 @@ impl std::fmt::Debug for Manager {
 
 /// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);
+
+/// Decisions that the operator's window shows.
+const REMEMBERED_DECISIONS: usize = 20;
 
 /// Processes whose end is remembered for whoever waits to be told of it.
 const REMEMBERED_EXITS: usize = 64;

@@ -37,7 +37,7 @@ use super::{
     route::{Rules, Script, Target},
     script::{self, Answer, Instead, about},
     spool::Spooled,
-    template, trace,
+    status, template, trace,
 };
 use crate::error_log::tell;
 
@@ -250,7 +250,15 @@ async fn route(
     record.host.extend_from_slice(&found.host);
     record.path.clear();
     record.path.extend_from_slice(&found.path);
-    record.logged = !rules.settings.access_log;
+    record.silent = !rules.settings.access_log;
+    if found.route.is_none_or(|route| route.action.is_none())
+        && let Some(pool) = rules.settings.pool
+        && let Some(pool) = gateway.pools.get(pool.0)
+        && let Some(page) = status::page(pool, &found.path, uri.query().unwrap_or("").as_bytes())
+    {
+        record.answer_for_pool(pool, &conn.ends);
+        return Ok(Step::Answer(page.reply()));
+    }
     let now = record.traced_from;
     let target = gateway
         .router

@@ -24,7 +24,7 @@ use std::{
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 
-use crate::error_log::{About, WorkerStderr, tell};
+use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
     client_io::Conn,
@@ -462,9 +462,12 @@ impl Live {
                     if let Some(copy) = &self.copied_stderr {
                         copy.put(bytes);
                     }
-                    let mut stderr = std::mem::take(&mut self.stderr);
-                    stderr.push(bytes, &self.about());
-                    self.stderr = stderr;
+                    // PHP-FPM's log has nothing of what the web server is told.
+                    if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
+                        let mut stderr = std::mem::take(&mut self.stderr);
+                        stderr.push(bytes, &self.about());
+                        self.stderr = stderr;
+                    }
                 }
                 Ok(Some(Event::End {
                     protocol_status, ..
@@ -539,16 +542,17 @@ impl Live {
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
+        if self.after_end == AfterEnd::Running {
+            return self.run_on();
+        }
         let unwritten = self.request.buffer.len() - self.request.written;
-        let whole = self.request.file.is_none() && unwritten == 0;
         recycle(std::mem::take(&mut self.request.buffer));
-        self.request.written = 0;
+        let whole = self.request.file.is_none() && unwritten == 0;
         match self.after_end {
-            AfterEnd::None | AfterEnd::Expected => {}
+            AfterEnd::None | AfterEnd::Expected | AfterEnd::Running => {}
             AfterEnd::Ready(cost) if whole => return self.lease.release(Some(self.conn), cost),
             AfterEnd::Ready(_) | AfterEnd::Stray => return self.lease.kill(),
             AfterEnd::Gone => return self.lease.release(None, Cost::default()),
-            AfterEnd::Running => return self.run_on(),
         }
         let settings = &self.lease.pool().settings;
         let spent = settings.max_reqs > 0 && self.conn.requests >= settings.max_reqs;
@@ -690,7 +694,8 @@ pub(crate) fn buffer() -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn recycle(mut buffer: Vec<u8>) {
+/// Puts a buffer back for [`buffer`], unless it is large.
+pub(crate) fn recycle(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
         BUFFERS.with_borrow_mut(|buffers| {

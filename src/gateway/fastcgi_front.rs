@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use weir_config::{FastCgi, Runtime};
 use weir_fcgi::{client::Params, server};
 
@@ -38,6 +38,7 @@ use super::{
     refusal::Refusal,
     script::{self, Started},
     spool::{BodyError, Spooled, off_the_reactor},
+    status,
     stream::WorkerStream,
     trace,
 };
@@ -99,11 +100,11 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         record.parts.method,
         record.parts.uri
     );
-    let answer = match steps(wire, &conn, &mut record).await {
+    let answer = match steps(wire, &conn, front.status_only, &mut record).await {
         Ok(answer) => answer,
         Err(Stop::Refused(refusal)) => {
             note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal)
+            Answer::refusal(&refusal, &record.parts.method)
         }
         Err(Stop::Interrupted(interrupt)) => {
             record.cut_short();
@@ -133,8 +134,13 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         }
         Err(Cut::Truncated) => {
             record.truncated();
+            // What came of it is passed on; that END_REQUEST is missing tells the rest.
+            let flushed = wire.flush().await;
             record.sent();
-            Err(Ending::Clean)
+            match flushed {
+                Err(Interrupt::Lost(ending)) => Err(ending),
+                Ok(()) | Err(Interrupt::Aborted) => Err(Ending::Clean),
+            }
         }
         Err(Cut::Interrupted(interrupt)) => {
             record.cut_short();
@@ -147,7 +153,12 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
 }
 
 /// The steps up to an answer.
-async fn steps(wire: &mut Wire, conn: &Arc<Conn>, record: &mut Record) -> Result<Answer, Stop> {
+async fn steps(
+    wire: &mut Wire,
+    conn: &Arc<Conn>,
+    only_pages: bool,
+    record: &mut Record,
+) -> Result<Answer, Stop> {
     let Some(pool) = record.pool.clone() else {
         return Err(Stop::Refused(Refusal::client(
             StatusCode::NOT_FOUND,
@@ -156,6 +167,16 @@ async fn steps(wire: &mut Wire, conn: &Arc<Conn>, record: &mut Record) -> Result
         )));
     };
     let body = take_body(wire, record).await?;
+    if let Some(answer) = own_page(record, conn, &pool) {
+        return Ok(answer);
+    }
+    if only_pages {
+        return Err(Stop::Refused(Refusal::client(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "only the pool's status and ping pages are answered there (status_only)",
+        )));
+    }
     check(record, &pool).map_err(Stop::Refused)?;
     let length = body.len();
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
@@ -172,6 +193,23 @@ async fn steps(wire: &mut Wire, conn: &Arc<Conn>, record: &mut Record) -> Result
         .await
         .map_err(Stop::Interrupted)?
         .map_err(Stop::Refused)
+}
+
+/// The pool's status or ping page, if it is asked for.
+fn own_page(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Option<Answer> {
+    let params = record.params.as_ref()?;
+    let get = |name: &[u8]| params.get(name).unwrap_or_default();
+    let page = status::page(pool, get(b"SCRIPT_NAME"), get(b"QUERY_STRING"))?;
+    let (output, body_at) = page.cgi(record.parts.method == Method::HEAD);
+    record.answer_for_pool(pool, &conn.ends);
+    Some(Answer {
+        output,
+        body_at,
+        status: StatusCode::OK,
+        rest: Rest::None,
+        stderr: None,
+        close: false,
+    })
 }
 
 /// Reads the request's body to its end.
@@ -267,12 +305,15 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
 }
 
 impl Answer {
-    /// An answer of the gateway's own.
-    fn refusal(refusal: &Refusal) -> Answer {
-        let output = refusal.cgi();
+    /// An answer of the gateway's own; to HEAD without its body.
+    fn refusal(refusal: &Refusal, method: &Method) -> Answer {
+        let (mut output, body_at) = refusal.cgi();
+        if *method == Method::HEAD {
+            output.truncate(body_at);
+        }
         Answer {
-            body_at: output.len() - refusal.cgi_body_len(),
             output,
+            body_at,
             status: refusal.status,
             rest: Rest::None,
             stderr: None,

@@ -12,6 +12,8 @@
 //!                                 body ─► client_io ─► record ─► access_log
 //! ```
 //!
+//! Behind a web server that speaks FastCGI, `fastcgi_front` is in the place of connection and exchange, and joins at script.
+//!
 //! One reactor (a current-thread runtime) per thread, each with its own listening sockets. What all reactors share is
 //! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
 //! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.
@@ -29,6 +31,7 @@ mod fastcgi;
 mod fastcgi_front;
 mod files;
 mod params;
+mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
@@ -36,20 +39,22 @@ mod route;
 mod scoreboard;
 mod script;
 mod spool;
+mod status;
 mod stream;
 pub mod template;
 pub mod trace;
+mod window;
 mod worker_conn;
 
 use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -60,14 +65,17 @@ use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
+    pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
+    window::{Asked, View},
     worker_conn::WorkerConn,
 };
 use crate::{
     control::{Heritage, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
+    window::{Serve, Task},
 };
 
 /// What all reactors share.
@@ -76,10 +84,16 @@ pub(crate) struct Gateway {
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
     pub(crate) access_log: AccessLog,
+    /// PHP-FPM's log of each pool, in the order of `pools`.
+    pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
-    /// Listening sockets that are still accepted from.
+    started: SystemTime,
+    asked: Asked,
+    /// The operator's window is closed, or there was none.
+    window_closed: Flag,
+    /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
 }
@@ -96,18 +110,20 @@ pub(crate) struct Drain {
 /// # Errors
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
-pub fn run(heritage: Heritage) -> Result<(), String> {
+pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     let Heritage {
         config,
         cores,
         reactors,
         listeners,
         access_log,
+        pool_logs,
         error_log,
         spool_dir,
         trace,
         chroot,
         opened,
+        window,
         control,
     } = heritage;
     let reach = Reach {
@@ -115,10 +131,14 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         opened: opened.into_iter().collect(),
     };
     if let Some(fd) = error_log {
-        error_log::write_behind(Target::Fd(fd))
-            .map_err(|error| format!("cannot write the error log: {error}"))?;
+        let used = match config.log.error {
+            LogTarget::Syslog => error_log::write_to_syslog(fd, (&config.log).into()),
+            _ => error_log::write_behind(Target::Fd(fd)),
+        };
+        used.map_err(|error| format!("cannot write the error log: {error}"))?;
     }
     error_log::set_level(config.log.level);
+    error_log::set_format(config.log.error_format.into());
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
@@ -131,7 +151,15 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
         }))
     };
     let gateway = Arc::new(Gateway::new(
-        config, reach, cores, access_log, spool_dir, &manager,
+        config,
+        reach,
+        cores,
+        Files {
+            access_log,
+            pool_logs,
+            spool_dir,
+        },
+        &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
@@ -141,19 +169,39 @@ pub fn run(heritage: Heritage) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum();
+    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
+    if window.is_none() {
+        gateway.window_closed.set();
+    }
+    let mut window = window.map(|socket| {
+        let view = Arc::new(View(gateway.clone()));
+        serve_window(socket, view)
+    });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        start_reactor(&gateway, home as u16, sockets, window.take())?;
     }
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
     obey(&gateway, &control);
+    // An operator who said so is still to hear that it is done.
+    gateway.drain.start();
+    gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
+    for log in gateway.pool_logs.iter().flatten() {
+        log.sink().shutdown(LAST_WORDS);
+    }
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
     Ok(())
+}
+
+/// What the manager has opened for the gateway to write.
+struct Files {
+    access_log: Option<OwnedFd>,
+    pool_logs: Vec<(u16, OwnedFd)>,
+    spool_dir: Option<OwnedFd>,
 }
 
 impl Gateway {
@@ -161,8 +209,7 @@ impl Gateway {
         config: Config,
         reach: Reach,
         cores: usize,
-        access_log: Option<OwnedFd>,
-        spool_dir: Option<OwnedFd>,
+        files: Files,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
@@ -178,7 +225,7 @@ impl Gateway {
             ))
         };
         let pools = config.pools.iter().enumerate().map(pool).collect();
-        let spool_dir = match spool_dir {
+        let spool_dir = match files.spool_dir {
             Some(dir) => dir,
             None => weir_sys::file::open_dir(&config.server.spool_dir).map_err(|error| {
                 format!(
@@ -189,14 +236,18 @@ impl Gateway {
         };
         let server = &config.server;
         Ok(Gateway {
-            access_log: open_access_log(&config.log, access_log)
+            access_log: open_access_log(&config.log, files.access_log)
                 .map_err(|error| format!("cannot write the access log: {error}"))?,
+            pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 server.max_connections,
                 server.max_connections_per_address,
             )),
             drain: Drain::default(),
+            started: SystemTime::now(),
+            asked: Asked::new(manager.clone()),
+            window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             router,
@@ -214,6 +265,27 @@ impl Gateway {
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Gateway")
+    }
+}
+
+/// Something that happens once, and that a thread may wait for.
+#[derive(Debug, Default)]
+struct Flag {
+    set: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Flag {
+    fn set(&self) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    /// Waits for it, no longer than `limit`.
+    fn wait(&self, limit: Duration) {
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -252,11 +324,35 @@ fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
     Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
 }
 
+/// The pools' own logs, for those whose file was given.
+fn open_pool_logs(
+    pools: &[weir_config::Pool],
+    given: Vec<(u16, OwnedFd)>,
+) -> Result<Vec<Option<PoolLog>>, String> {
+    let mut logs: Vec<Option<PoolLog>> = Vec::new();
+    logs.resize_with(pools.len(), || None);
+    for (index, file) in given {
+        let index = usize::from(index);
+        let Some(pool) = pools.get(index) else {
+            return Err(format!("a log for pool {index} of {}", pools.len()));
+        };
+        let name = match &pool.access_log {
+            Some(path) => format!("access log {}", path.display()),
+            None => format!("access log of pool {}", pool.name),
+        };
+        let sink = Sink::start(&name, Target::Fd(file), Options::default())
+            .map_err(|error| format!("cannot write the {name}: {error}"))?;
+        logs[index] = Some(PoolLog::new(pool, sink));
+    }
+    Ok(logs)
+}
+
 /// Starts a thread that runs one reactor with its listening sockets.
 fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    window: Option<Task<io::Result<()>>>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -276,6 +372,16 @@ fn start_reactor(
                             log::error!("cannot listen: {error}");
                         }
                         gateway.listening.fetch_sub(1, Relaxed);
+                    });
+                }
+                if let Some(window) = window {
+                    let gateway = gateway.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = window.await {
+                            log::error!("the operator's window cannot be opened: {error}");
+                        }
+                        gateway.listening.fetch_sub(1, Relaxed);
+                        gateway.window_closed.set();
                     });
                 }
                 if home == 0 {
@@ -367,8 +473,13 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
+            ToGateway::PoolLog { pool, file } => {
+                if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
+                    log.sink().reopen(file);
+                }
+            }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
-            ToGateway::ActionDone { .. } => {}
+            ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
             ToGateway::Drain => drain(gateway, control),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -377,6 +488,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::Window(_)
             | ToGateway::Start => {}
         }
     }
@@ -389,6 +501,7 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         return;
     }
     gateway.drain.start();
+    gateway.pools.iter().for_each(PoolHandle::wind_down);
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         while gateway.listening.load(Relaxed) > 0
@@ -403,6 +516,9 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
         log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
     }
 }
+
+/// How long a gateway that ends waits for the operator's window to answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;

@@ -6,7 +6,7 @@
 use std::{
     net::SocketAddr,
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::{Method, StatusCode, Uri, request::Parts};
@@ -19,7 +19,8 @@ use super::{
     client_io::Conn,
     clock,
     dispatch::{PoolHandle, Wait},
-    params,
+    params, pool_log,
+    pool_log::Noted,
     route::Script,
     template::Variables,
     trace,
@@ -68,8 +69,12 @@ pub(crate) struct Record {
     pub(crate) status: Option<StatusCode>,
     /// Why the answer is an error, in the words of the contract.
     pub(crate) reason: Option<&'static str>,
-    /// Whether it has its line in the access log, if it is to have one.
-    pub(crate) logged: bool,
+    /// What the pool's own log tells of it, if it is in there.
+    pub(crate) noted: Option<Box<Noted>>,
+    /// It is to have no line in the access log.
+    pub(crate) silent: bool,
+    /// Whether it has had its lines in the logs.
+    logged: bool,
 }
 
 /// Who worked, kept after the worker was given back.
@@ -109,6 +114,8 @@ impl Record {
             bytes_out: 0,
             status: None,
             reason: None,
+            noted: None,
+            silent: false,
             logged: false,
         })
     }
@@ -134,6 +141,18 @@ impl Record {
         self.site
             .and_then(|site| self.gateway.config.sites.get(site))
             .map(|site| site.name.as_str())
+    }
+
+    /// The gateway answers with a page of `pool`'s; `peer` is who is connected.
+    pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Ends) {
+        self.pool = Some(pool.clone());
+        if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
+            self.noted = Some(Box::new(Noted {
+                peer: peer.remote_addr.clone(),
+                own: true,
+                ..Noted::default()
+            }));
+        }
     }
 
     /// The answer is cut before its end, and the connection with it.
@@ -193,15 +212,16 @@ impl Record {
             "{} bytes",
             self.bytes_out
         );
+        self.log_for_pool(now);
         let log = &self.gateway.access_log;
-        if log.is_off() {
+        if self.silent || log.is_off() {
             return;
         }
         log.write(&Entry {
             time: SystemTime::now(),
             request_id: self.id,
             remote_addr: &self.ends.remote_addr,
-            remote_user: None,
+            remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
             uri: uri(self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)),
             protocol: protocol(&self.parts),
@@ -228,6 +248,48 @@ impl Record {
             retries: self.retries,
             reason: self.reason,
             request: &*self,
+        });
+    }
+
+    /// The line in the pool's own log, if it has one and the request belongs there. `now`: [`clock::now`].
+    fn log_for_pool(&self, now: u64) {
+        let (Some(noted), Some(pool)) = (&self.noted, &self.pool) else {
+            return;
+        };
+        let Some(Some(log)) = self.gateway.pool_logs.get(usize::from(pool.id)) else {
+            return;
+        };
+        let ended = noted.ended.get().map_or(now, |ended| ended.at);
+        let begun = if noted.own {
+            self.started
+        } else {
+            self.dispatched
+        };
+        let query = match &self.params {
+            Some(params) => params.get(b"QUERY_STRING").unwrap_or_default(),
+            None => self.parts.uri.query().unwrap_or_default().as_bytes(),
+        };
+        let script = self.script.as_ref();
+        let written = SystemTime::now();
+        log.write(&pool_log::Entry {
+            noted,
+            begun: written - Duration::from_micros(now.saturating_sub(self.started)),
+            written,
+            duration: ended.saturating_sub(begun),
+            pool: &pool.settings.name,
+            pid: match &self.worker {
+                _ if noted.own => Some(std::process::id()),
+                Some(OwnedWorker::Pid(pid)) => Some(*pid),
+                _ => None,
+            },
+            method: self.method().as_str().as_bytes(),
+            path: script.map_or(&self.path, |script| &script.script_name),
+            query,
+            script: (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
+            content_length: self.bytes_in,
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            authorization: self.header("authorization").unwrap_or_default(),
+            params: self.params.as_ref(),
         });
     }
 }

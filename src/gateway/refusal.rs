@@ -123,8 +123,8 @@ impl Refusal {
     }
 
     /// The answer for a web server in front, as a script would give it (RFC 3875 §6): it passes it on, whereas a
-    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502.
-    pub(crate) fn cgi(&self) -> Vec<u8> {
+    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502. Says where the body begins.
+    pub(crate) fn cgi(&self) -> (Vec<u8>, usize) {
         let status = Status(self.status);
         let mut text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n");
         if let Some(error) = self.error {
@@ -136,13 +136,10 @@ impl Refusal {
         if let Some(seconds) = self.retry_after {
             text.push_str(&format!("Retry-After: {seconds}\r\n"));
         }
-        text.push_str(&format!("\r\n{status}\n"));
-        text.into_bytes()
-    }
-
-    /// How much of [`Self::cgi`] is body, bytes.
-    pub(crate) fn cgi_body_len(&self) -> usize {
-        format!("{}\n", Status(self.status)).len()
+        text.push_str("\r\n");
+        let body_at = text.len();
+        text.push_str(&format!("{status}\n"));
+        (text.into_bytes(), body_at)
     }
 }
 

@@ -369,7 +369,7 @@ impl Object {
 }
 
 /// The user that basic credentials name (RFC 7617); none where they are others.
-fn user_of(authorization: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn user_of(authorization: &[u8]) -> Option<Vec<u8>> {
     let value = HeaderValue::from_bytes(authorization).ok()?;
     let basic = headers::Authorization::<Basic>::decode(&mut [value].iter()).ok()?;
     Some(basic.username().as_bytes().to_vec())

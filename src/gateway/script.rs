@@ -13,7 +13,11 @@ use http::{HeaderMap, Method, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use weir_config::Settings;
-use weir_fcgi::{Role, client};
+use weir_fcgi::{
+    Role, client,
+    nv::Pairs,
+    server::{self, RequestDecoder},
+};
 use weir_pool::{Retry, Sent, may_retry};
 use weir_sys::process::Exit;
 
@@ -25,6 +29,7 @@ use super::{
     dispatch::{Lease, PoolHandle},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
+    pool_log::Noted,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -199,6 +204,7 @@ pub(crate) async fn begin(
         record.dispatched = clock::now();
         record.first_byte = None;
         lease.describe(&facts(record, body.map_or(0, Spooled::len)));
+        note(record, conn, pool, &mut lease, &request);
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
         let stderr = record.params.is_some().then(|| run.copy_stderr());
         let mut output = Vec::new();
@@ -206,6 +212,12 @@ pub(crate) async fn begin(
         record.first_byte = run.first_byte;
         match head {
             Ok((head, body_at)) => {
+                if let Some(noted) = &mut record.noted
+                    && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
+                    && log.wants_headers()
+                {
+                    noted.headers = Some(head.headers.clone());
+                }
                 return Ok(Started {
                     run,
                     head,
@@ -241,6 +253,32 @@ pub(crate) async fn begin(
             }
         }
     }
+}
+
+/// Notes what the pool's own log tells of a request that a worker is given.
+fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, request: &[u8]) {
+    let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id)) else {
+        return;
+    };
+    let params = log.wants_params().then(|| params_of(request));
+    let noted = Noted {
+        params: params.flatten(),
+        peer: conn.ends.remote_addr.clone(),
+        ..Noted::default()
+    };
+    lease.note_end(noted.ended.clone());
+    record.noted = Some(Box::new(noted));
+}
+
+/// The parameters in an encoded request.
+fn params_of(mut request: &[u8]) -> Option<Pairs> {
+    let mut decoder = RequestDecoder::new(server::Limits::default());
+    while let Ok(Some(event)) = decoder.next(&mut request) {
+        if let server::Event::Params(params) = event {
+            return Some(params);
+        }
+    }
+    None
 }
 
 /// What the status page tells of a request.

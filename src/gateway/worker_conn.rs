@@ -136,6 +136,15 @@ impl WorkerConn {
         weir_sys::socket::peer_closed(self.as_fd())
     }
 
+    /// Whether a worker that has nothing to do has said something, or has gone, as far as the reactor has heard. Costs
+    /// nothing where it has not.
+    pub(crate) fn has_spoken(&self) -> bool {
+        match &self.socket {
+            Socket::Loose(_) => false,
+            Socket::ForReading(socket) => socket.may_receive() && self.is_stale(),
+        }
+    }
+
     /// Reads what there is; nothing at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,

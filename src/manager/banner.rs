@@ -2,7 +2,9 @@
 
 use std::{fmt::Write, net::SocketAddr, path::Path};
 
-use weir_config::{Address, Config, Runtime};
+use weir_config::{Address, Config, Pm, Pool, Runtime};
+
+use crate::machine;
 
 /// The banner. `addresses` are those that the sockets really have.
 pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> String {
@@ -14,26 +16,34 @@ pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> Str
             Address::Unix(path) => writeln!(out, "  on         unix:{}", path.display()),
         };
     }
-    let mut commands = config.pools.iter().filter_map(|pool| match &pool.runtime {
-        Runtime::Command(command) => Some(command),
-        Runtime::Php(_) | Runtime::Servers(_) => None,
-    });
-    let _ = match commands.next() {
-        Some(command) => writeln!(
-            out,
-            "  PHP        {}, {} worker{}",
-            command.argv.first().map_or("", String::as_str),
-            command.workers.max_children,
-            if command.workers.max_children == 1 {
-                ""
-            } else {
-                "s"
-            },
-        ),
-        None => writeln!(out, "  PHP        none: files only"),
+    let php = match config.pools.first() {
+        Some(pool) => php(pool),
+        None => "none: files only".into(),
     };
+    let _ = writeln!(out, "  PHP        {php}");
     let _ = writeln!(out, "  stop with  Ctrl-C\n");
     out
+}
+
+/// What runs scripts, and how many of it.
+fn php(pool: &Pool) -> String {
+    let program = match &pool.runtime {
+        Runtime::Php(php) => match machine::php::find(php.version.as_deref()) {
+            Ok((version, _)) => version,
+            Err(_) => "weir's own".into(),
+        },
+        Runtime::Command(command) => command.argv.first().cloned().unwrap_or_default(),
+        Runtime::Servers(servers) => return format!("{} servers", servers.len()),
+    };
+    match pool
+        .workers()
+        .map(|workers| (workers.pm, workers.max_children))
+    {
+        Some((Pm::Static, 1)) => format!("{program}, 1 worker"),
+        Some((Pm::Static, count)) => format!("{program}, {count} workers"),
+        Some((_, most)) => format!("{program}, as many workers as it takes, {most} at most"),
+        None => program,
+    }
 }
 
 /// An address that a browser understands: a wildcard becomes this machine.

@@ -23,6 +23,7 @@ use super::{
     listen::Sockets,
     php::{Masters, News},
     plan::Plan,
+    window::WindowSocket,
     workers::{Before, Pools},
 };
 use crate::control::{Action, ToGateway, ToManager};
@@ -34,6 +35,8 @@ pub(super) struct Generation {
     pub(super) id: u32,
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
+    /// Where operators come in.
+    pub(super) window: Option<WindowSocket>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     plan: Plan,
@@ -72,22 +75,26 @@ pub(super) enum Event {
 }
 
 impl Generation {
-    /// Binds and opens what the configuration needs. `sockets` and `before` have what is kept where both need it.
+    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what is kept where both need it.
     pub(super) fn prepare(
         id: u32,
         (loaded, plan): (Loaded, Plan),
-        sockets: &Sockets,
+        (sockets, window): (&Sockets, Option<&WindowSocket>),
         before: Before<'_>,
         masters: &Masters,
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
+            .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
-        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters);
+        let window = WindowSocket::open(loaded.window(), window)
+            .map_err(|problem| loaded.failure(vec![problem]))?;
         Ok(Self {
             id,
             sockets,
+            window,
             gateway: Gateway::default(),
             pools,
             plan,
@@ -112,6 +119,9 @@ impl Generation {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors)?);
+            if let Some(window) = &self.window {
+                messages.push(ToGateway::Window(window.socket()?));
+            }
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };
@@ -200,7 +210,7 @@ impl Generation {
                 ToManager::Ready => {
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
-                        self.pools.trial_is_over(now);
+                        self.pools.trial_is_over(now, masters);
                         self.events.push(Event::Ready);
                     } else if self.phase == Phase::Serving {
                         log::info!("the gateway accepts connections again");
@@ -282,6 +292,7 @@ impl Generation {
             // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
+                self.pools.finish();
                 self.gateway.send(ToGateway::Drain);
                 self.gateway.flush();
             }
@@ -307,8 +318,13 @@ impl Generation {
 
     /// Opens the logs again and tells the gateway.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        self.logs = Logs::open(&self.loaded.config)
-            .map_err(|problems| self.loaded.failure(problems).message)?;
+        let of_pools = self.pools.reopen_logs();
+        let opened = match (Logs::open(&self.loaded.config), of_pools.is_empty()) {
+            (Ok(logs), true) => Ok(logs),
+            (Ok(_), false) => Err(of_pools),
+            (Err(problems), _) => Err([problems, of_pools].concat()),
+        };
+        self.logs = opened.map_err(|problems| self.loaded.failure(problems).message)?;
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()

@@ -18,13 +18,18 @@ use super::{
     Loaded,
     plan::{Plan, Problem},
 };
-use crate::control::{Source, ToGateway, path_inside};
+use crate::{
+    control::{Source, ToGateway, path_inside},
+    error_log,
+};
 
 /// The logs of one configuration, open; none: nothing is written.
 #[derive(Debug)]
 pub(super) struct Logs {
     pub(super) access: Option<OwnedFd>,
     pub(super) error: Option<OwnedFd>,
+    /// Of the pools that have one of their own.
+    pub(super) pools: Vec<(u16, OwnedFd)>,
 }
 
 impl Logs {
@@ -32,9 +37,27 @@ impl Logs {
     pub(super) fn open(config: &Config) -> Result<Self, Vec<Problem>> {
         let access = open_log("log.access", &config.log.access);
         let error = open_log("log.error", &config.log.error);
+        let (mut pools, mut problems) = (Vec::new(), Vec::new());
+        for (index, pool) in (0..).zip(&config.pools) {
+            let Some(path) = &pool.access_log else {
+                continue;
+            };
+            let key = format!("pool.{}.access_log", pool.name);
+            match open_log(&key, &LogTarget::File(path.clone())) {
+                Ok(file) => pools.extend(file.map(|file| (index, file))),
+                Err(problem) => problems.push(problem),
+            }
+        }
         match (access, error) {
-            (Ok(access), Ok(error)) => Ok(Self { access, error }),
-            (access, error) => Err([access.err(), error.err()].into_iter().flatten().collect()),
+            (Ok(access), Ok(error)) if problems.is_empty() => Ok(Self {
+                access,
+                error,
+                pools,
+            }),
+            (access, error) => {
+                problems.extend([access.err(), error.err()].into_iter().flatten());
+                Err(problems)
+            }
         }
     }
 }
@@ -74,6 +97,12 @@ pub(super) fn log_messages(logs: &Logs) -> io::Result<Vec<ToGateway>> {
     }
     if let Some(access) = &logs.access {
         messages.push(ToGateway::AccessLog(access.try_clone()?));
+    }
+    for (pool, file) in &logs.pools {
+        messages.push(ToGateway::PoolLog {
+            pool: *pool,
+            file: file.try_clone()?,
+        });
     }
     Ok(messages)
 }
@@ -142,7 +171,8 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         .collect()
 }
 
-fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
+/// Opens a log, for appending where it is a file; none: it is off.
+pub(super) fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
     let opened = match target {
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
@@ -153,10 +183,12 @@ fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
             .mode(0o640)
             .open(path)
             .map(OwnedFd::from),
+        LogTarget::Syslog => error_log::syslog::connect(),
     };
     opened.map(Some).map_err(|error| {
         let path = match target {
             LogTarget::File(path) => path.display().to_string(),
+            LogTarget::Syslog => "the system's log (/dev/log)".to_owned(),
             _ => "the standard stream".to_owned(),
         };
         Problem::new(

@@ -78,8 +78,10 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 given.listeners.push((listener, reactor, socket));
             }
             ToGateway::AccessLog(log) => given.access_log = Some(log),
+            ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
+            ToGateway::Window(socket) => given.window = Some(socket),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Stop => return Err("the manager said to stop".into()),
             other => return Err(format!("the manager sent a message too early: {other:?}")),
@@ -130,8 +132,10 @@ struct Given {
     config: Option<(Config, usize, bool, u16)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
     access_log: Option<std::os::fd::OwnedFd>,
+    pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
+    window: Option<std::os::fd::OwnedFd>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
 }
 
@@ -149,8 +153,10 @@ impl Given {
             reactors,
             listeners: self.listeners,
             access_log: self.access_log,
+            pool_logs: self.pool_logs,
             error_log: self.error_log,
             spool_dir: self.spool_dir,
+            window: self.window,
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,

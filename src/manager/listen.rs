@@ -15,7 +15,11 @@ use weir_config::{Address, Config, Listener};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
-use crate::control::ToGateway;
+use crate::{
+    control::ToGateway,
+    error_log::{self, Format},
+    events,
+};
 
 /// The sockets of one configuration, in the order of its listeners.
 #[derive(Debug, Default)]
@@ -174,6 +178,10 @@ fn other_problem(listener: &Listener, error: &io::Error) -> Problem {
 }
 
 fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = events::cannot_listen(&listener.address, error);
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error.kind() {
         io::ErrorKind::AddrInUse => {
             let port = address.port();
@@ -202,6 +210,22 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
 }
 
 fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
+    if error_log::format() == Format::Fpm {
+        let text = match &error {
+            UnixError::InUse => events::listened_on_by_others(path),
+            UnixError::Owner(error) => events::cannot_give_away(path, error),
+            UnixError::Acl(error) => events::cannot_list(path, error),
+            UnixError::Io(error) => events::cannot_listen(&listener.address, error),
+            UnixError::NotASocket => {
+                events::cannot_listen(&listener.address, &io::Error::from_raw_os_error(EADDRINUSE))
+            }
+            UnixError::TooLong => events::cannot_listen(
+                &listener.address,
+                &io::Error::from_raw_os_error(ENAMETOOLONG),
+            ),
+        };
+        return Problem::new(key(listener), text, "");
+    }
     let (cause, mend) = match error {
         UnixError::InUse => {
             let cause = match unix_owner(path) {
@@ -246,6 +270,12 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         mend,
     )
 }
+
+/// Linux's.
+const EADDRINUSE: i32 = 98;
+
+/// Linux's.
+const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
 fn tcp_owner(port: u16) -> Option<String> {

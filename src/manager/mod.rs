@@ -18,22 +18,29 @@ mod gateway;
 mod generation;
 mod heritage;
 pub mod jail;
+mod line_log;
 mod listen;
+mod memory;
+mod notify;
 mod output;
 mod php;
 mod plan;
+mod slow_log;
+mod stand_in;
 mod supervise;
+mod window;
 mod workers;
 
 use std::{fmt, path::PathBuf};
 
-use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity};
+use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
 use plan::Problem;
+pub use stand_in::StandIn;
 
 /// What `weir serve` was told.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct Start<'a> {
     /// The configuration's name in messages: its file as the user wrote it.
     pub name: String,
     /// The configuration's text.
@@ -42,10 +49,14 @@ pub struct Start {
     pub environment: Environment,
     /// The file, which is read again at a reload; none: the text above is all there is.
     pub file: Option<PathBuf>,
+    /// Where the operator's window is, if the command line says it.
+    pub window: Option<Window>,
     /// Say each step of each request on stderr.
     pub trace: bool,
     /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
     pub folder: Option<PathBuf>,
+    /// What is otherwise where weir stands in for PHP-FPM.
+    pub stand_in: Option<StandIn<'a>>,
 }
 
 /// Why weir ends without having been asked to.
@@ -67,7 +78,7 @@ pub const EX_SOFTWARE: u8 = 70;
 ///
 /// # Errors
 /// Where it cannot start; nothing is left running then.
-pub fn run(start: Start) -> Result<(), Failure> {
+pub fn run(start: Start<'_>) -> Result<(), Failure> {
     supervise::run(start)
 }
 
@@ -81,14 +92,16 @@ struct Loaded {
     places: Places,
     /// What will bite, as the parser found it.
     warnings: Option<String>,
+    /// Where the operator's window is, if the command line says it.
+    window: Option<Window>,
     trace: bool,
-    /// The text is not the user's, but what `weir serve FOLDER` means.
+    /// The text is not the user's, but what `weir serve FOLDER` means, or PHP-FPM's configuration.
     generated: bool,
 }
 
 impl Loaded {
     /// Parses a text; all its diagnostics are the error.
-    fn parse(start: &Start, text: String) -> Result<Self, Failure> {
+    fn parse(start: &Start<'_>, text: String) -> Result<Self, Failure> {
         match weir_config::read(&start.name, &text, &start.environment) {
             Ok(checked) => Ok(Self {
                 name: start.name.clone(),
@@ -97,11 +110,17 @@ impl Loaded {
                 config: checked.config,
                 places: checked.places,
                 warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
+                window: start.window.clone(),
                 trace: start.trace,
-                generated: start.folder.is_some(),
+                generated: start.folder.is_some() || start.stand_in.is_some(),
             }),
             Err(diagnostics) => Err(Failure::configuration(diagnostics.to_string())),
         }
+    }
+
+    /// Where operators come in.
+    fn window(&self) -> &Window {
+        self.window.as_ref().unwrap_or(&self.config.server.admin)
     }
 
     /// Problems as a failure that shows where in the text they come from.

@@ -4,20 +4,29 @@
 //! nothing is cut, and nothing more is kept of any process.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::SystemTime,
 };
 
+use weir_config::Workers;
 use weir_sys::{file, identity::Identity};
 
-use crate::events::{self, Stream};
+use super::{line_log::LineLog, plan::Problem};
+use crate::{
+    events::{self, Stream},
+    log_text,
+};
 
 /// Where the lines of a pool's processes go.
 #[derive(Debug)]
 pub(super) struct OutputLog {
     pool: String,
     decorate: bool,
+    /// None: the error log.
+    log: Option<LineLog>,
 }
 
 /// The reading ends of a process's standard output and error.
@@ -25,8 +34,8 @@ pub(super) struct OutputLog {
 pub(super) struct Outputs {
     stdout: Option<Output>,
     stderr: Option<Output>,
-    /// The beginning of the last line.
-    last: Vec<u8>,
+    /// The beginnings of the last lines.
+    last: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -46,30 +55,60 @@ struct Piece<'a> {
 }
 
 impl OutputLog {
-    /// `decorate`: lines are written with time, pool and process.
-    pub(super) fn new(pool: &str, decorate: bool) -> Self {
-        Self {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// With what mends it.
+    pub(super) fn open(pool: &str, workers: &Workers) -> Result<Self, Problem> {
+        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target);
+        Ok(Self {
             pool: pool.to_owned(),
-            decorate,
-        }
+            decorate: workers.decorate_output,
+            log: workers.output_log.as_ref().map(open).transpose()?,
+        })
+    }
+
+    /// Opens it again, as after the file was moved away.
+    pub(super) fn reopen(&self) -> Result<(), Problem> {
+        self.log.as_ref().map_or(Ok(()), LineLog::reopen)
     }
 
     fn say(&self, pid: u32, stream: Stream, piece: Piece<'_>) {
-        let mut marked = Vec::new();
-        let line = match (piece.continued, piece.goes_on) {
-            (false, false) => piece.bytes,
-            (continued, goes_on) => {
-                marked.extend(
-                    continued
-                        .then_some(&b"[continued] "[..])
-                        .unwrap_or_default(),
-                );
-                marked.extend(piece.bytes);
-                marked.extend(goes_on.then_some(&b" [goes on]"[..]).unwrap_or_default());
-                &marked
+        let mut line = Vec::new();
+        if piece.continued && (self.decorate || self.log.is_none()) {
+            line.extend(b"[continued] ");
+        }
+        line.extend(piece.bytes);
+        if piece.goes_on && (self.decorate || self.log.is_none()) {
+            line.extend(b" [goes on]");
+        }
+        let written = match &self.log {
+            None => false,
+            Some(log) if self.decorate => {
+                let mut decorated = Vec::with_capacity(line.len() + 64);
+                log_text::put_time_utc(SystemTime::now(), &mut decorated);
+                let who = format_args!(" [{} {pid}] ", self.pool);
+                log_text::put_formatted(who, &mut decorated);
+                decorated.extend(&line);
+                decorated.push(b'\n');
+                log.write(&decorated)
+            }
+            Some(log) => {
+                if !piece.goes_on {
+                    line.push(b'\n');
+                }
+                log.write(&line)
             }
         };
-        events::worker_said(&self.pool, pid, stream, line, self.decorate);
+        if !written {
+            events::worker_said(
+                &self.pool,
+                pid,
+                stream,
+                line.trim_ascii_end(),
+                self.decorate,
+            );
+        }
     }
 }
 
@@ -85,7 +124,7 @@ impl Outputs {
         let outputs = Self {
             stdout: Some(stdout),
             stderr: Some(stderr),
-            last: Vec::new(),
+            last: VecDeque::new(),
         };
         Ok((outputs, [out, err]))
     }
@@ -121,7 +160,7 @@ impl Outputs {
         }
     }
 
-    /// The process has ended: what is left, also without an end of line. Returns the beginning of its last line.
+    /// The process has ended: what is left, also without an end of line. Returns what it said last.
     pub(super) fn finish(self, pid: u32, log: &OutputLog) -> String {
         let mut last = self.last;
         for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
@@ -132,7 +171,8 @@ impl Outputs {
                 });
             }
         }
-        String::from_utf8_lossy(&last).into_owned()
+        let lines = last.iter().map(|line| String::from_utf8_lossy(line));
+        lines.collect::<Vec<_>>().join(" / ")
     }
 }
 
@@ -214,14 +254,24 @@ impl Output {
 }
 
 /// Keeps the beginning of what is said.
-fn keep(last: &mut Vec<u8>, piece: Piece<'_>) {
+fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
     if !piece.continued {
-        last.clear();
-        last.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+        last.truncate(LAST_LINES);
+        let line = match last.len() {
+            LAST_LINES => last.pop_front(),
+            _ => None,
+        };
+        let mut line = line.unwrap_or_default();
+        line.clear();
+        line.extend(&piece.bytes[..piece.bytes.len().min(LAST)]);
+        last.push_back(line);
     }
 }
 
-/// So much of the last line is kept, bytes.
+/// So many lines are kept of each process.
+const LAST_LINES: usize = 3;
+
+/// So much of each of them, bytes.
 const LAST: usize = 400;
 
 /// Longest line that is written in one piece, bytes.

@@ -11,7 +11,7 @@
 //! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
 //! makes the manager do more than note an end.
 
-mod binary;
+mod inputs;
 mod wire;
 
 use std::{
@@ -34,14 +34,15 @@ use weir_sys::{
 use super::{
     gateway::is_full,
     output::{OutputLog, Outputs},
+    slow_log::{SlowLog, SlowSocket},
 };
 use crate::{
-    error_log::{About, tell},
+    error_log::{self, About, Format, tell},
     events::Stream,
     log_text::Worker,
 };
 
-pub(super) use binary::find;
+use inputs::Inputs;
 use wire::Order;
 pub(super) use wire::{Report, Task};
 
@@ -72,6 +73,13 @@ pub(super) struct Spec {
     pub(super) roots: Vec<(String, PathBuf)>,
     /// The pool is started anew when that changes.
     pub(super) watch: bool,
+}
+
+/// Where it is written what processes of a pool print, and where its slow scripts are.
+#[derive(Debug, Clone)]
+pub(super) struct Logs {
+    pub(super) output: Rc<OutputLog>,
+    pub(super) slow: Rc<SlowLog>,
 }
 
 /// Which master; never used again.
@@ -117,7 +125,10 @@ struct Master {
     channel: Option<OwnedFd>,
     queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     outputs: Outputs,
-    log: Rc<OutputLog>,
+    slow: Option<SlowSocket>,
+    logs: Logs,
+    /// None: it is not ready.
+    inputs: Option<Inputs>,
     /// Killed at that time; none: it may live.
     until: Option<Instant>,
 }
@@ -127,17 +138,18 @@ impl Masters {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(super) fn start(
-        &mut self,
-        spec: &Rc<Spec>,
-        log: &Rc<OutputLog>,
-    ) -> Result<MasterId, String> {
+    pub(super) fn start(&mut self, spec: &Rc<Spec>, logs: &Logs) -> Result<MasterId, String> {
         let text = |error: io::Error| error.to_string();
         let (channel, theirs) = message::pair().map_err(text)?;
         let (outputs, [stdout, stderr]) = Outputs::pipes(spec.identity.as_ref()).map_err(text)?;
+        let (slow, slow_end) = SlowSocket::pair().map_err(text)?;
         let spawn = Spawn {
             program: spec.program.clone(),
-            name: Some(format!("weir-php: pool {}", spec.pool).into()),
+            name: Some(match error_log::format() {
+                Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
+                // What people who watch PHP-FPM's processes look for.
+                Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
+            }),
             arguments: Vec::new(),
             environment: spec.environment.clone(),
             identity: spec.identity.clone(),
@@ -163,10 +175,12 @@ impl Masters {
             channel: Some(channel),
             queue: VecDeque::new(),
             outputs,
-            log: log.clone(),
+            slow: Some(slow),
+            logs: logs.clone(),
+            inputs: None,
             until: None,
         };
-        master.send(&Order::Config(&spec.config), Vec::new());
+        master.send(&Order::Config(&spec.config), vec![slow_end]);
         self.list.push(master);
         Ok(id)
     }
@@ -177,9 +191,15 @@ impl Masters {
         master.channel.is_some().then_some(&master.spec)
     }
 
-    /// It is there, and does what one of these would.
+    /// It is there, and does what a new one of these would.
     pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
-        self.spec(id).is_some_and(|this| **this == *spec)
+        let master = self.list.iter().find(|master| master.id == id);
+        master.is_some_and(|master| {
+            let inputs = master.inputs.as_ref();
+            master.channel.is_some()
+                && *master.spec == *spec
+                && inputs.is_some_and(Inputs::are_the_same)
+        })
     }
 
     /// Has it make a process. What becomes of that comes as [`News`].
@@ -198,19 +218,19 @@ impl Masters {
         self.send(id, &Order::Signal(number, SIGKILL), Vec::new());
     }
 
-    /// Has a worker tell what it runs.
+    /// Has a worker tell the slow log what it runs.
     pub(super) fn trace(&mut self, id: MasterId, number: u32) {
+        if let Some(slow) = self.get(id).and_then(|master| master.slow.as_mut()) {
+            slow.expect();
+        }
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
-    /// What masters have told since this was last asked.
-    pub(super) fn read(&mut self, now: Instant) -> Vec<News> {
-        let mut news = Vec::new();
-        for master in &mut self.list {
-            master.flush(now);
-            master.read(MESSAGES_AT_ONCE, now, &mut news);
+    /// Takes what a master has told.
+    pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<News>) {
+        if let Some(master) = self.get(id) {
+            master.read(MESSAGES_AT_ONCE, now, news);
         }
-        news
     }
 
     /// A process has ended; none: it was no master. What it told before comes first.
@@ -219,12 +239,23 @@ impl Masters {
         let mut master = self.list.remove(index);
         let mut news = Vec::new();
         master.read(LAST_MESSAGES, now, &mut news);
-        let words = master.outputs.finish(pid, &master.log);
+        if let Some(slow) = &mut master.slow {
+            slow.read(&master.logs.slow);
+        }
+        let words = master.outputs.finish(pid, &master.logs.output);
         news.push(News {
             master: master.id,
             what: What::Gone { exit, words },
         });
         Some(news)
+    }
+
+    /// It does not do what it is told: it is killed, and all its workers with it.
+    pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
+        if let Some(master) = self.get(id) {
+            master.end(now);
+            master.kill();
+        }
     }
 
     /// Ends all but those in `used`, with all their workers.
@@ -236,9 +267,10 @@ impl Masters {
         }
     }
 
-    /// Kills what does not end.
+    /// Sends what there was no room for, and kills what does not end.
     pub(super) fn tick(&mut self, now: Instant) {
         for master in &mut self.list {
+            master.flush(now);
             if let Some(until) = &mut master.until
                 && *until <= now
             {
@@ -248,7 +280,7 @@ impl Masters {
         }
     }
 
-    /// When [`tick`](Self::tick) or [`read`](Self::read) has something to do without being told.
+    /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let next = |master: &Master| match master.queue.is_empty() {
             true => master.until,
@@ -258,9 +290,32 @@ impl Masters {
     }
 
     /// Channels to wait for.
-    pub(super) fn channels(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let channels = self.list.iter().filter_map(|m| m.channel.as_ref());
-        channels.map(AsFd::as_fd)
+    pub(super) fn channels(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let channels = self.list.iter();
+        channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
+    }
+
+    /// From here on its processes' words are written there.
+    pub(super) fn write_to(&mut self, id: MasterId, logs: &Logs) {
+        if let Some(master) = self.get(id) {
+            master.logs = logs.clone();
+        }
+    }
+
+    /// Slow logs' sockets to wait for.
+    pub(super) fn slow_sockets(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
+        let sockets = self.list.iter();
+        sockets.filter_map(|master| Some((master.id, master.slow.as_ref()?.as_fd())))
+    }
+
+    /// Writes the entries that have come to the slow log.
+    pub(super) fn read_slow(&mut self, id: MasterId) {
+        if let Some(master) = self.get(id)
+            && let Some(slow) = &mut master.slow
+            && !slow.read(&master.logs.slow)
+        {
+            master.slow = None;
+        }
     }
 
     /// Outputs to wait for.
@@ -274,7 +329,7 @@ impl Masters {
     /// Reads what was written to an output.
     pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
         if let Some(master) = self.get(id) {
-            master.outputs.read(stream, master.pid, &master.log);
+            master.outputs.read(stream, master.pid, &master.logs.output);
         }
     }
 
@@ -343,10 +398,17 @@ impl Master {
                 Err(_) => return self.end(now),
             };
             match report {
-                Some(report) => news.push(News {
-                    master: self.id,
-                    what: What::Told(report),
-                }),
+                Some(report) => {
+                    if let Report::Ready { inputs, .. } = &report
+                        && self.inputs.is_none()
+                    {
+                        self.inputs = Some(Inputs::of(&self.spec.program, self.pid, inputs));
+                    }
+                    news.push(News {
+                        master: self.id,
+                        what: What::Told(report),
+                    });
+                }
                 None => {
                     tell!(
                         error,

@@ -11,7 +11,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config, Listener, Machine as _, PoolId};
+use weir_config::{Address, Config, Listener, Machine as _, PoolId, Settings};
 use weir_sys::{
     file,
     identity::{self, Identity, User},
@@ -23,6 +23,7 @@ use self::pools::Pools;
 use super::php::Spec;
 use crate::{
     control::Jail,
+    error_log::{self, Format},
     machine::{self, ThisMachine, USUAL_USERS},
 };
 
@@ -56,7 +57,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone)]
 pub(super) enum Runs {
     /// A program of their own each.
-    Command(Program),
+    Command(Rc<Program>),
     /// Forked by a master.
     Php(Rc<Spec>),
 }
@@ -109,7 +110,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         reactors: reactors(config),
         rights,
         runs,
-        warnings: warnings(config),
+        warnings: warnings(config, &us),
     })
 }
 
@@ -316,7 +317,10 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
         }
     }
     for listener in &config.listeners {
-        if let Address::Unix(path) = &listener.address {
+        // PHP-FPM's words are found where the socket is bound.
+        if let Address::Unix(path) = &listener.address
+            && error_log::format() == Format::Weir
+        {
             let key = format!("listen.{}.address", listener.name);
             let folder = path.parent().unwrap_or(Path::new("/"));
             check_folder(&key, folder, problems);
@@ -370,8 +374,35 @@ fn reactors(config: &Config) -> u16 {
         .clamp(1, MAX_REACTORS)
 }
 
-fn warnings(config: &Config) -> Vec<String> {
+fn warnings(config: &Config, us: &Us) -> Vec<String> {
     let mut warnings = Vec::new();
+    for pool in &config.pools {
+        let nice = pool.workers().and_then(|workers| workers.priority);
+        if let Some(nice) = nice.filter(|nice| *nice < 0 && !us.root) {
+            warnings.push(format!(
+                "[pool.{}] process_priority = {nice} is left out: weir runs as {}, and only root may take more than \
+                 its share",
+                pool.name, us.name
+            ));
+        }
+    }
+    for (site, settings) in all_settings(config) {
+        let pool = settings.pool.map(|pool| &config.pools[pool.0]);
+        let chroot = pool.and_then(|pool| Some((pool, pool.workers()?.chroot.as_deref()?)));
+        let Some(((pool, chroot), root)) = chroot.zip(settings.root.as_deref()) else {
+            continue;
+        };
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if settings.script_root.is_none() && !real(root).starts_with(real(chroot)) {
+            warnings.push(format!(
+                "[site.{site}] root = {}: the workers of [pool.{}] are locked into {} and do not see it; move it \
+                 inside, or say with script_root what they call it",
+                root.display(),
+                pool.name,
+                chroot.display()
+            ));
+        }
+    }
     if let Some(most) = limits::somaxconn() {
         for listener in config.listeners.iter().filter(|l| l.backlog > most) {
             warnings.push(format!(
@@ -393,6 +424,15 @@ fn warnings(config: &Config) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// The settings of all sites and routes, with the site's name.
+fn all_settings(config: &Config) -> impl Iterator<Item = (&str, &Settings)> {
+    config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        let all = std::iter::once(&site.settings).chain(routes);
+        all.map(|settings| (site.name.as_str(), settings))
+    })
 }
 
 /// More threads than that serve nobody.

@@ -22,19 +22,21 @@ use super::{
     generation::{Event, Generation},
     heritage,
     listen::Sockets,
+    notify::Notifier,
     php::{MasterId, Masters, News},
     plan::{self, Plan, Problem},
+    stand_in::{Asked, asked},
     workers::Before,
 };
 use crate::{
     control::Action,
-    error_log,
+    error_log::{self, Format},
     events::{self, Stream},
     log_sink::Target,
 };
 
 /// Serves until a signal says to stop.
-pub(super) fn run(start: Start) -> Result<(), Failure> {
+pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     // Before anything is opened: what is inherited by workers is what we were started with.
     let inherited = limits::open_files();
     let signals = Signals::take(&[
@@ -56,7 +58,7 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
     let (none, before) = (Sockets::default(), Before::default());
-    let mut current = Generation::prepare(1, (loaded, plan), &none, before, &masters, now)?;
+    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
@@ -70,6 +72,7 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     }
     let manager = Manager {
         start,
+        notifier: Notifier::new(now),
         inherited,
         signals,
         pid_file,
@@ -87,8 +90,9 @@ pub(super) fn run(start: Start) -> Result<(), Failure> {
     manager.work()
 }
 
-struct Manager {
-    start: Start,
+struct Manager<'a> {
+    start: Start<'a>,
+    notifier: Notifier,
     inherited: OpenFiles,
     signals: Signals,
     pid_file: PidFile,
@@ -127,8 +131,10 @@ struct Asker {
     id: u32,
 }
 
-/// Whose standard output or error something was written to.
+/// Whose words can be read.
 enum Speaker {
+    Channel(MasterId),
+    SlowLog(MasterId),
     Master((MasterId, Stream)),
     Worker((u32, Stream)),
 }
@@ -140,16 +146,18 @@ enum Stopping {
     AtOnce,
 }
 
-impl Manager {
+impl Manager<'_> {
     fn work(mut self) -> Result<(), Failure> {
         while !self.is_done() {
-            if let Err(error) = self.wait() {
+            let news = self.wait().unwrap_or_else(|error| {
                 self.fail(Failure::internal(format!("waiting failed: {error}")));
-            }
+                Vec::new()
+            });
+            let now = Instant::now();
+            self.hear_masters(now, &news);
             self.take_signals();
             let now = Instant::now();
-            let news = self.masters.read(now);
-            self.hear_masters(now, &news);
+            self.notifier.tick(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.old.retain(|generation| !generation.is_gone());
@@ -174,27 +182,38 @@ impl Manager {
             && self.masters.are_gone()
     }
 
-    /// Waits until there is something to do, and reads what workers have written.
-    fn wait(&mut self) -> io::Result<()> {
+    /// Waits until there is something to do, and reads what workers have written and masters have told.
+    fn wait(&mut self) -> io::Result<Vec<News>> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
-        let deadline = deadlines.chain(self.masters.deadline(now)).min();
+        let deadlines = deadlines.chain(self.masters.deadline(now));
+        let deadline = deadlines.chain(self.notifier.deadline()).min();
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(now));
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         descriptors.extend(self.generations().filter_map(|g| g.gateway.descriptor()));
-        descriptors.extend(self.masters.channels());
-        let mut outputs = Vec::new();
+        let mut speakers = Vec::new();
+        for (id, fd) in self.masters.channels() {
+            speakers.push((descriptors.len(), Speaker::Channel(id)));
+            descriptors.push(fd);
+        }
+        for (id, fd) in self.masters.slow_sockets() {
+            speakers.push((descriptors.len(), Speaker::SlowLog(id)));
+            descriptors.push(fd);
+        }
         for (id, fd) in self.masters.outputs() {
-            outputs.push((descriptors.len(), Speaker::Master(id)));
+            speakers.push((descriptors.len(), Speaker::Master(id)));
             descriptors.push(fd);
         }
         for (id, fd) in self.generations().flat_map(|g| g.pools.outputs()) {
-            outputs.push((descriptors.len(), Speaker::Worker(id)));
+            speakers.push((descriptors.len(), Speaker::Worker(id)));
             descriptors.push(fd);
         }
         let readable = poll::readable(&descriptors, limit)?;
-        for (_, speaker) in outputs.into_iter().filter(|(index, _)| readable[*index]) {
+        let mut news = Vec::new();
+        for (_, speaker) in speakers.into_iter().filter(|(index, _)| readable[*index]) {
             match speaker {
+                Speaker::Channel(id) => self.masters.read(id, now, &mut news),
+                Speaker::SlowLog(id) => self.masters.read_slow(id),
                 Speaker::Master(id) => self.masters.read_output(id),
                 Speaker::Worker(id) => {
                     let mut generations = self.generations_mut();
@@ -202,7 +221,7 @@ impl Manager {
                 }
             }
         }
-        Ok(())
+        Ok(news)
     }
 
     /// Tells all generations what masters have told: one that a reload has kept serves two of them.
@@ -265,16 +284,16 @@ impl Manager {
                     return;
                 }
             };
-            match signal {
-                Signal::Child => self.reap(),
-                Signal::Term | Signal::Quit if self.stopping == Stopping::No => {
-                    self.stop_gracefully()
-                }
-                Signal::Term | Signal::Quit | Signal::Int => self.stop_at_once(),
-                Signal::Hup => self.reload(Reload::Keep, None),
+            let finishing = self.stopping != Stopping::No;
+            match asked(signal, self.start.stand_in.is_some(), finishing) {
+                Asked::Reap => self.reap(),
+                Asked::StopGracefully => self.stop_gracefully(),
+                Asked::StopAtOnce => self.stop_at_once(),
+                Asked::Reload => self.reload(Reload::Keep, None),
                 // PHP-FPM's signal does what it does there: people use it to be rid of what OPcache holds.
-                Signal::Usr2 => self.reload(Reload::Anew, None),
-                Signal::Usr1 => self.reopen_logs(),
+                Asked::ReloadAnew => self.reload(Reload::Anew, None),
+                Asked::ReopenLogs => self.reopen_logs(),
+                Asked::Nothing => {}
             }
         }
     }
@@ -325,6 +344,10 @@ impl Manager {
         match event {
             Event::Ready => {
                 events::serving(std::process::id());
+                self.notifier.ready();
+                if let Some(stand_in) = &self.start.stand_in {
+                    (stand_in.ready)();
+                }
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
                     eprint!(
@@ -399,6 +422,7 @@ impl Manager {
                     log::error!("reload: {failure}");
                 }
                 events::reloaded(std::process::id());
+                self.notifier.ready();
                 say_listeners(&self.current);
                 self.answer(&askers, true, "the new configuration serves");
                 if self.old.len() > MAX_OLD {
@@ -408,6 +432,7 @@ impl Manager {
             }
             Event::Failed(cause) => {
                 say_lines("reload: nothing is changed", &cause);
+                self.notifier.ready();
                 self.answer(&askers, false, &cause);
                 next.sockets.remove_names(&self.names);
                 next.stop_now(now);
@@ -437,11 +462,13 @@ impl Manager {
         }
         self.askers.extend(asker);
         events::reloading();
+        self.notifier.reloading();
         let now = Instant::now();
         match self.prepare_next(how, now) {
             Ok(next) => self.next = Some(next),
             Err(failure) => {
                 say_lines("reload: nothing is changed", &failure.message);
+                self.notifier.ready();
                 let askers = std::mem::take(&mut self.askers);
                 self.answer(&askers, false, &failure.message);
             }
@@ -449,10 +476,11 @@ impl Manager {
     }
 
     fn prepare_next(&mut self, how: Reload, now: Instant) -> Result<Generation, Failure> {
-        let text = match &self.start.file {
-            Some(path) => fs::read_to_string(path)
+        let text = match (&self.start.file, &self.start.stand_in) {
+            (_, Some(stand_in)) => (stand_in.reread)().map_err(Failure::configuration)?,
+            (Some(path), None) => fs::read_to_string(path)
                 .map_err(|error| Failure::configuration(format!("{}: {error}", self.start.name)))?,
-            None => self.start.text.clone(),
+            (None, None) => self.start.text.clone(),
         };
         let loaded = Loaded::parse(&self.start, text)?;
         let plan = make_plan(&loaded, self.inherited)?;
@@ -465,7 +493,7 @@ impl Manager {
         let mut next = Generation::prepare(
             self.generations,
             (loaded, plan),
-            &self.names,
+            (&self.names, self.current.window.as_ref()),
             before,
             &self.masters,
             now,
@@ -482,12 +510,15 @@ impl Manager {
             }
         }
         use_error_log(&self.current);
-        events::logs_reopened(self.current.loaded.config.log.access != LogTarget::Off);
+        let config = &self.current.loaded.config;
+        let of_pools = config.pools.iter().any(|pool| pool.access_log.is_some());
+        events::logs_reopened(of_pools || config.log.access != LogTarget::Off);
     }
 
     fn stop_gracefully(&mut self) {
         let limit = self.current.shutdown_timeout();
         events::finishing(limit);
+        self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit);
@@ -501,6 +532,7 @@ impl Manager {
             return;
         }
         events::terminating();
+        self.notifier.stopping();
         self.stopping = Stopping::AtOnce;
         let now = Instant::now();
         self.abandon_next(now);
@@ -546,24 +578,28 @@ fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Writes our own errors where the configuration says.
+/// Writes our own errors where the configuration says, as it says.
 fn use_error_log(generation: &Generation) {
-    error_log::set_level(generation.loaded.config.log.level);
-    let target = match generation.error_log().map(|log| log.try_clone()) {
-        None => Target::Off,
-        Some(Ok(log)) => Target::Fd(log),
-        Some(Err(error)) => {
-            log::error!("the error log cannot be used: {error}");
-            return;
-        }
+    let config = &generation.loaded.config.log;
+    error_log::set_level(config.level);
+    error_log::set_format(config.error_format.into());
+    let log = generation.error_log().map(|log| log.try_clone());
+    let used = match (log, &config.error) {
+        (None, _) => error_log::write_directly(Target::Off),
+        (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config.into()),
+        (Some(Ok(log)), _) => error_log::write_directly(Target::Fd(log)),
+        (Some(Err(error)), _) => Err(error),
     };
-    if let Err(error) = error_log::write_directly(target) {
+    if let Err(error) = used {
         log::error!("the error log cannot be used: {error}");
     }
 }
 
 /// Where weir can be reached, and for which sites or pool.
 fn say_listeners(generation: &Generation) {
+    if error_log::format() == Format::Fpm {
+        return;
+    }
     let config = &generation.loaded.config;
     for (index, address) in generation.sockets.addresses().iter().enumerate() {
         let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
@@ -598,7 +634,10 @@ impl PidFile {
         let path = loaded.config.server.pid_file.clone();
         if let Some(path) = &path {
             fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
-                let cause = format!("{} cannot be written: {error}", path.display());
+                let cause = match error_log::format() {
+                    Format::Weir => format!("{} cannot be written: {error}", path.display()),
+                    Format::Fpm => events::cannot_write_pid_file(path, &error),
+                };
                 let mend = "make its folder, and let the user who starts weir write there";
                 loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
             })?;

@@ -28,14 +28,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::Config;
+use weir_config::{Config, Pm, Server};
+use weir_pool::{Emergency, Micros};
 use weir_sys::process::{self, Exit};
 
 use self::{command::Socket, master::Php, php::Forked, quota::Quota};
 use super::{
+    memory,
     output::{OutputLog, Outputs},
-    php::{MasterId, Masters, News},
-    plan::{Program, Runs},
+    php::{Logs, MasterId, Masters, News},
+    plan::{Problem, Program, Runs},
+    slow_log::SlowLog,
 };
 use crate::{
     control::ToGateway,
@@ -54,6 +57,8 @@ pub(super) struct Pools {
     /// That limit was told to be reached.
     process_max_told: bool,
     stopping: Stopping,
+    /// When to look at memory; none: no pool depends on it.
+    look: Option<Instant>,
     /// What the gateway is to be told.
     news: Vec<ToGateway>,
 }
@@ -90,6 +95,9 @@ struct Pool {
     patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
+    /// How many workers it has depends on memory.
+    auto: bool,
+    emergency: Crashes,
     /// Workers that ended without having been asked to, and were not replaced yet.
     lost: usize,
     log: Rc<OutputLog>,
@@ -97,8 +105,8 @@ struct Pool {
 
 #[derive(Debug)]
 enum Kind {
-    Command(Program),
-    Php(Php),
+    Command(Rc<Program>),
+    Php(Box<Php>),
 }
 
 #[derive(Debug)]
@@ -135,6 +143,15 @@ struct Started {
     link: Link,
 }
 
+/// Crashes of workers, which may be many enough to start their pool anew.
+#[derive(Debug)]
+struct Crashes {
+    limit: Emergency,
+    threshold: usize,
+    interval: Duration,
+    since: Instant,
+}
+
 /// What the gateway knows of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
@@ -154,11 +171,15 @@ impl Pools {
         plan: &[Option<Runs>],
         before: Before<'_>,
         masters: &Masters,
-    ) -> Self {
+    ) -> Result<Self, Vec<Problem>> {
         let pools = (0..).zip(config.pools.iter().zip(plan));
+        let mut problems = Vec::new();
         let list = pools.filter_map(|(id, (settings, runs))| {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
+            let mut note = |problem| problems.push(problem);
+            let log = OutputLog::open(&settings.name, workers).map_err(&mut note);
+            let log = Rc::new(log.ok()?);
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
                 Runs::Php(spec) => {
@@ -168,7 +189,12 @@ impl Pools {
                     let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
                     let same = last.filter(is_same);
                     let grace = config.server.shutdown_timeout;
-                    Kind::Php(Php::new(spec, same, last, grace, now))
+                    let slow = SlowLog::open(&settings.name, settings.php()?).map_err(note);
+                    let logs = Logs {
+                        output: log.clone(),
+                        slow: Rc::new(slow.ok()?),
+                    };
+                    Kind::Php(Box::new(Php::new((spec, logs), (same, last), grace, now)))
                 }
             };
             Some(Pool {
@@ -186,17 +212,24 @@ impl Pools {
                     limit => limit,
                 },
                 down: false,
+                auto: matches!(workers.pm, Pm::Auto { .. }),
+                emergency: Crashes::new(&config.server, now),
                 lost: 0,
-                log: Rc::new(OutputLog::new(&settings.name, workers.decorate_output)),
+                log,
             })
         });
-        Self {
-            list: list.collect(),
+        let list: Vec<Pool> = list.collect();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            look: list.iter().any(|pool| pool.auto).then_some(now),
+            list,
             process_max: config.server.process_max,
             process_max_told: false,
             stopping: Stopping::No,
             news: Vec::new(),
-        }
+        })
     }
 
     /// Starts what is due, looks who has accepted, kills who does not end.
@@ -209,9 +242,14 @@ impl Pools {
             for pool in &mut self.list {
                 pool.look(now, &mut self.news);
             }
+            if self.look.is_some_and(|look| look <= now) {
+                self.look = Some(now + MEMORY_LOOK);
+                self.measure();
+            }
         }
         for pool in &mut self.list {
             pool.kill_overdue(now, masters);
+            pool.end_stuck_masters(now, masters);
         }
     }
 
@@ -273,7 +311,11 @@ impl Pools {
     pub(super) fn kill(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
-            pool.workers[index].kill(&pool.name, masters);
+            let worker = &mut pool.workers[index];
+            if worker.why == Ending::Unasked {
+                worker.why = Ending::Killed;
+            }
+            worker.kill(&pool.name, masters);
         }
     }
 
@@ -335,9 +377,21 @@ impl Pools {
     }
 
     /// These pools serve.
-    pub(super) fn trial_is_over(&mut self, now: Instant) {
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
         let php = self.list.iter_mut().filter_map(Pool::php);
-        php.for_each(|php| php.trial_is_over(now));
+        php.for_each(|php| php.trial_is_over(now, masters));
+    }
+
+    /// Opens the pools' logs again; what stands against that.
+    pub(super) fn reopen_logs(&self) -> Vec<Problem> {
+        let reopen = |pool: &Pool| {
+            let slow = match &pool.kind {
+                Kind::Php(php) => php.logs.slow.reopen(),
+                Kind::Command(_) => Ok(()),
+            };
+            [pool.log.reopen().err(), slow.err()]
+        };
+        self.list.iter().flat_map(reopen).flatten().collect()
     }
 
     /// Workers of every pool can be asked for.
@@ -351,6 +405,13 @@ impl Pools {
             Kind::Php(php) => Some((pool.name.as_str(), php.failure()?)),
             Kind::Command(_) => None,
         })
+    }
+
+    /// Another configuration takes over: nothing is started anew because something has changed.
+    pub(super) fn finish(&mut self) {
+        self.look = None;
+        let php = self.list.iter_mut().filter_map(Pool::php);
+        php.for_each(Php::watch_no_more);
     }
 
     /// Asks all workers to end, and starts no others.
@@ -400,10 +461,8 @@ impl Pools {
     /// When [`tick`](Self::tick) has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stopping = self.stopping != Stopping::No;
-        self.list
-            .iter()
-            .filter_map(|pool| pool.deadline(stopping))
-            .min()
+        let pools = self.list.iter().filter_map(|pool| pool.deadline(stopping));
+        pools.chain(self.look.filter(|_| !stopping)).min()
     }
 
     /// The outputs to wait for.
@@ -446,6 +505,21 @@ impl Pools {
         Some((place, index))
     }
 
+    /// Tells the gateway what workers cost, and what is left for more.
+    fn measure(&mut self) {
+        let left = memory::left();
+        for pool in self.list.iter().filter(|pool| pool.auto) {
+            // The oldest have grown as far as others will.
+            let pids = pool.workers.iter().filter_map(|worker| worker.pid);
+            self.news.push(ToGateway::Memory {
+                pool: pool.id,
+                worker_cost: memory::cost(pids).unwrap_or(0),
+                available: left.available,
+                pressure: left.pressure,
+            });
+        }
+    }
+
     fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
         let mut all: usize = self.list.iter().map(Pool::processes).sum();
         for pool in &mut self.list {
@@ -467,6 +541,29 @@ impl Pools {
     }
 }
 
+impl Crashes {
+    fn new(server: &Server, now: Instant) -> Self {
+        let (threshold, interval) = (
+            server.emergency_restart_threshold,
+            server.emergency_restart_interval,
+        );
+        let most = u32::try_from(threshold).unwrap_or(u32::MAX);
+        Self {
+            limit: Emergency::new(most, Micros(interval.as_micros() as u64)),
+            threshold,
+            interval,
+            since: now,
+        }
+    }
+
+    /// A worker ended so. Whether that was the one too many.
+    fn count(&mut self, exit: Exit, now: Instant) -> bool {
+        let at = now.saturating_duration_since(self.since);
+        matches!(exit, Exit::Signal(SIGSEGV | SIGBUS))
+            && self.limit.crashed(Micros(at.as_micros() as u64))
+    }
+}
+
 impl Worker {
     fn is_command(&self) -> bool {
         matches!(self.link, Link::Command(_))
@@ -477,6 +574,12 @@ impl Worker {
             Link::Php(link) => Some(link.master),
             Link::Command(_) => None,
         }
+    }
+
+    /// When its master must have forked it; none: it has.
+    fn forked_by(&self) -> Option<Instant> {
+        let forks = self.pid.is_none() && !self.is_command();
+        forks.then(|| self.since + FORK_LIMIT)
     }
 
     /// Makes the next connection, unless one is on its way.
@@ -507,7 +610,7 @@ impl Worker {
             Link::Php(link) => {
                 link.stream = None;
                 self.why = Ending::Asked;
-                self.until.get_or_insert(now + patience + RETIRE_LIMIT);
+                self.until.get_or_insert(now + patience);
             }
         }
     }
@@ -578,8 +681,20 @@ fn about_pool(pool: &str) -> About<'_> {
     }
 }
 
+/// What PHP-FPM takes for a crash; the numbers are those of Linux on most machines.
+const SIGSEGV: i32 = 11;
+
+/// See [`SIGSEGV`].
+const SIGBUS: i32 = 7;
+
+/// How often memory is looked at.
+const MEMORY_LOOK: Duration = Duration::from_secs(3);
+
 /// A worker that was asked to end, or killed, and is still there after so long is killed (again).
 const RETIRE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a master gets to fork a worker.
+const FORK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A worker that a gateway left behind and the next one did not want after so long is killed.
 const UNCLAIMED_LIMIT: Duration = Duration::from_secs(30);

@@ -141,11 +141,11 @@ fn check_says_everything_that_is_wrong_at_once() {
 
 #[test]
 fn keys_of_the_contract_that_do_not_work_yet_say_so() {
-    let toml = format!("{RIGHT}[pool.shop]\nruntime = \"php\"\n");
+    let toml = format!("{RIGHT}[egress]\nkeepalive = 32\n");
     let (code, _, stderr) = check(&toml, &[]);
     assert_eq!(code, Some(78));
     assert!(stderr.contains("not built yet"), "{stderr}");
-    assert!(stderr.contains("weir.toml:6:"), "{stderr}");
+    assert!(stderr.contains("weir.toml:5:"), "{stderr}");
 }
 
 #[test]

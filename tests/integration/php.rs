@@ -514,12 +514,12 @@ fn a_folder_is_served_with_php_by_one_command() {
         .file("dump.php", DUMP)
         .file("style.css", "body {}");
     let weir = setup.start_folder(&["--workers", "2"]);
-    assert_eq!(weir.get("/").expect(200).text(), "Hello from cgi-fcgi");
+    assert_eq!(weir.get("/").expect(200).text(), "Hello from fpm-fcgi");
     assert_eq!(weir.get("/style.css").expect(200).text(), "body {}");
     let told = json(weir.get("/dump.php/info"));
     assert_eq!(told["server"]["PATH_INFO"], "/info");
     assert_ne!(told["user"], 0, "PHP runs as root");
-    wait_until("two workers", || weir.workers().len() == 2);
+    wait_until("a master and two workers", || weir.workers().len() == 3);
     weir.wait_for_error(&[&weir.address().to_string()]);
 }
 

@@ -602,11 +602,12 @@ fn retries_are_as_many_as_the_pool_says() {
 }
 
 #[test]
-fn a_request_that_kills_workers_kills_two_at_most() {
+fn a_request_that_kills_workers_kills_no_more_than_its_retries() {
     let setup = Setup::new()
         .file("die.php", "<?php posix_kill(getmypid(), 9); sleep(10);")
         .file("fine.php", "fine");
-    let weir = setup.pool(&php::cgi_pool(4)).start();
+    let pool = format!("{}retries = 1\n", php::cgi_pool(4));
+    let weir = setup.pool(&pool).start();
     let pids = || -> Vec<u32> { weir.workers().iter().map(|worker| worker.pid).collect() };
     wait_until("four workers", || pids().len() == 4);
     let before = pids();

@@ -3,6 +3,7 @@
 mod busy;
 mod chroot;
 mod ordinary_user;
+mod php;
 mod residue;
 mod support;
 

@@ -107,6 +107,7 @@ impl Site {
             r#"[server]
 user = "{user}"
 pid_file = "{folder}/weir.pid"
+admin = "off"
 [listen.web]
 address = "127.0.0.1:0"
 {unix}[site.test]
@@ -282,6 +283,23 @@ impl Drop for Weir {
 /// The weir that is tested.
 pub fn program() -> PathBuf {
     std::env::var_os(PROGRAM).map_or_else(|| env!("CARGO_BIN_EXE_weir").into(), PathBuf::from)
+}
+
+/// The programs of weir's own PHP, as they were built or lie beside the weir that is tested.
+pub fn php_programs() -> Vec<PathBuf> {
+    let own = program().parent().unwrap().to_owned();
+    let built = own.parent().unwrap().join("php");
+    let files = [own, built]
+        .into_iter()
+        .filter_map(|folder| fs::read_dir(folder).ok());
+    let files = files.flatten().flatten().map(|file| file.path());
+    let is_php = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("weir-php")
+    };
+    let programs: Vec<PathBuf> = files.filter(is_php).collect();
+    assert!(!programs.is_empty(), "`make php` builds them");
+    programs
 }
 
 /// Whether these tests run as root.

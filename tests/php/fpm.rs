@@ -7,6 +7,7 @@ use std::{
     os::unix::net::UnixStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use super::support::*;
@@ -14,9 +15,10 @@ use super::support::*;
 /// The same scripts and settings under both.
 pub struct Both {
     pub site: Site,
-    fpm: Fpm,
-    master: Master,
-    worker: Worker,
+    pub fpm: Fpm,
+    pub master: Master,
+    pub worker: Worker,
+    pub config: Config,
 }
 
 impl Both {
@@ -39,6 +41,7 @@ impl Both {
             fpm,
             master,
             worker,
+            config: config.clone(),
         }
     }
 
@@ -78,23 +81,22 @@ impl Both {
         let request = Request::get(&self.site, "/script.php");
         self.same(&request)
     }
-
-    /// Another worker instead of this one.
-    pub fn new_worker(&mut self) {
-        self.worker = self.master.worker();
-    }
 }
 
 /// A PHP-FPM with one child. Dropped, it is ended.
-struct Fpm {
+pub struct Fpm {
     process: Child,
     socket: PathBuf,
     log: PathBuf,
 }
 
 impl Fpm {
-    fn start(site: &Site, config: &Config) -> Fpm {
-        let folder = site.beside();
+    pub fn start(site: &Site, config: &Config) -> Fpm {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let folder = site
+            .beside()
+            .join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+        fs::create_dir(&folder).unwrap();
         let (socket, log) = (folder.join("fpm.sock"), folder.join("fpm.log"));
         let mut text = format!(
             "[global]\nerror_log = {}\ndaemonize = no\n\
@@ -136,6 +138,7 @@ impl Fpm {
         }
         environment(&mut command);
         let process = command
+            .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -152,7 +155,7 @@ impl Fpm {
         fpm
     }
 
-    fn ask(&self, request: &Request) -> Answer {
+    pub fn ask(&self, request: &Request) -> Answer {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut records = request.records();
@@ -200,7 +203,7 @@ fn difference(theirs: &str, ours: &str) -> String {
         let mut before = "";
         for line in one.lines() {
             if !other.lines().any(|known| known == line) && text.len() < 4000 {
-                writeln!(text, "{who}: {before:.200?} then {line:.200?}").unwrap();
+                writeln!(text, "{who}: {before:.3000?} then {line:.3000?}").unwrap();
             }
             before = line;
         }

@@ -1,8 +1,14 @@
 //! weir-php by itself: the real program, spoken to as the manager and the gateway speak to it.
 
+mod answers;
 mod fpm;
+mod ini;
+mod life;
 mod like_fpm;
+mod stream;
 mod support;
+mod trace;
+mod workers;
 
 use support::*;
 

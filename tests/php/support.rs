@@ -204,8 +204,12 @@ impl Master {
 
     /// Starts one, and waits for nothing.
     pub fn launch(config: &Config, attached: &[OwnedFd]) -> Master {
+        Master::launch_by(Command::new(program()), config, attached)
+    }
+
+    /// Starts one by another program, which becomes it.
+    pub fn launch_by(mut command: Command, config: &Config, attached: &[OwnedFd]) -> Master {
         let (ours, theirs) = message::pair().unwrap();
-        let mut command = Command::new(program());
         environment(&mut command);
         let mut process = command
             .stdin(Stdio::from(theirs))
@@ -592,6 +596,16 @@ impl Worker {
 
     pub fn write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Writes as much as the worker takes: it may end before all of it.
+    pub fn write_some(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Nothing more will be written.
+    pub fn end_writing(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
     /// The next record; none: the worker has closed the stream.

@@ -9,9 +9,10 @@ use crate::{
     listeners::{listeners, speaks_fastcgi},
     model::{
         Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
-        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Site,
-        Workers,
+        LogTarget, PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, Route, Runtime, Server,
+        Site, Workers,
     },
+    rows::FACILITIES,
     scalar,
     settings::{self, Overlay},
     sink::Sink,
@@ -38,7 +39,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
-        log: log(&document.log),
+        log: log(&document.log, sink),
     };
     check_use(document, &config, sink);
     config
@@ -60,6 +61,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         max_connections_per_address: entries.count("max_connections_per_address"),
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
+        admin: entries.window("admin"),
         process_max: entries.count("process_max"),
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),
@@ -299,11 +301,11 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
             None if php => vec![".php".to_owned()],
             None => Vec::new(),
         },
-        status_path: entries.text("status_path"),
-        ping_path: entries.text("ping_path"),
+        status_path: entries.text("status_path").filter(|path| !path.is_empty()),
+        ping_path: entries.text("ping_path").filter(|path| !path.is_empty()),
         ping_response: entries.text("ping_response").unwrap_or_default(),
         access_log: entries.path("access_log"),
-        access_format: entries.text("access_format").unwrap_or_default(),
+        access_format: entries.access_format("access_format"),
         access_suppress_path: entries.texts("access_suppress_path").unwrap_or_default(),
         queue: queue(name, entries, &tables.queue, &runtime, sink),
         runtime,
@@ -406,6 +408,7 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
 }
 
 fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -> Workers {
+    no_syslog(entries, "output_log", sink);
     let pm = entries.text("pm").unwrap_or_else(|| usual.to_owned());
     let max_children = match entries.is_written("max_children") {
         true => entries.count("max_children"),
@@ -581,7 +584,8 @@ fn queue(
     }
 }
 
-fn log(entries: &Entries) -> Log {
+fn log(entries: &Entries, sink: &mut Sink) -> Log {
+    no_syslog(entries, "access", sink);
     let level = match entries.text("level").as_deref() {
         Some("error") => Level::Error,
         Some("warning") => Level::Warning,
@@ -597,8 +601,25 @@ fn log(entries: &Entries) -> Log {
             Some("fpm") => ErrorFormat::Fpm,
             _ => ErrorFormat::Weir,
         },
+        syslog_ident: entries.text("syslog_ident").unwrap_or_default(),
+        syslog_facility: entries
+            .text("syslog_facility")
+            .and_then(|wanted| FACILITIES.iter().find(|(name, _)| *name == wanted))
+            .map_or(DAEMON, |(_, number)| *number),
     }
 }
+
+/// Only errors are few enough for the system's log.
+fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
+    if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
+        let message = format!("`{key}` cannot go to syslog");
+        let hint = "name a file; `error` of [log] may go to syslog";
+        sink.error(entries.span(key), message, hint);
+    }
+}
+
+/// syslog(3)'s LOG_DAEMON.
+const DAEMON: u8 = 3;
 
 /// What nobody uses, and what is not there at all.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {

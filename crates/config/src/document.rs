@@ -202,9 +202,19 @@ impl Walk<'_> {
                 }
                 continue;
             };
-            if !is_name(name) {
+            let (fits, hint) = match section {
+                // PHP-FPM's pools may have any name, and theirs are ours.
+                Section::Pool => (
+                    is_pool_name(name),
+                    "a pool's name has 1 to 64 characters, no control characters, and no blanks around it",
+                ),
+                _ => (
+                    is_name(name),
+                    "names are made of letters, digits, `-` and `_`, at most 64",
+                ),
+            };
+            if !fits {
                 let message = format!("{name:?} cannot be a name");
-                let hint = "names are made of letters, digits, `-` and `_`, at most 64";
                 self.sink.error(key.span(), message, hint);
                 continue;
             }
@@ -265,6 +275,12 @@ fn is_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+fn is_pool_name(name: &str) -> bool {
+    (1..=64).contains(&name.chars().count())
+        && name.trim() == name
+        && !name.chars().any(char::is_control)
 }
 
 const NAMES: [&str; 6] = ["server", "listen", "site", "pool", "egress", "log"];

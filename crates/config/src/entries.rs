@@ -14,7 +14,8 @@ use toml::{
 };
 
 use crate::{
-    model::{HostPattern, LogFormat, LogTarget},
+    access_format::AccessFormat,
+    model::{HostPattern, LogFormat, LogTarget, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section, State},
     scalar,
     sink::Sink,
@@ -247,6 +248,13 @@ impl Entries {
         }
     }
 
+    pub(crate) fn window(&self, name: &str) -> Window {
+        match self.value(name) {
+            Some(Value::Window(window)) => window,
+            _ => Window::Usual,
+        }
+    }
+
     pub(crate) fn ip_addresses(&self, name: &str) -> Vec<IpAddr> {
         match self.value(name) {
             Some(Value::IpAddresses(addresses)) => addresses,
@@ -265,6 +273,13 @@ impl Entries {
         match self.value(name) {
             Some(Value::LogTarget(target)) => target,
             _ => LogTarget::Off,
+        }
+    }
+
+    pub(crate) fn access_format(&self, name: &str) -> AccessFormat {
+        match self.value(name) {
+            Some(Value::AccessFormat(format)) => format,
+            _ => AccessFormat::default(),
         }
     }
 

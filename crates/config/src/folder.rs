@@ -20,12 +20,21 @@ pub struct Folder {
 /// PHP of a [`Folder`].
 #[derive(Debug, Clone)]
 pub struct FolderPhp {
-    /// php-cgi: a path, or a name to be found in PATH.
-    pub program: String,
+    /// What runs scripts.
+    pub runtime: FolderRuntime,
     /// Number of workers; none: from cores and memory.
     pub workers: Option<usize>,
     /// `/index.php` is there and takes every URL that is no file.
     pub index: bool,
+}
+
+/// What runs the scripts of a [`Folder`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FolderRuntime {
+    /// weir's own PHP.
+    Own,
+    /// php-cgi: a path, or a name to be found in PATH.
+    Cgi(String),
 }
 
 impl Folder {
@@ -74,19 +83,29 @@ pub fn folder_toml(folder: &Folder) -> String {
         line("fallback = \"/index.php\"");
     }
     line("\n[pool.php]");
-    line("runtime = \"command\"");
-    // Neither cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, nor discard_path, which
-    // breaks PHP_SELF: the script is there, so PHP has nothing to fix.
-    line(&format!("command = [{}]", quote(&php.program)));
+    match &php.runtime {
+        FolderRuntime::Own => {
+            line("runtime = \"php\"");
+            // Who serves a folder so is likely to be writing in it: what was saved is what runs.
+            line("php_define = { opcache.revalidate_freq = 0 }");
+        }
+        FolderRuntime::Cgi(program) => {
+            line("runtime = \"command\"");
+            // Neither cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, nor
+            // discard_path, which breaks PHP_SELF: the script is there, so PHP has nothing to fix.
+            line(&format!("command = [{}]", quote(program)));
+            // A worker of weir's is one process that stays: php-cgi neither forks nor leaves by itself.
+            line("env = { PHP_FCGI_CHILDREN = \"0\", PHP_FCGI_MAX_REQUESTS = \"0\" }");
+        }
+    }
     if let Some(workers) = php.workers {
+        line("pm = \"static\"");
         line(&format!("max_children = {workers}"));
     }
     if let Some(user) = &folder.user {
         line(&format!("user = {}", quote(user)));
     }
     line("clear_env = false");
-    // A worker of weir's is one process that stays: php-cgi neither forks nor leaves by itself.
-    line("env = { PHP_FCGI_CHILDREN = \"0\", PHP_FCGI_MAX_REQUESTS = \"0\" }");
     out
 }
 
@@ -140,7 +159,7 @@ const SEARCH_ENTRIES: usize = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Environment, Runtime, read};
+    use crate::{Environment, Pm, Runtime, read};
 
     fn folder(php: Option<FolderPhp>) -> Folder {
         Folder {
@@ -179,7 +198,7 @@ mod tests {
     #[test]
     fn a_folder_with_scripts_gets_a_pool() {
         let mut folder = folder(Some(FolderPhp {
-            program: "/usr/bin/php-cgi".into(),
+            runtime: FolderRuntime::Cgi("/usr/bin/php-cgi".into()),
             workers: Some(3),
             index: true,
         }));
@@ -202,11 +221,13 @@ mod tests {
     #[test]
     fn without_an_index_script_other_urls_are_not_found() {
         let config = meant(&folder(Some(FolderPhp {
-            program: "php-cgi".into(),
+            runtime: FolderRuntime::Own,
             workers: None,
             index: false,
         })));
         assert_eq!(config.sites[0].settings.fallback, None);
-        assert_eq!(config.pools[0].queue.maxconn, 8);
+        let php = config.pools[0].php().unwrap();
+        assert_eq!(php.workers.pm, Pm::Auto { start: 1 });
+        assert_eq!(php.define, [("opcache.revalidate_freq".into(), "0".into())]);
     }
 }

@@ -9,12 +9,14 @@
 
 extern crate alloc;
 
+mod access_format;
 mod build;
 mod diagnostic;
 mod document;
 mod entries;
 mod environment;
 mod folder;
+pub mod fpm;
 mod listeners;
 mod machine;
 mod model;
@@ -32,9 +34,10 @@ mod value;
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
-pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, folder_toml, parse_address};
+pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address};
 pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;

@@ -23,6 +23,11 @@ pub trait Machine {
     fn exists(&self, path: &Path) -> bool;
     /// Where a program is: a path as it stands, a name as PATH says.
     fn program(&self, name: &str) -> Option<PathBuf>;
+    /// There is a PHP that weir's own workers can run, of this version (`8.2`) if one is named.
+    ///
+    /// # Errors
+    /// What is wrong, and what mends it.
+    fn php(&self, version: Option<&str>) -> Result<(), (String, String)>;
     /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
     /// Judged by permission bits alone, which access control lists may widen.
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
@@ -197,7 +202,19 @@ impl Pass<'_> {
     fn pool(&mut self, pool: &Pool) {
         let path = format!("pool.{}", pool.name);
         match &pool.runtime {
-            Runtime::Php(php) => self.workers(&path, &php.workers),
+            Runtime::Php(php) => {
+                if let Err((message, hint)) = self.machine.php(php.version.as_deref()) {
+                    let key = match php.version {
+                        Some(_) => "php",
+                        None => "runtime",
+                    };
+                    self.error(&format!("{path}.{key}"), message, &hint);
+                }
+                if let Some(file) = &php.slowlog {
+                    self.log_file(&format!("{path}.slowlog"), file);
+                }
+                self.workers(&path, &php.workers);
+            }
             Runtime::Command(command) => {
                 self.program(&path, command);
                 self.workers(&path, &command.workers);

@@ -15,7 +15,7 @@ use core::{
 };
 use std::path::PathBuf;
 
-use crate::template::Template;
+use crate::{access_format::AccessFormat, template::Template};
 
 /// A whole configuration, as the manager performs it and the gateway serves it.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,12 +56,26 @@ pub struct Server {
     pub spool_dir: PathBuf,
     /// All temporary files together may take so many bytes.
     pub max_spool: u64,
+    /// The operator's window.
+    pub admin: Window,
     /// Workers of all pools together; 0: no limit but each pool's own.
     pub process_max: usize,
     /// So many workers of a pool killed by SIGSEGV or SIGBUS within `emergency_restart_interval` start it anew; 0: never.
     pub emergency_restart_threshold: usize,
     /// See `emergency_restart_threshold`.
     pub emergency_restart_interval: Duration,
+}
+
+/// Where the operator's window is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Window {
+    /// Where the machine has such sockets: `weir/admin.sock` in the folder for them. It is done without where that
+    /// cannot be.
+    Usual,
+    /// Nowhere.
+    Off,
+    /// On this unix socket.
+    At(PathBuf),
 }
 
 /// Where a listener or a server is.
@@ -308,7 +322,7 @@ pub struct Pool {
     /// PHP-FPM's log of the pool's requests.
     pub access_log: Option<PathBuf>,
     /// How its lines are written (`%` codes of PHP-FPM's `access.format`).
-    pub access_format: String,
+    pub access_format: AccessFormat,
     /// GET and HEAD requests for these paths are left out of it where all went well.
     pub access_suppress_path: Vec<String>,
     /// `[pool.NAME.queue]`
@@ -480,6 +494,10 @@ pub struct Log {
     pub level: Level,
     /// Whose words errors are written in.
     pub error_format: ErrorFormat,
+    /// What messages to syslog are called.
+    pub syslog_ident: String,
+    /// Which of syslog's facilities they belong to, as syslog(3) numbers them (daemon: 3).
+    pub syslog_facility: u8,
 }
 
 /// Whose words errors are written in.
@@ -502,6 +520,8 @@ pub enum LogTarget {
     Stderr,
     /// A file, appended to, reopened at SIGUSR1.
     File(PathBuf),
+    /// The system's log (/dev/log); the error log only.
+    Syslog,
 }
 
 /// How a line of the access log is written.

@@ -7,9 +7,9 @@ use crate::{
     model::{
         Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
         LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
-        Site, Workers,
+        Site, Window, Workers,
     },
-    rows::{self, Default, Section, State},
+    rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
     texts::{quote, show_size},
 };
@@ -33,9 +33,9 @@ pub fn to_toml(config: &Config) -> String {
         }
     }
     for pool in &config.pools {
-        out.header(&format!("[pool.{}]", pool.name));
+        out.header(&format!("[pool.{}]", name(&pool.name)));
         out.section(Section::Pool, |key| self::pool(pool, key));
-        out.header(&format!("[pool.{}.queue]", pool.name));
+        out.header(&format!("[pool.{}.queue]", name(&pool.name)));
         out.section(Section::Queue, |key| queue(&pool.queue, key));
     }
     out.header("[log]");
@@ -108,6 +108,11 @@ fn server(server: &Server, key: &str) -> Printed {
         "max_connections_per_address" => plain(server.max_connections_per_address),
         "spool_dir" => Value(path(&server.spool_dir)),
         "max_spool" => Value(size(server.max_spool)),
+        "admin" => match &server.admin {
+            Window::Usual => Absent,
+            Window::Off => Value("\"off\"".into()),
+            Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
+        },
         "process_max" => plain(server.process_max),
         "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
         "emergency_restart_interval" => Value(duration(server.emergency_restart_interval)),
@@ -314,7 +319,7 @@ fn pool(pool: &Pool, key: &str) -> Printed {
         ("ping_path", _) => option(pool.ping_path.as_deref().map(quote)),
         ("ping_response", _) => Value(quote(&pool.ping_response)),
         ("access_log", _) => option(pool.access_log.as_deref().map(path)),
-        ("access_format", _) => Value(quote(&pool.access_format)),
+        ("access_format", _) => Value(quote(&pool.access_format.to_string())),
         ("access_suppress_path", _) if pool.access_suppress_path.is_empty() => Absent,
         ("access_suppress_path", _) => Value(texts(&pool.access_suppress_path)),
         ("retries", _) => plain(pool.retries),
@@ -438,7 +443,23 @@ fn log(log: &Log, key: &str) -> Printed {
             }
             .into(),
         ),
+        "syslog_ident" => Value(quote(&log.syslog_ident)),
+        "syslog_facility" => {
+            let known = FACILITIES
+                .iter()
+                .find(|(_, number)| *number == log.syslog_facility);
+            option(known.map(|(name, _)| quote(name)))
+        }
         _ => Foreign,
+    }
+}
+
+/// A table's name; a pool's may need quotes.
+fn name(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match name.chars().all(bare) {
+        true => name.to_owned(),
+        false => quote(name),
     }
 }
 
@@ -516,6 +537,7 @@ fn target(target: &LogTarget) -> String {
         LogTarget::Stdout => "\"stdout\"".into(),
         LogTarget::Stderr => "\"stderr\"".into(),
         LogTarget::File(file) => path(file),
+        LogTarget::Syslog => "\"syslog\"".into(),
     }
 }
 

@@ -100,6 +100,7 @@ pub(crate) enum Kind {
     Paths,
     Address,
     Addresses,
+    Window,
     Program,
     Hosts,
     Methods,
@@ -130,6 +131,8 @@ pub(crate) enum Kind {
     Reply,
     LogTarget,
     LogFormat,
+    /// A line with PHP-FPM's `%` codes.
+    AccessFormat,
     /// Of keys that are not built yet.
     Any,
 }
@@ -153,6 +156,7 @@ impl Kind {
             Kind::Path => ("a path", "\"/srv/shop\""),
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
+            Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
             Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
@@ -194,6 +198,7 @@ impl Kind {
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
             ),
+            Kind::AccessFormat => ("a text with `%` codes", r#""%R %t \"%m %r\" %s""#),
             Kind::LogFormat => (
                 "\"combined\", \"json\" or a template",
                 "\"${remote_addr} ${status} ${uri}\"",
@@ -294,6 +299,9 @@ const SERVER: &[Row] = &[
     key(&[Server], "max_spool", Kind::Size { min: 0, max: SIZE_MAX }, Value("\"4G\""),
         "All spooled bodies together may take so much.")
         .called(&["fastcgi_max_temp_file_size"]),
+    key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
+        "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
+        .called(&["stats_socket", "admin_socket"]),
     key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
         "Workers of all pools together; 0: no limit but each pool's own.").called(&["process.max"]),
     key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),
@@ -498,7 +506,8 @@ const POOL: &[Row] = &[
         Absent("a quarter of `max_children`, at least `min_spare_servers`"),
         "More free workers, and one after the other is stopped (dynamic)."),
     key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
-        "Workers started in a second at most (php, command)."),
+        "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
+         `max_memory` (php, command)."),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "A worker that is free for so long is stopped (ondemand, auto)."),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
@@ -545,7 +554,7 @@ const POOL: &[Row] = &[
         "What the ping page says."),
     key(&[Pool], "access_log", Kind::Path, Absent("none"),
         "PHP-FPM's log of the pool's requests, beside weir's own."),
-    key(&[Pool], "access_format", Kind::Text, Value("\"%R - %u %t \\\"%m %r\\\" %s\""),
+    key(&[Pool], "access_format", Kind::AccessFormat, Value("\"%R - %u %t \\\"%m %r\\\" %s\""),
         "How its lines are written, with PHP-FPM's `%` codes."),
     key(&[Pool], "access_suppress_path", Kind::UrlPrefixes, Absent("none"),
         "GET and HEAD requests without a body for these paths are not written there if all went well."),
@@ -606,12 +615,45 @@ const LOG: &[Row] = &[
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "`\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
-        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
+        "Where errors are written: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),
         "The least severe that is written: `\"error\"`, `\"warning\"`, `\"notice\"` or `\"debug\"`.")
         .called(&["log_level", "LogLevel"]),
     key(&[Log], "error_format", Kind::Word(&["weir", "fpm"], &[]), Value("\"weir\""),
         "`\"weir\"`, or `\"fpm\"`: errors are written in PHP-FPM's words, for scripts that look for them."),
+    key(&[Log], "syslog_ident", Kind::Text, Value("\"weir\""),
+        "What messages are called that go to syslog.").called(&["syslog.ident"]),
+    key(&[Log], "syslog_facility", Kind::Word(FACILITY_NAMES, &[]), Value("\"daemon\""),
+        "Which of syslog's facilities they belong to.").called(&["syslog.facility"]),
+];
+
+/// syslog(3)'s facilities, in its order, with its numbers.
+pub(crate) const FACILITIES: &[(&str, u8)] = &[
+    ("kern", 0),
+    ("user", 1),
+    ("mail", 2),
+    ("daemon", 3),
+    ("auth", 4),
+    ("syslog", 5),
+    ("lpr", 6),
+    ("news", 7),
+    ("uucp", 8),
+    ("cron", 9),
+    ("authpriv", 10),
+    ("ftp", 11),
+    ("local0", 16),
+    ("local1", 17),
+    ("local2", 18),
+    ("local3", 19),
+    ("local4", 20),
+    ("local5", 21),
+    ("local6", 22),
+    ("local7", 23),
+];
+
+const FACILITY_NAMES: &[&str] = &[
+    "daemon", "user", "mail", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+    "kern", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 ];
 
 const BOTH: &[Section] = &[Site, Route];

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    model::{Address, LogFormat, LogTarget, PathPattern},
+    model::{Address, LogFormat, LogTarget, PathPattern, Window},
     scalar::{self, Checked, wrong},
     template::Template,
 };
@@ -98,7 +98,7 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
 pub(crate) fn url_path(text: &str) -> Checked<String> {
     if text.contains("$uri") || text.contains(' ') {
         return wrong(
-            "`fallback` is one path",
+            "this is one path",
             "the file and the folder are tried in any case: \"/index.php\" is enough",
         );
     }
@@ -240,10 +240,7 @@ pub(crate) fn log_target(folder: &Path, text: &str) -> Checked<LogTarget> {
             format!("{text:?} is no place for a log"),
             scalar::suggestion(text, LOG_WORDS).unwrap_or_default(),
         ),
-        text if text.starts_with("syslog") => wrong(
-            "logging to syslog is not built yet",
-            "\"stderr\" goes to the journal when systemd starts weir",
-        ),
+        "syslog" => Ok(LogTarget::Syslog),
         text => path(folder, text).map(LogTarget::File),
     }
 }
@@ -310,6 +307,20 @@ pub(crate) fn variable(name: &str, value: &str) -> Checked<(String, String)> {
             "",
         ),
         false => Ok((name.to_owned(), value.to_owned())),
+    }
+}
+
+/// Where the operator's window is. It may stop weir, so that only a unix socket, which has permissions, will do.
+pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
+    if text == "off" {
+        return Ok(Window::Off);
+    }
+    match anchored_address(folder, text)? {
+        Address::Unix(path) => Ok(Window::At(path)),
+        Address::Tcp(_) => wrong(
+            "the operator's window is on a unix socket",
+            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"",
+        ),
     }
 }
 

@@ -15,7 +15,8 @@ use toml::{
 };
 
 use crate::{
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern},
+    access_format::AccessFormat,
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -35,6 +36,7 @@ pub(crate) enum Value {
     Paths(Vec<PathBuf>),
     Address(Address),
     Addresses(Vec<Address>),
+    Window(Window),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
     Template(Template),
@@ -46,6 +48,7 @@ pub(crate) enum Value {
     Reply(Action),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
+    AccessFormat(AccessFormat),
 }
 
 /// A value of the file, or of a row's default, on its way to a [`Value`].
@@ -123,6 +126,11 @@ impl Reader<'_> {
                 let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
                 Some(Value::Address(address))
             }
+            Kind::Window => {
+                let folder = self.folder;
+                self.scalar(kind, node, |t| texts::window(folder, t))
+                    .map(Value::Window)
+            }
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self
                 .scalar(kind, node, texts::path_pattern)
@@ -143,6 +151,9 @@ impl Reader<'_> {
             Kind::LogFormat => self
                 .scalar(kind, node, texts::log_format)
                 .map(Value::LogFormat),
+            Kind::AccessFormat => self
+                .scalar(kind, node, AccessFormat::parse)
+                .map(Value::AccessFormat),
             Kind::References => self.list(kind, node, texts::line).map(Value::Texts),
             Kind::Hosts => self
                 .list(kind, node, scalar::host_pattern)

@@ -180,6 +180,13 @@ impl Machine for Made {
         self.has_user(name)
     }
 
+    fn php(&self, version: Option<&str>) -> Result<(), (String, String)> {
+        match version {
+            None | Some("8.2") => Ok(()),
+            Some(version) => Err((format!("no PHP {version}"), "write 8.2".into())),
+        }
+    }
+
     fn folder(&self, path: &Path) -> Result<(), Obstacle> {
         match path.starts_with("/nowhere") || path.extension().is_some() {
             true => Err(Obstacle::Absent(format!("{}: not there", path.display()))),

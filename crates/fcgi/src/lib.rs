@@ -52,7 +52,7 @@
 //!
 //! The specification leaves choices; these are made for the applications that are out there, PHP first.
 //!
-//! - **Nothing is padded.** FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
+//! - **Nothing is padded** but what [`server::stderr`] writes. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
 //!   PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call of its own; after
 //!   the empty `FCGI_PARAMS` record it does not expect padding at all. It also refuses a record whose content and
 //!   padding together pass 65,535 bytes, so that padding would cost room too.

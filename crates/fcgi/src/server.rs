@@ -35,7 +35,8 @@ use alloc::vec::Vec;
 
 pub use crate::ProtocolError;
 use crate::record::{
-    HEADER_LEN, Header, ProtocolStatus, RecordType, put_empty, put_fixed, put_pairs, put_stream,
+    HEADER_LEN, Header, MAX_CONTENT, ProtocolStatus, RecordType, put_empty, put_fixed, put_pairs,
+    put_stream,
 };
 
 pub use request::{Event, Limits, RequestDecoder};
@@ -60,8 +61,21 @@ pub fn stdout_end(out: &mut Vec<u8>, id: u16) {
 }
 
 /// Appends a piece of error messages; nothing for an empty piece (FastCGI 1.0 §5.3).
+///
+/// Unlike all others these records are padded, always by at least one byte: HAProxy 2.6 crashes where the content of
+/// one is the last byte that it has read.
 pub fn stderr(out: &mut Vec<u8>, id: u16, data: &[u8]) {
-    put_stream(out, RecordType::Stderr, id, data);
+    for content in data.chunks(MAX_CONTENT - ALIGNMENT) {
+        let padding = ALIGNMENT - content.len() % ALIGNMENT;
+        let header = Header {
+            padding_len: padding as u8, // at most ALIGNMENT
+            // `chunks` gives fewer bytes than MAX_CONTENT, which a u16 holds.
+            ..Header::new(RecordType::Stderr, id, content.len() as u16)
+        };
+        out.extend_from_slice(&header.to_bytes());
+        out.extend_from_slice(content);
+        out.extend_from_slice(&[0; ALIGNMENT][..padding]);
+    }
 }
 
 /// Ends the error messages. Needed only where there were some (FastCGI 1.0 §5.5).
@@ -86,4 +100,38 @@ pub fn get_values_result(out: &mut Vec<u8>, values: &[(&[u8], &[u8])]) {
 pub fn unknown_type(out: &mut Vec<u8>, kind: u8) {
     let body = [kind, 0, 0, 0, 0, 0, 0, 0];
     put_fixed(out, RecordType::UnknownType, 0, body);
+}
+
+/// What FastCGI 1.0 §3.3 recommends that records be aligned to, in bytes.
+const ALIGNMENT: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Event, ResponseDecoder};
+
+    #[test]
+    fn error_messages_are_always_padded() {
+        for length in [1, 7, 8, 65_526, 65_527, 65_528, 200_000] {
+            let data = alloc::vec![b'x'; length];
+            let mut out = Vec::new();
+            stderr(&mut out, 1, &data);
+            assert_eq!(out.len() % ALIGNMENT, 0);
+            let (mut rest, mut total) = (&out[..], 0);
+            while let Some((header, after)) = rest.split_first_chunk() {
+                let header = Header::from_bytes(*header);
+                assert!(header.padding_len > 0);
+                let content = usize::from(header.content_len);
+                assert!(content + usize::from(header.padding_len) <= MAX_CONTENT);
+                total += content;
+                rest = &after[content + usize::from(header.padding_len)..];
+            }
+            assert_eq!(total, length);
+            let (mut decoder, mut input, mut read) = (ResponseDecoder::new(1), &out[..], 0);
+            while let Ok(Some(Event::Stderr(piece))) = decoder.next(&mut input) {
+                read += piece.len();
+            }
+            assert_eq!(read, length);
+        }
+    }
 }

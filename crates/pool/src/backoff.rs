@@ -40,6 +40,12 @@ impl Bucket {
         taken as usize
     }
 
+    /// One more may be started, beside those of the rate.
+    pub(crate) fn give_back(&mut self, now: Micros) {
+        self.fill(now);
+        self.level = (self.level + WHOLE).min(self.rate * WHOLE);
+    }
+
     /// When the next start will be there, if none is taken until then.
     pub(crate) fn next(&self, now: Micros) -> Micros {
         let missing = WHOLE.saturating_sub(self.level);
@@ -273,6 +279,8 @@ mod tests {
         let next = bucket.next(Micros(0));
         assert_eq!(next, Micros(31_250));
         assert_eq!(bucket.take(Micros(31_249), 40), 0);
+        assert_eq!(bucket.take(next, 40), 1);
+        bucket.give_back(next);
         assert_eq!(bucket.take(next, 40), 1);
         assert_eq!(bucket.take(Micros::from_secs(60), 1_000), 32);
     }

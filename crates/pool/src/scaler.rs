@@ -71,8 +71,11 @@ impl Orders {
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was told to: by [`Orders`], after so many requests, by a limit on its time or memory, or by a person.
+    /// It was told to: by [`Orders`], by a limit on its time, or by a person.
     Withdrawn,
+    /// It was told to because it has served its time: so many requests, or so much memory. Its successor does not count
+    /// for `max_spawn_rate`, or a busy pool whose workers serve few requests each would soon have none.
+    Spent,
     /// By itself with code 0, without being told to.
     Clean {
         /// Time since it was started.
@@ -288,6 +291,11 @@ impl Scaler {
         let (lived, had_work, had_served) = match how {
             Exit::Withdrawn => {
                 self.totals.withdrawn += 1;
+                return;
+            }
+            Exit::Spent => {
+                self.totals.withdrawn += 1;
+                self.bucket.give_back(now);
                 return;
             }
             Exit::Clean {

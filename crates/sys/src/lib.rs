@@ -4,7 +4,9 @@
 //! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
 //! function says what it does without it.
 
+pub mod daemon;
 pub mod file;
+pub mod glob;
 pub mod identity;
 pub mod limits;
 pub mod listener;

@@ -6,7 +6,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use rustix::net::{self, RecvFlags, SendFlags};
@@ -65,6 +65,13 @@ impl Watched {
             }
             return Poll::Ready(received);
         }
+    }
+
+    /// Whether something may have come since all was read: what the reactor knows without asking the kernel. Whoever
+    /// waits for something to read is forgotten.
+    pub fn may_receive(&self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.0.poll_read_ready(&mut nobody).is_ready()
     }
 
     /// Writes as much of `bytes` as there is room for, waiting for room where there is none.
@@ -131,7 +138,10 @@ mod tests {
                     .unwrap();
                 assert_eq!(&space[..count], text);
             }
+            assert!(!here.may_receive());
             drop(there);
+            tokio::task::yield_now().await;
+            assert!(here.may_receive());
             assert_eq!(
                 poll_fn(|cx| here.poll_receive(cx, &mut space))
                     .await

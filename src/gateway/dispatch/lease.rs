@@ -1,6 +1,9 @@
 //! The right to one worker, for one request.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use weir_config::Runtime;
 use weir_pool::{Micros, WorkerId};
@@ -11,6 +14,7 @@ use crate::{
     events::{self, Running},
     gateway::{
         clock,
+        pool_log::Ended,
         record::OwnedWorker,
         scoreboard::{Card, Cost, Facts},
         worker_conn::WorkerConn,
@@ -34,6 +38,8 @@ pub(crate) struct Lease {
     pub(super) last: bool,
     /// What it said of the request that it has done.
     pub(super) cost: Cost,
+    /// Where its end is noted, if somebody wants to know of it.
+    pub(super) ended: Option<Arc<OnceLock<Ended>>>,
 }
 
 impl Lease {
@@ -42,7 +48,7 @@ impl Lease {
     /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
     /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
     /// a program that weir runs is asked whether it is still there. So is one that nobody has used for a while. Of
-    /// weir's own PHP the kernel tells afterwards whether it has read the request ([`WorkerConn::was_unread`]).
+    /// weir's own PHP the kernel tells afterwards whether it has read the request.
     ///
     /// # Errors
     ///
@@ -57,9 +63,14 @@ impl Lease {
         if let Some(conn) = self.conn.take()
             && !renew
             && let Ok(conn) = conn.at_home(home)
-            && !((certain || conn.has_rested()) && !self.is_php() && conn.is_stale())
         {
-            return Ok(conn);
+            let stale = match self.is_php() {
+                true => conn.has_spoken(),
+                false => (certain || conn.has_rested()) && conn.is_stale(),
+            };
+            if !stale {
+                return Ok(conn);
+            }
         }
         match &pool.settings.runtime {
             Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
@@ -75,6 +86,11 @@ impl Lease {
         if let Some(card) = &self.card {
             card.begin(facts);
         }
+    }
+
+    /// Has the moment noted at which the worker is free again.
+    pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<Ended>>) {
+        self.ended = Some(ended);
     }
 
     /// The response is complete, the script is not: it said so early.
@@ -163,6 +179,12 @@ impl Drop for Lease {
         if let Some(card) = &self.card {
             card.end(self.cost);
         }
+        if let Some(ended) = &self.ended {
+            let _ = ended.set(Ended {
+                at: clock::now(),
+                cost: self.cost,
+            });
+        }
         let pool = self.pool.clone();
         let mut after = After::default();
         let mut state = pool.state();
@@ -220,6 +242,7 @@ impl Lease {
                 workers.max_memory > 0 && self.cost.resident > workers.max_memory
             });
             if self.last || grew {
+                slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
             let released = state.pool.release(now, self.worker);

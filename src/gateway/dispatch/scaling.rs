@@ -6,7 +6,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
 use weir_config::{Pm, Workers};
 use weir_pool::{
     Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
@@ -14,7 +13,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-use super::{Lease, PoolHandle, Slot, State};
+use super::{Lease, PoolHandle, Slot, State, Waiting};
 use crate::{
     control::ToManager,
     error_log::{About, tell},
@@ -44,8 +43,8 @@ pub(super) struct Scaling {
 #[derive(Default)]
 pub(super) struct After {
     /// Requests that have a worker now; none: the client has just left, and the worker goes on to the next.
-    granted: Vec<(Option<oneshot::Sender<Result<Lease, ShedReason>>>, Lease)>,
-    refused: Vec<(oneshot::Sender<Result<Lease, ShedReason>>, ShedReason)>,
+    granted: Vec<(Option<Waiting>, Lease)>,
+    refused: Vec<(Waiting, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
@@ -71,12 +70,7 @@ impl Scaling {
             Pm::Auto { start } => Mode::Auto { start, cores },
         };
         Scaling {
-            scaler: Scaler::new(Bounds {
-                mode,
-                max_children: workers.max_children,
-                max_spawn_rate: workers.max_spawn_rate,
-                idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
-            }),
+            scaler: Scaler::new(bounds(workers, mode)),
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
@@ -86,6 +80,14 @@ impl Scaling {
 
     pub(super) fn figures(&self) -> ScalerStats {
         self.scaler.figures()
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down
     }
 
     /// Whether a worker of this generation is to be replaced.
@@ -106,6 +108,7 @@ impl Scaling {
         self.scaler.exited(
             now,
             match exit {
+                _ if slot.spent => weir_pool::Exit::Spent,
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
                 Exit::Code(0) => weir_pool::Exit::Clean {
                     lived,
@@ -140,6 +143,23 @@ impl PoolHandle {
                 if slot.process.is_some() && slot.generation < generation && !slot.withdrawn {
                     state.pool.outdate(now, WorkerId(index as u32));
                 }
+            }
+        });
+    }
+
+    /// The gateway takes nothing new: workers leave that are not needed for what runs.
+    pub(crate) fn wind_down(self: &Arc<Self>) {
+        self.change(|state, now, _| {
+            if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
+                scaling.by_load = true;
+                scaling.scaler.set(
+                    now,
+                    Bounds {
+                        mode: Mode::OnDemand,
+                        idle_timeout: LAST_IDLE,
+                        ..bounds(workers, Mode::OnDemand)
+                    },
+                );
             }
         });
     }
@@ -341,7 +361,16 @@ impl After {
     }
 }
 
-/// Says in the log what the scaling has decided.
+fn bounds(workers: &Workers, mode: Mode) -> Bounds {
+    Bounds {
+        mode,
+        max_children: workers.max_children,
+        max_spawn_rate: workers.max_spawn_rate,
+        idle_timeout: Micros(workers.idle_timeout.as_micros() as u64),
+    }
+}
+
+/// Says in the log what the scaling has decided, and notes it for the operator's window.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
     let about = About {
@@ -349,52 +378,97 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         ..About::default()
     };
     let pm = pool.settings.workers().map(|workers| workers.pm);
-    let ms = |span: Micros| span.0 / 1_000;
+    let what = words(&decision);
     match decision {
         Decision::Grew {
             by,
             workers,
             waiting,
-            waited,
+            ..
         } => {
             if matches!(pm, Some(Pm::Dynamic { .. })) && waiting > 0 && by >= SEEMS_BUSY {
                 events::pool_seems_busy(name, by, pool.stats().free, workers - by);
             }
-            tell!(
-                debug,
-                about,
-                "{by} workers are started, which makes {workers}; {waiting} requests wait, the first for {} ms",
-                ms(waited)
-            );
+            tell_growth(about, pm, &what);
         }
-        Decision::Shrank { by, workers, idle } => tell!(
-            debug,
-            about,
-            "{by} workers leave, {workers} are left; nothing to do for {} ms",
-            ms(idle)
-        ),
+        Decision::Shrank { .. } | Decision::GrowthWasUseless { .. } => {
+            tell_growth(about, pm, &what)
+        }
         Decision::ReachedMaxChildren { max_children, .. } => {
             events::pool_reached_max_children(name, max_children, pm == Some(Pm::OnDemand));
         }
-        Decision::ReachedMemory { workers, waiting } => tell!(
-            warning,
-            about,
-            "there is memory for {workers} workers and no more, and {waiting} requests wait"
+        Decision::ReachedMemory { .. } | Decision::MemoryPressure { .. } => {
+            tell!(warning, about, "{what}");
+        }
+        Decision::Pausing { .. } => tell!(error, about, "{what}"),
+        Decision::MemoryRelieved { .. } | Decision::Recovered { .. } => {
+            tell!(notice, about, "{what}");
+        }
+    }
+    pool.note_decision(what);
+}
+
+/// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
+fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
+    match pm {
+        Some(Pm::Auto { .. }) => tell!(notice, about, "{what}"),
+        _ => tell!(debug, about, "{what}"),
+    }
+}
+
+/// `1 worker`, `2 workers`.
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision, and what it was made from.
+fn words(decision: &Decision) -> String {
+    let ms = |span: Micros| span.0 / 1_000;
+    match *decision {
+        Decision::Grew {
+            by,
+            workers,
+            waiting: 0,
+            ..
+        } => format!("{} started, which makes {workers}", counted(by, "worker")),
+        Decision::Grew {
+            by,
+            workers,
+            waiting,
+            waited,
+        } => format!(
+            "{} started, which makes {workers}: {} waiting, the first for {} ms",
+            counted(by, "worker"),
+            counted(waiting, "request"),
+            ms(waited)
         ),
-        Decision::MemoryPressure { workers } => tell!(
-            warning,
-            about,
-            "memory is short: some of {workers} workers leave, and none is started"
+        Decision::Shrank { by, workers, idle } => format!(
+            "{} withdrawn, {workers} left: idle for {} ms",
+            counted(by, "worker"),
+            ms(idle)
         ),
-        Decision::MemoryRelieved { .. } => tell!(notice, about, "memory is not short any more"),
+        Decision::ReachedMaxChildren {
+            max_children,
+            waiting,
+        } => format!("max_children ({max_children}) is reached; {waiting} requests wait"),
+        Decision::ReachedMemory { workers, waiting } => {
+            format!(
+                "there is memory for {workers} workers and no more, and {waiting} requests wait"
+            )
+        }
+        Decision::MemoryPressure { workers } => {
+            format!("memory is short: some of {workers} workers leave, and none is started")
+        }
+        Decision::MemoryRelieved { .. } => "memory is not short any more".into(),
         Decision::GrowthWasUseless {
             workers,
             tried,
             rate,
             rate_tried,
-        } => tell!(
-            debug,
-            about,
+        } => format!(
             "{tried} workers finished {} requests a second, {workers} finish {}: there are {workers} again",
             rate_tried / 1_000,
             rate / 1_000
@@ -404,21 +478,20 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
                 true => "die before they have served anything",
                 false => "cannot be started",
             };
-            tell!(
-                error,
-                about,
+            format!(
                 "workers {what}: the next is tried in {} ms, and in twice that each time",
                 ms(pause)
-            );
+            )
         }
-        Decision::Recovered { tries, after } => tell!(
-            notice,
-            about,
+        Decision::Recovered { tries, after } => format!(
             "workers start again, after {tries} tries in {:.1} s",
             Duration::from(after).as_secs_f64()
         ),
     }
 }
+
+/// An idle worker of a gateway that takes nothing new leaves after that.
+const LAST_IDLE: Micros = Micros::from_secs(1);
 
 /// Workers that are started at once and make PHP-FPM say that a pool seems busy.
 const SEEMS_BUSY: usize = 8;

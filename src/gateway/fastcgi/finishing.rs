@@ -36,6 +36,9 @@ impl Live {
                 None => self.stray(&"a READY record of a wrong length"),
             },
             (STATUS, AfterEnd::Expected | AfterEnd::Running) => {
+                if self.after_end == AfterEnd::Running {
+                    self.lease.is_finishing();
+                }
                 let request = &mut self.request;
                 if request.written == request.buffer.len() {
                     request.buffer.clear();

@@ -26,6 +26,7 @@ use super::super::{
     client_io::{Conn, Phase, Socket},
     clock,
     connection::linger,
+    fastcgi::{self, recycle},
     spool::{Spooled, Spooler},
 };
 
@@ -128,6 +129,9 @@ impl Wire {
 
     /// The parameters of the request at hand.
     pub(super) fn take_params(&mut self) -> Pairs {
+        if self.out.capacity() == 0 {
+            self.out = fastcgi::buffer();
+        }
         let params = self.begun.as_mut().and_then(|begun| begun.params.take());
         params.unwrap_or_default()
     }
@@ -259,7 +263,7 @@ impl Wire {
         self.conn.rest();
         // There is nothing to put down later: so the sweeper need not ask for it.
         self.conn.park();
-        self.out = Vec::new();
+        recycle(std::mem::take(&mut self.out));
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ending>> {
@@ -332,6 +336,7 @@ impl Wire {
             if self.begun.is_none() && self.decoder.at_record_boundary() {
                 // A question about us, and no request.
                 self.conn.rest();
+                self.conn.park();
             }
             Poll::Ready(taken)
         })

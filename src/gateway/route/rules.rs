@@ -1,14 +1,20 @@
 //! What a site or a route says, compiled once for every request that follows.
 
-use std::{collections::BTreeMap, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use weir_config::{Address, Config, Runtime, Settings};
+use weir_config::{Address, Config, Pool, Runtime, Settings};
 
 use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::gateway::files::Presentation;
+use crate::{control::path_inside, gateway::files::Presentation};
 
 /// The settings in force for a request, ready to be used.
 #[derive(Debug)]
@@ -44,6 +50,8 @@ enum WorkerRoot {
     /// The folder that the root leads to: a switched link means other file names, so that caches of compiled
     /// scripts and of resolved paths cannot mix two releases.
     Real,
+    /// The same, as workers call it that are locked into this folder.
+    Inside(PathBuf),
 }
 
 impl Rules {
@@ -64,6 +72,13 @@ impl Rules {
         match &self.worker_root {
             WorkerRoot::Given(path) => path.clone(),
             WorkerRoot::Real => root.real.clone(),
+            WorkerRoot::Inside(chroot) => {
+                let real = Path::new(OsStr::from_bytes(&root.real));
+                match path_inside(chroot, real) {
+                    Some(inside) => trim_slash(inside.as_os_str().as_bytes()).into(),
+                    None => root.real.clone(),
+                }
+            }
         }
     }
 }
@@ -137,7 +152,7 @@ impl<'c> Compiler<'c> {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
             hidden: Hidden::new(&settings.hide_files).map_err(named("hide_files"))?,
             limit_extensions: pool.map_or_else(Vec::new, |pool| pool.limit_extensions.clone()),
-            worker_root: worker_root(settings, pool.map(|pool| &pool.runtime)),
+            worker_root: worker_root(settings, pool),
             settings: settings.clone(),
             space: root,
             accel,
@@ -169,7 +184,9 @@ impl<'c> Compiler<'c> {
 
 /// Workers on this host see the same folder, whatever links lead to it; what other hosts see is only known by the
 /// name that the configuration uses.
-fn worker_root(settings: &Settings, runtime: Option<&Runtime>) -> WorkerRoot {
+fn worker_root(settings: &Settings, pool: Option<&Pool>) -> WorkerRoot {
+    let runtime = pool.map(|pool| &pool.runtime);
+    let chroot = pool.and_then(|pool| pool.workers()?.chroot.as_ref());
     let is_here = |address: &Address| match address {
         Address::Unix(_) => true,
         Address::Tcp(address) => address.ip().is_loopback(),
@@ -179,6 +196,12 @@ fn worker_root(settings: &Settings, runtime: Option<&Runtime>) -> WorkerRoot {
     let given = settings.script_root.as_ref();
     match given.or(settings.root.as_ref().filter(|_| elsewhere)) {
         Some(path) => WorkerRoot::Given(trim_slash(path.as_os_str().as_bytes()).into()),
-        None => WorkerRoot::Real,
+        None => match chroot {
+            Some(chroot) => {
+                let real = chroot.canonicalize();
+                WorkerRoot::Inside(real.unwrap_or_else(|_| chroot.clone()))
+            }
+            None => WorkerRoot::Real,
+        },
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use weir_config::{HostPattern, PathPattern, Runtime, Settings, Template};
 
-use self::fixture::{Fixture, config, cpu_time, describe, wait_for};
+use self::fixture::{Fixture, config, cpu_time, describe, pools_in, wait_for};
 use super::*;
 
 mod fixture;
@@ -231,6 +231,19 @@ fn the_worker_s_names_follow_script_root_or_the_real_root() {
     });
     let link = far.root.with_file_name("current");
     assert_eq!(filename(&far).1, link.to_str().unwrap());
+
+    let jailed = Fixture::new(|settings, config| {
+        let root = settings.root.clone().unwrap();
+        config.pools = pools_in(root.parent().unwrap());
+        let link = root.with_file_name("current");
+        symlink(&root, &link).unwrap();
+        settings.root = Some(link);
+    });
+    let name = jailed.root.file_name().unwrap().to_str().unwrap();
+    assert_eq!(
+        filename(&jailed),
+        (format!("/{name}/index.php"), format!("/{name}"))
+    );
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(in crate::manager) enum Report {
     Ready {
         /// `8.2.29`
         version: String,
+        /// The files and folders that it was configured by.
+        inputs: Vec<PathBuf>,
     },
     /// PHP cannot be loaded, and why.
     Failed(String),
@@ -128,9 +130,14 @@ impl Report {
             bytes.map_or(0, u32::from_be_bytes)
         };
         match kind {
-            1 => Ok(Self::Ready {
-                version: text(body),
-            }),
+            1 => {
+                let body = text(body);
+                let mut lines = body.lines();
+                Ok(Self::Ready {
+                    version: lines.next().unwrap_or_default().to_owned(),
+                    inputs: paths(lines).take(MAX_INPUTS).collect(),
+                })
+            }
             2 => Ok(Self::Failed(text(body))),
             3 => {
                 numbers(8)?;
@@ -164,6 +171,14 @@ impl Report {
     }
 }
 
+/// Paths as PHP lists them: one a line, some with a comma after them, folders with colons between them.
+fn paths<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathBuf> {
+    let parts = lines.flat_map(|line| line.trim().trim_end_matches(',').split(':'));
+    parts
+        .filter(|path| path.starts_with('/'))
+        .map(PathBuf::from)
+}
+
 /// Text for people; what is longer than they would read is left out.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
@@ -171,6 +186,9 @@ fn text(bytes: &[u8]) -> String {
 
 /// Longest text of a report that is kept, bytes.
 const MAX_TEXT: usize = 16 * 1024;
+
+/// Files and folders that are remembered of a master.
+const MAX_INPUTS: usize = 300;
 
 #[cfg(test)]
 mod tests {
@@ -200,8 +218,21 @@ mod tests {
 
     #[test]
     fn reports_are_read_and_nothing_else_is() {
-        let version = "8.2.1".to_owned();
-        assert_eq!(Report::decode(b"\x018.2.1"), Ok(Report::Ready { version }));
+        let ready = |inputs: &[&str]| Report::Ready {
+            version: "8.2.1".to_owned(),
+            inputs: inputs.iter().map(PathBuf::from).collect(),
+        };
+        assert_eq!(Report::decode(b"\x018.2.1"), Ok(ready(&[])));
+        assert_eq!(
+            Report::decode(b"\x018.2.1\n/a/php.ini\n/a/conf.d:/b\n/a/conf.d/1.ini,\n/b/2.ini\nx\n"),
+            Ok(ready(&[
+                "/a/php.ini",
+                "/a/conf.d",
+                "/b",
+                "/a/conf.d/1.ini",
+                "/b/2.ini"
+            ]))
+        );
         assert_eq!(
             Report::decode(b"\x03\0\0\0\x07\0\0\x01\0"),
             Ok(Report::Forked {
@@ -235,11 +266,12 @@ mod tests {
             let mut packet = vec![kind];
             packet.extend(body.repeat(times));
             match Report::decode(&packet) {
-                Ok(
-                    Report::Failed(text)
-                    | Report::Warning(text)
-                    | Report::Ready { version: text },
-                ) => prop_assert!(text.len() <= 3 * MAX_TEXT),
+                Ok(Report::Failed(text) | Report::Warning(text)) => {
+                    prop_assert!(text.len() <= 3 * MAX_TEXT);
+                }
+                Ok(Report::Ready { version, inputs }) => {
+                    prop_assert!(version.len() <= 3 * MAX_TEXT && inputs.len() <= MAX_INPUTS);
+                }
                 _ => {}
             }
         }

@@ -14,10 +14,7 @@ use weir_sys::{
 };
 
 use super::{Problem, Program, Runs, Us, check_folder};
-use crate::manager::{
-    php::{self, Spec},
-    workers::resolve,
-};
+use crate::manager::{php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and notes what stands against them.
 pub(super) struct Pools<'a> {
@@ -35,7 +32,10 @@ impl Pools<'_> {
     pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
         let pool = &self.config.pools[id.0];
         match &pool.runtime {
-            Runtime::Command(command) => self.command(&pool.name, command).map(Runs::Command),
+            Runtime::Command(command) => {
+                let program = self.command(&pool.name, command);
+                program.map(|program| Runs::Command(Rc::new(program)))
+            }
             Runtime::Php(php) => self.php(id, pool, php).map(|spec| Runs::Php(Rc::new(spec))),
             Runtime::Servers(_) => None,
         }
@@ -71,7 +71,7 @@ impl Pools<'_> {
             folder: workers.chdir.clone(),
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
-            priority: workers.priority,
+            priority: self.priority(workers),
         })
     }
 
@@ -90,7 +90,7 @@ impl Pools<'_> {
                 "write the path of a php.ini, or of its folder",
             );
         }
-        let program = match php::find(php.version.as_deref()) {
+        let program = match crate::machine::php::find(php.version.as_deref()) {
             Ok((_, path)) => path,
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {
@@ -112,7 +112,7 @@ impl Pools<'_> {
             identity,
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
-            priority: workers.priority,
+            priority: self.priority(workers),
             config: config(pool, php),
             roots: resolve(&sites),
             sites,
@@ -195,6 +195,11 @@ impl Pools<'_> {
             },
             None => inherited,
         }
+    }
+
+    /// Only root may be served before others (setpriority(2)); who cannot goes on as it is, as PHP-FPM does.
+    fn priority(&self, workers: &Workers) -> Option<i32> {
+        workers.priority.filter(|nice| self.us.root || *nice >= 0)
     }
 
     fn problem(&mut self, pool: &str, key: &str, cause: String, mend: &str) {

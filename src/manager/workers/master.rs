@@ -21,9 +21,10 @@ use super::{Kind, Pool, about_pool, next_number};
 use crate::{
     control::ToGateway,
     error_log::tell,
+    events,
     manager::{
         gateway::{back_off, describe_pause},
-        php::{MasterId, Masters, Report, Spec, Task},
+        php::{Logs, MasterId, Masters, Report, Spec, Task},
     },
 };
 
@@ -32,6 +33,7 @@ use crate::{
 pub(super) struct Php {
     /// What the next master is started with.
     pub(super) spec: Rc<Spec>,
+    pub(super) logs: Logs,
     /// The one that forks.
     current: Option<MasterId>,
     next: Option<Renewal>,
@@ -71,6 +73,8 @@ struct Renewal {
     spec: Rc<Spec>,
     version: String,
     stage: Stage,
+    /// It has told that PHP cannot be loaded, and why.
+    failed: Option<String>,
     /// The stage is given up at that time.
     until: Instant,
     /// Who asked for it.
@@ -94,15 +98,15 @@ enum Stage {
 impl Php {
     /// A pool whose master is `same`, or is to be started now, and warmed by what `before` has.
     pub(super) fn new(
-        spec: Rc<Spec>,
-        same: Option<MasterId>,
-        before: Option<MasterId>,
+        (spec, logs): (Rc<Spec>, Logs),
+        (same, before): (Option<MasterId>, Option<MasterId>),
         grace: Duration,
         now: Instant,
     ) -> Self {
         Self {
             look: spec.watch.then_some(now + LOOK),
             spec,
+            logs,
             current: same,
             next: None,
             old: Vec::new(),
@@ -132,9 +136,11 @@ impl Php {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let stage = self.next.as_ref().map(|next| next.until);
-        let look = self.look.filter(|_| self.next.is_none());
+        let look = self.look.filter(|_| self.may_look());
         let old = self.old.iter().map(|(_, until)| *until).min();
-        [self.due, stage, look, old].into_iter().flatten().min()
+        let again = self.may_begin_again().then_some(self.since);
+        let times = [self.due, stage, look, old, again];
+        times.into_iter().flatten().min()
     }
 
     /// From here on a master that cannot be had is not tried again, but told of ([`failure`](Self::failure)).
@@ -143,10 +149,18 @@ impl Php {
     }
 
     /// It serves.
-    pub(super) fn trial_is_over(&mut self, now: Instant) {
+    pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
+        if let Some(master) = self.current {
+            masters.write_to(master, &self.logs);
+        }
         if let Trial::Failed(_) = std::mem::replace(&mut self.trial, Trial::Over) {
             self.due = Some(now);
         }
+    }
+
+    /// The roots of sites are not looked at any more.
+    pub(super) fn watch_no_more(&mut self) {
+        self.look = None;
     }
 
     pub(super) fn failure(&self) -> Option<&str> {
@@ -154,6 +168,16 @@ impl Php {
             Trial::Failed(cause) => Some(cause),
             Trial::Over | Trial::On => None,
         }
+    }
+
+    /// It was asked for once more, and nothing stands against it.
+    fn may_begin_again(&self) -> bool {
+        self.again.is_some() && self.may_look()
+    }
+
+    /// There is one master, and no other on its way.
+    fn may_look(&self) -> bool {
+        self.next.is_none() && self.current.is_some()
     }
 
     /// Whether the process of this number, forked by this master, belongs to the renewal.
@@ -195,6 +219,19 @@ impl Pool {
         self.begin(asked.into_iter().collect(), now, masters, news);
     }
 
+    /// As [`renew`](Self::renew), at the next tick.
+    pub(super) fn renew_soon(&mut self, news: &mut Vec<ToGateway>) {
+        match &mut self.kind {
+            Kind::Php(php) => {
+                php.again.get_or_insert_default();
+            }
+            Kind::Command(_) => {
+                self.generation += 1;
+                news.push(self.ready());
+            }
+        }
+    }
+
     /// Starts a master.
     fn begin(
         &mut self,
@@ -208,13 +245,14 @@ impl Pool {
         };
         php.due = None;
         let spec = Rc::new(php.spec.renewed());
-        match masters.start(&spec, &self.log) {
+        match masters.start(&spec, &php.logs) {
             Ok(master) => {
                 php.next = Some(Renewal {
                     master,
                     spec,
                     version: String::new(),
                     stage: Stage::Boot,
+                    failed: None,
                     until: now + BOOT_LIMIT,
                     asked,
                 });
@@ -244,11 +282,11 @@ impl Pool {
         }
         let overdue = |(_, until): &&(MasterId, Instant)| *until <= now;
         let overdue: Vec<MasterId> = php.old.iter().filter(overdue).map(|(id, _)| *id).collect();
-        if php.next.is_none() && php.again.is_some() && php.current.is_some() {
+        if php.may_begin_again() {
             let asked = php.again.take().unwrap_or_default();
             return self.begin(asked, now, masters, news);
         }
-        if php.look.is_some_and(|look| look <= now) && php.next.is_none() && php.current.is_some() {
+        if php.look.is_some_and(|look| look <= now) && php.may_look() {
             php.look = Some(now + LOOK);
             if php.spec.roots_have_moved() {
                 tell!(
@@ -296,14 +334,20 @@ impl Pool {
         };
         let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
         match report {
-            Report::Ready { version } => {
+            Report::Ready { version, .. } => {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
                     next.version.clone_from(version);
                     self.stage_is_over(false, now, masters, news);
                 }
             }
-            Report::Failed(cause) if is_next => self.give_up(cause.clone(), now, news),
+            Report::Failed(cause) => {
+                if let Some(next) = php.next.as_mut().filter(|_| is_next) {
+                    // It is about to end: what it has printed says more.
+                    next.failed = Some(cause.clone());
+                    next.until = now + LAST_WORDS;
+                }
+            }
             Report::Warning(text) if is_next || php.current == Some(id) => {
                 tell!(warning, about_pool(&self.name), "{text}");
             }
@@ -334,7 +378,8 @@ impl Pool {
         let stage = std::mem::replace(&mut next.stage, Stage::Boot);
         let (stage, limit) = match stage {
             Stage::Boot if failed => {
-                let cause = format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let late = || format!("PHP is not loaded after {} s", BOOT_LIMIT.as_secs());
+                let cause = next.failed.take().unwrap_or_else(late);
                 return self.give_up(cause, now, news);
             }
             Stage::Boot => {
@@ -386,7 +431,7 @@ impl Pool {
         self.generation += 1;
         self.down = false;
         let text = format!("PHP {} is loaded", next.version);
-        tell!(notice, about_pool(&self.name), "{text}");
+        events::php_loaded(&self.name, &next.version);
         news.push(self.ready());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }
@@ -407,9 +452,10 @@ impl Pool {
             true => String::new(),
             false => format!("; it said: {words}"),
         };
-        if php.next.as_ref().is_some_and(|next| next.master == id) {
-            let cause = format!("it ended before PHP was loaded: {exit}{said}");
-            return self.give_up(cause, now, news);
+        if let Some(next) = php.next.as_mut().filter(|next| next.master == id) {
+            let died = || format!("it ended before PHP was loaded: {exit}");
+            let cause = next.failed.take().unwrap_or_else(died);
+            return self.give_up(cause + &said, now, news);
         }
         php.old.retain(|(old, _)| *old != id);
         if php.current != Some(id) {
@@ -557,6 +603,9 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
 /// A master that has not loaded PHP after so long never will.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a master that could not load PHP gets to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What writing down the scripts may take.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
 
@@ -577,3 +626,73 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Those who wait for a renewal, at most.
 const MAX_ASKED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sys::limits::OpenFiles;
+
+    fn spec(chroot: Option<&str>, roots: &[(&str, &str)]) -> Spec {
+        let named = |(site, path): &(&str, &str)| ((*site).to_owned(), PathBuf::from(path));
+        Spec {
+            pool: "a".into(),
+            program: "/bin/false".into(),
+            environment: Vec::new(),
+            identity: None,
+            chroot: chroot.map(PathBuf::from),
+            open_files: OpenFiles { soft: 1, hard: 1 },
+            core_size: None,
+            priority: None,
+            config: Vec::new(),
+            sites: Vec::new(),
+            roots: roots.iter().map(named).collect(),
+            watch: false,
+        }
+    }
+
+    #[test]
+    fn scripts_of_a_root_that_has_moved_are_looked_for_where_it_is_now() {
+        let before = [
+            ("shop", "/srv/shop/releases/1"),
+            ("blog", "/srv/blog"),
+            ("gone", "/srv/gone"),
+        ];
+        let now = [
+            ("shop", "/srv/shop/releases/2"),
+            ("blog", "/srv/blog"),
+            ("new", "/srv/new"),
+        ];
+        let moves = |chroot| {
+            let before = spec(chroot, &before);
+            let moves = spec(chroot, &now).moves(&before.roots);
+            let text =
+                |(from, to): &(PathBuf, PathBuf)| format!("{} {}", from.display(), to.display());
+            moves.iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(moves(None), ["/srv/shop/releases/1 /srv/shop/releases/2"]);
+        assert_eq!(moves(Some("/srv/shop")), ["/releases/1 /releases/2"]);
+        assert_eq!(moves(Some("/home")), [""; 0]);
+    }
+
+    #[test]
+    fn a_root_has_moved_when_its_link_leads_elsewhere_and_not_while_it_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let switch = |to: &str| {
+            let _ = std::fs::remove_file(path("current"));
+            std::os::unix::fs::symlink(path(to), path("current")).unwrap();
+        };
+        std::fs::create_dir(path("one")).unwrap();
+        std::fs::create_dir(path("two")).unwrap();
+        switch("one");
+        let mut spec = spec(None, &[]);
+        spec.sites = vec![("shop".into(), path("current"))];
+        let spec = spec.renewed();
+        assert!(!spec.roots_have_moved());
+        switch("none");
+        assert!(!spec.roots_have_moved());
+        switch("two");
+        assert!(spec.roots_have_moved());
+        assert!(!spec.renewed().roots_have_moved());
+    }
+}

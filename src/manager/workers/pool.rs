@@ -5,8 +5,8 @@ use std::time::Instant;
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command, master::Php,
-    next_number,
+    Claim, Crashes, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
+    master::Php, next_number,
 };
 use crate::{
     control::ToGateway,
@@ -128,8 +128,15 @@ impl Pool {
         if let Some(outputs) = worker.outputs {
             outputs.finish(pid, &self.log);
         }
-        events::worker_exited(&self.name, pid, exit, lived, worker.why);
-        if worker.why == Ending::Unasked {
+        // Asked to end or not: what else it ended by, it did by itself.
+        let why = match exit {
+            Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
+            _ => worker.why,
+        };
+        if worker.pid.is_some() {
+            events::worker_exited(&self.name, pid, exit, lived, why);
+        }
+        if matches!(why, Ending::Unasked | Ending::Killed) {
             self.lost = (self.lost + 1).min(self.quota.most);
         }
         match worker.claim {
@@ -142,7 +149,16 @@ impl Pool {
             Claim::Asked => news.push(self.failed(1)),
             Claim::None => {}
         }
-        if !proven && worker.why == Ending::Unasked {
+        if self.emergency.count(exit, now) {
+            let Crashes {
+                threshold,
+                interval,
+                ..
+            } = self.emergency;
+            events::emergency_restart(&self.name, threshold, interval);
+            self.renew_soon(news);
+        }
+        if !proven && why == Ending::Unasked {
             let cause = format!("its program ends before it accepts a connection: {exit}");
             self.look_whether_down(cause, news);
         }
@@ -150,7 +166,9 @@ impl Pool {
 
     /// Tells the gateway that the pool has no worker and gets none, if that is so.
     pub(super) fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        if !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
+        // A PHP pool is down without a master, and told so elsewhere.
+        let is_command = matches!(self.kind, Kind::Command(_));
+        if is_command && !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
             tell!(
                 error,
                 about_pool(&self.name),
@@ -209,10 +227,29 @@ impl Pool {
         }
     }
 
+    /// A master that is told to fork and does not is none any more.
+    pub(super) fn end_stuck_masters(&mut self, now: Instant, masters: &mut Masters) {
+        let stuck = |worker: &&Worker| worker.forked_by().is_some_and(|until| until <= now);
+        if let Some(master) = self.workers.iter().find(stuck).and_then(Worker::master) {
+            let seconds = FORK_LIMIT.as_secs();
+            let about = about_pool(&self.name);
+            tell!(
+                error,
+                about,
+                "the pool's master has forked no worker for {seconds} s: killed"
+            );
+            masters.give_up(master, now);
+            // Should that not have helped.
+            let waits = |worker: &&mut Worker| worker.pid.is_none();
+            let waiting = self.workers.iter_mut().filter(waits);
+            waiting.for_each(|worker| worker.since = now);
+        }
+    }
+
     pub(super) fn deadline(&self, stopping: bool) -> Option<Instant> {
         let workers = self.workers.iter().flat_map(|worker| {
             let look = worker.next_look().filter(|_| !stopping);
-            [worker.until, look]
+            [worker.until, look, worker.forked_by()]
         });
         let start = match self.is_ready() && self.processes() < self.quota.most && !stopping {
             true => self.quota.due(),
@@ -225,3 +262,9 @@ impl Pool {
         workers.chain([start, master]).flatten().min()
     }
 }
+
+/// What workers are ended by: the numbers are the same on all Linux.
+const SIGTERM: i32 = 15;
+
+/// See [`SIGTERM`].
+const SIGKILL: i32 = 9;

@@ -4,6 +4,7 @@
 //! what it started by process id.
 
 pub mod fcgi;
+pub mod front;
 pub mod http;
 pub mod php;
 pub mod process;

@@ -21,12 +21,18 @@ pub struct Fpm {
 impl Fpm {
     /// So many children on a unix socket in this folder.
     pub fn unix(folder: &Path, children: usize) -> Fpm {
+        Fpm::unix_with(folder, children, "")
+    }
+
+    /// So many children on a unix socket in this folder, with these lines for the pool, which is called `app`.
+    pub fn unix_with(folder: &Path, children: usize, lines: &str) -> Fpm {
         let path = folder.join("fpm.sock");
         let fpm = Fpm::start(
             folder,
             &path.display().to_string(),
             &format!("unix:{}", path.display()),
             children,
+            lines,
         );
         fpm.wait(|| UnixStream::connect(&path).is_ok());
         fpm
@@ -35,12 +41,13 @@ impl Fpm {
     /// So many children on TCP.
     pub fn tcp(folder: &Path, children: usize) -> Fpm {
         let address: SocketAddr = free_address();
-        let fpm = Fpm::start(folder, &address.to_string(), &address.to_string(), children);
+        let text = address.to_string();
+        let fpm = Fpm::start(folder, &text, &text, children, "");
         fpm.wait(|| TcpStream::connect(address).is_ok());
         fpm
     }
 
-    fn start(folder: &Path, listen: &str, server: &str, children: usize) -> Fpm {
+    fn start(folder: &Path, listen: &str, server: &str, children: usize, lines: &str) -> Fpm {
         let identity = if is_root() {
             format!("user = {USER}\ngroup = {GROUP}\n")
         } else {
@@ -50,7 +57,7 @@ impl Fpm {
             "[global]\n\
              error_log = {folder}/fpm.log\n\
              daemonize = no\n\
-             [www]\n\
+             [app]\n\
              {identity}\
              listen = {listen}\n\
              listen.mode = 0666\n\
@@ -60,7 +67,8 @@ impl Fpm {
              clear_env = yes\n\
              php_admin_value[upload_max_filesize] = 64M\n\
              php_admin_value[post_max_size] = 64M\n\
-             php_admin_value[sendmail_path] = {MAILER}\n",
+             php_admin_value[sendmail_path] = {MAILER}\n\
+             {lines}",
             folder = folder.display(),
         );
         let conf = folder.join("fpm.conf");
@@ -91,6 +99,11 @@ impl Fpm {
             "runtime = \"servers\"\nservers = [\"{}\"]\nqueue.maxconn = {maxconn}\n",
             self.server
         )
+    }
+
+    /// The path of its unix socket.
+    pub fn socket(&self) -> &str {
+        self.server.trim_start_matches("unix:")
     }
 
     /// What it has logged.

@@ -148,6 +148,8 @@ impl Setup {
             }
         };
         defaults("spool_dir", format!("spool_dir = \"{folder}/spool\"\n"));
+        // All the tests' weirs have the same usual place for it.
+        defaults("admin", "admin = \"off\"\n".to_owned());
         defaults(
             "shutdown_timeout",
             "shutdown_timeout = \"10s\"\n".to_owned(),

@@ -207,6 +207,27 @@ pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
+/// A pool whose workers are locked into a folder.
+pub(super) fn pools_in(chroot: &Path) -> Vec<weir_config::Pool> {
+    let chroot = chroot.display();
+    parse(&format!(
+        "[listen.web]\naddress = \"127.0.0.1:80\"\n\
+         [site.first]\nroot = \"/\"\npool = \"php\"\n\
+         [pool.php]\nruntime = \"php\"\nchroot = \"{chroot}\"\nlimit_extensions = []\n"
+    ))
+    .pools
+}
+
+fn parse(text: &str) -> Config {
+    let environment = weir_config::Environment {
+        folder: "/".into(),
+        cores: 1,
+        memory: 1 << 30,
+        open_files: 1024,
+    };
+    weir_config::parse("weir.toml", text, &environment).unwrap()
+}
+
 /// One listener, one default site at `root`, one pool.
 pub(super) fn config(root: &Path) -> Config {
     let text = format!(
@@ -224,13 +245,7 @@ pub(super) fn config(root: &Path) -> Config {
         "#,
         root.display()
     );
-    let environment = weir_config::Environment {
-        folder: "/".into(),
-        cores: 1,
-        memory: 1 << 30,
-        open_files: 1024,
-    };
-    let mut config = weir_config::parse("weir.toml", &text, &environment).unwrap();
+    let mut config = parse(&text);
     // Each test says which extensions it means.
     config.pools[0].limit_extensions.clear();
     config

@@ -10,9 +10,7 @@ use std::{
 ///
 /// # Errors
 /// What is wrong, and what mends it.
-pub(in crate::manager) fn find(
-    wanted: Option<&str>,
-) -> Result<(String, PathBuf), (String, String)> {
+pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
     find_in(&folders(), wanted)
 }
 

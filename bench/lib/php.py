@@ -1,0 +1,85 @@
+"""PHP for all stacks alike: the same php.ini, the same scripts, and what the engine costs by itself."""
+
+import glob
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+
+from . import processes
+
+SITE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers", "site")
+# Answered by scripts that say one line.
+LINE = b"hello world\n"
+POSTS_LOG = "posts.log"
+
+
+def version(fpm):
+    """Major and minor version of the PHP that `fpm`, the path of php-fpmX.Y, belongs to."""
+    found = re.search(r"(\d+\.\d+)$", os.path.realpath(fpm))
+    if not found:
+        raise processes.Failed(f"{fpm}: no version in its name")
+    return found.group(1)
+
+
+def write_ini(folder, of_version):
+    """php.ini-production with the few lines that a benchmark needs; its path."""
+    production = f"/usr/lib/php/{of_version}/php.ini-production"
+    path = f"{folder}/php.ini"
+    shutil.copy(production, path)
+    with open(path, "a", encoding="utf-8") as file:
+        # Mail goes nowhere. OPcache is on by default; here it stands to be read.
+        file.write("\n[bench]\nopcache.enable = 1\nsendmail_path = /bin/true\n")
+    return path
+
+
+def write_site(root):
+    """The scripts of `bench/peers/site`, and the file that one of them writes to."""
+    os.makedirs(root, exist_ok=True)
+    for path in glob.glob(f"{SITE}/*.php"):
+        shutil.copy(path, root)
+    log = f"{root}/{POSTS_LOG}"
+    with open(log, "w", encoding="ascii"):
+        pass
+    os.chmod(log, 0o666)
+
+
+class SameSettings:
+    """Every stack's PHP says what it runs with; the first one's word is what the others are held to."""
+
+    def __init__(self):
+        self.first = None
+
+    def check(self, name, get):
+        """`get`: path → (status, body). Failed where something differs."""
+        status, body = get("/settings.php")
+        try:
+            settings = json.loads(body) if status == 200 else None
+        except ValueError:
+            settings = None
+        if not settings:
+            raise processes.Failed(f"{name} answers /settings.php with {status}: {body[:300]!r}")
+        if not settings["OPcache at work"]:
+            raise processes.Failed(f"{name}: OPcache does not work: {settings}")
+        if self.first is None:
+            self.first = name, settings
+        differences = {key: (value, settings.get(key)) for key, value in self.first[1].items()
+                       if settings.get(key) != value}
+        if differences:
+            raise processes.Failed(f"PHP's settings of {self.first[0]} and {name} differ: {differences}")
+
+
+def engine_us(php_cgi, php_ini, script, runs=10_000):
+    """CPU microseconds (user + system) that the engine needs for a run of `script`: `php-cgi -T`, without start-up."""
+    def used(count):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([php_cgi, "-q", "-c", php_ini, "-T", str(count), script], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    few = runs // 10
+    least = min((used(runs) - used(few)) / (runs - few) for _ in range(3))
+    return least * 1e6

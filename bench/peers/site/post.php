@@ -1,0 +1,8 @@
+<?php
+// Writes down that it began and that it ended, and gives back what it was sent.
+$name = file_get_contents('php://input');
+$log = __DIR__ . '/posts.log';
+file_put_contents($log, "begun $name\n", FILE_APPEND);
+usleep(3000);
+file_put_contents($log, "ended $name\n", FILE_APPEND);
+echo $name;

@@ -1,0 +1,630 @@
+//! What PHP-FPM checks before it starts (fpm_conf.c, fpm_unix.c), in its order and its words, and what it fills in.
+
+use super::{
+    Fpm, Level, Message, OpenedLog, Options, Outside, Said, access_format,
+    directives::{Global, Pm, Pool, UNSET_PRIORITY},
+    load::Loaded,
+    paths::full_path,
+};
+
+/// It would not start; why was said.
+pub(super) struct Failed;
+
+/// Checks what the files say, and makes paths whole.
+pub(super) fn check(
+    loaded: &mut Loaded,
+    options: &Options,
+    outside: &dyn Outside,
+    said: &mut Said,
+) -> Result<(), Failed> {
+    let mut checker = Checker {
+        options,
+        outside,
+        said,
+    };
+    checker.global(&mut loaded.global)?;
+    checker.pools(&mut loaded.pools, &loaded.global)?;
+    checker.access_logs(&loaded.pools)
+}
+
+/// `-t`'s look at users and groups.
+pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Failed> {
+    for pool in &fpm.pools {
+        let name = &pool.name;
+        let users = [(&pool.user, ""), (&pool.listen_owner, NO_ERROR)];
+        let groups = [(&pool.group, ""), (&pool.listen_group, NO_ERROR)];
+        for ((user, user_tail), (group, group_tail)) in users.into_iter().zip(groups) {
+            if let Some(user) = user
+                && !is_number(user)
+                && outside.user(user).is_none()
+            {
+                let text = format!("[pool {name}] cannot get uid for user '{user}'{user_tail}");
+                said.push(Message::new(Level::Error, text));
+                return Err(Failed);
+            }
+            if let Some(group) = group
+                && !is_number(group)
+                && outside.group(group).is_none()
+            {
+                let text = format!("[pool {name}] cannot get gid for group '{group}'{group_tail}");
+                said.push(Message::new(Level::Error, text));
+                return Err(Failed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a start finds out about users: root becomes somebody, others stay who they are.
+pub(super) fn start(
+    fpm: &Fpm,
+    options: &Options,
+    outside: &dyn Outside,
+    said: &mut Said,
+) -> Result<(), Failed> {
+    for pool in &fpm.pools {
+        let name = &pool.name;
+        if !outside.is_root() {
+            let ignored = [
+                ("user", pool.user.is_some()),
+                ("group", pool.group.is_some()),
+                ("chroot", pool.chroot.is_some()),
+                ("process.priority", pool.process_priority != UNSET_PRIORITY),
+            ];
+            for (directive, _) in ignored.into_iter().filter(|(_, written)| *written) {
+                said.push(Message::new(
+                    Level::Notice,
+                    format!(
+                        "[pool {name}] '{directive}' directive is ignored when FPM is not running as root"
+                    ),
+                ));
+            }
+            continue;
+        }
+        let mut ids = (0, 0);
+        if let Some(user) = written(&pool.user) {
+            ids = match (outside.user(user), user.parse()) {
+                (Some(user), _) => (user.uid, user.gid),
+                (None, Ok(uid)) if is_number(user) => (uid, 0),
+                (None, _) => {
+                    let text = format!("[pool {name}] cannot get uid for user '{user}'");
+                    said.push(Message::new(Level::Error, text));
+                    return Err(Failed);
+                }
+            };
+        }
+        if let Some(group) = written(&pool.group) {
+            ids.1 = match (is_number(group), outside.group(group)) {
+                (true, _) => group.parse().unwrap_or(u32::MAX),
+                (false, Some(gid)) => gid,
+                (false, None) => {
+                    let text = format!("[pool {name}] cannot get gid for group '{group}'");
+                    said.push(Message::new(Level::Error, text));
+                    return Err(Failed);
+                }
+            };
+        }
+        if !options.run_as_root && (ids.0 == 0 || ids.1 == 0) {
+            let text = format!("[pool {name}] please specify user and group other than root");
+            said.push(Message::new(Level::Error, text));
+            return Err(Failed);
+        }
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    options: &'a Options,
+    outside: &'a dyn Outside,
+    said: &'a mut Said,
+}
+
+impl Checker<'_> {
+    fn global(&mut self, global: &mut Global) -> Result<(), Failed> {
+        if let Some(pid) = &mut global.pid {
+            *pid = full_path(pid, None, self.options, STATE);
+        }
+        if let Some(daemonize) = self.options.daemonize {
+            global.daemonize = daemonize;
+        }
+        if global.log_limit < SHORTEST_LOG_LIMIT {
+            let text = format!("log_limit must be greater than {SHORTEST_LOG_LIMIT}");
+            return Err(self.error(text));
+        }
+        if global.process_max < 0 {
+            return Err(self.error("process_max can't be negative".into()));
+        }
+        if !is_priority(global.process_priority) {
+            return Err(self.error("process.priority must be included into [-19,20]".into()));
+        }
+        let log = global
+            .error_log
+            .get_or_insert_with(|| "log/php-fpm.log".into());
+        if global.systemd_interval < 0 {
+            global.systemd_interval = SYSTEMD_INTERVAL;
+        }
+        global.syslog_ident.get_or_insert_with(|| "php-fpm".into());
+        if global.syslog_facility < 0 {
+            global.syslog_facility = DAEMON;
+        }
+        let syslog = log.eq_ignore_ascii_case("syslog");
+        if !syslog {
+            *log = full_path(log, None, self.options, STATE);
+            if let Err(error) = self.outside.try_log(log) {
+                let text = format!("failed to open error_log ({log})");
+                self.said.push(Message::system(text, &error));
+                return Err(Failed);
+            }
+        }
+        self.said.log = Some(OpenedLog {
+            before: self.said.messages.len(),
+            path: (!syslog).then(|| log.clone()),
+            level: global.log_level,
+            daemonize: global.daemonize,
+        });
+        let mechanism = global.events_mechanism.take();
+        global.events_mechanism = ["epoll", "poll", "select"]
+            .into_iter()
+            .find(|name| {
+                mechanism
+                    .as_deref()
+                    .is_none_or(|wanted| wanted.eq_ignore_ascii_case(name))
+            })
+            .map(str::to_owned);
+        if global.events_mechanism.is_none() {
+            let wanted = mechanism.unwrap_or_default();
+            let text = format!("event mechanism '{wanted}' is not available on this system");
+            return Err(self.error(text));
+        }
+        Ok(())
+    }
+
+    fn pools(&mut self, pools: &mut Vec<Pool>, global: &Global) -> Result<(), Failed> {
+        if pools.is_empty() {
+            let text =
+                "No pool defined. at least one pool section must be specified in config file";
+            return Err(self.error(text.into()));
+        }
+        // Those for pm.status_listen are added while this goes on, and then have their turn.
+        let mut at = 0;
+        while at < pools.len() {
+            self.pool(pools, at, global)?;
+            at += 1;
+        }
+        for pool in pools.iter() {
+            for other in pools.iter().filter(|other| other.name != pool.name) {
+                if written(&pool.listen).is_some() && pool.listen == other.listen {
+                    return Err(self.error(format!(
+                        "[pool {}] unable to set listen address as it's already used in another pool '{}'",
+                        other.name, pool.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pool(&mut self, pools: &mut Vec<Pool>, at: usize, global: &Global) -> Result<(), Failed> {
+        let pool = &mut pools[at];
+        self.identity_and_listen(pool)?;
+        self.process_manager(pool, global)?;
+        if let Some(listen) = pool.pm_status_listen.clone() {
+            pool.pm_status_path.get_or_insert_with(|| "/".into());
+            let status = status_pool(pool, at, listen);
+            pools.push(status);
+        }
+        let pool = &mut pools[at];
+        self.status_and_ping(pool)?;
+        self.logs(pool)?;
+        self.folders(pool)?;
+        pool.security_limit_extensions
+            .get_or_insert_with(|| ".php .phar".into());
+        if pool.chroot.is_none() {
+            self.expand_values(pool);
+        }
+        Ok(())
+    }
+
+    fn identity_and_listen(&mut self, pool: &mut Pool) -> Result<(), Failed> {
+        if let Some(prefix) = written(&pool.prefix) {
+            let prefix = full_path(prefix, None, self.options, PREFIX);
+            let is_folder = self.outside.is_folder(&prefix);
+            pool.prefix = Some(prefix.clone());
+            if !is_folder {
+                return Err(self.of(
+                    pool,
+                    Level::Error,
+                    format!("the prefix '{prefix}' does not exist or is not a directory"),
+                ));
+            }
+        }
+        if pool.user.is_none() && self.outside.is_root() && !self.options.run_as_root {
+            return Err(self.of(pool, Level::Alert, "user has not been defined".into()));
+        }
+        match written(&pool.listen) {
+            None => {
+                let text = "no listen address have been defined!";
+                return Err(self.of(pool, Level::Alert, text.into()));
+            }
+            Some(listen) if is_unix(listen) => {
+                pool.listen = Some(self.path(listen, pool));
+            }
+            Some(_) => {}
+        }
+        if !is_priority(pool.process_priority) {
+            let text = "process.priority must be included into [-19,20]";
+            return Err(self.of(pool, Level::Error, text.into()));
+        }
+        Ok(())
+    }
+
+    fn process_manager(&mut self, pool: &mut Pool, global: &Global) -> Result<(), Failed> {
+        let Some(pm) = pool.pm else {
+            let text = "the process manager is missing (static, dynamic or ondemand)";
+            return Err(self.of(pool, Level::Alert, text.into()));
+        };
+        if pool.pm_max_children < 1 {
+            let text = "pm.max_children must be a positive value";
+            return Err(self.of(pool, Level::Alert, text.into()));
+        }
+        match pm {
+            Pm::Static => Ok(()),
+            Pm::Dynamic => self.dynamic(pool),
+            Pm::OnDemand => self.on_demand(pool, global),
+        }
+    }
+
+    fn dynamic(&mut self, pool: &mut Pool) -> Result<(), Failed> {
+        let (min, max) = (pool.pm_min_spare_servers, pool.pm_max_spare_servers);
+        let (start, children) = (pool.pm_start_servers, pool.pm_max_children);
+        let wrong = if min <= 0 {
+            format!("pm.min_spare_servers({min}) must be a positive value")
+        } else if max <= 0 {
+            format!("pm.max_spare_servers({max}) must be a positive value")
+        } else if min > children || max > children {
+            format!(
+                "pm.min_spare_servers({min}) and pm.max_spare_servers({max}) cannot be greater than \
+                 pm.max_children({children})"
+            )
+        } else if max < min {
+            format!("pm.max_spare_servers({max}) must not be less than pm.min_spare_servers({min})")
+        } else if start <= 0 {
+            pool.pm_start_servers = min + (max - min) / 2;
+            let text = format!(
+                "pm.start_servers is not set. It's been set to {}.",
+                pool.pm_start_servers
+            );
+            self.of(pool, Level::Notice, text);
+            String::new()
+        } else if start < min || start > max {
+            format!(
+                "pm.start_servers({start}) must not be less than pm.min_spare_servers({min}) and not \
+                 greater than pm.max_spare_servers({max})"
+            )
+        } else {
+            String::new()
+        };
+        if !wrong.is_empty() {
+            return Err(self.of(pool, Level::Alert, wrong));
+        }
+        if pool.pm_max_spawn_rate < 1 {
+            let text = "pm.max_spawn_rate must be a positive value";
+            return Err(self.of(pool, Level::Alert, text.into()));
+        }
+        Ok(())
+    }
+
+    fn on_demand(&mut self, pool: &mut Pool, global: &Global) -> Result<(), Failed> {
+        if global.events_mechanism.as_deref() != Some("epoll") {
+            let text = "ondemand process manager can ONLY be used when events.mechanism is either \
+                        epoll (Linux) or kqueue (*BSD).";
+            return Err(self.of(pool, Level::Alert, text.into()));
+        }
+        let timeout = pool.pm_process_idle_timeout;
+        if timeout < 1 {
+            let text = format!("pm.process_idle_timeout({timeout}s) must be greater than 0s");
+            return Err(self.of(pool, Level::Alert, text));
+        }
+        if pool.listen_backlog < super::DEFAULT_BACKLOG {
+            let text = format!(
+                "listen.backlog({}) was too low for the ondemand process manager. I updated it for you \
+                 to {}.",
+                pool.listen_backlog,
+                super::DEFAULT_BACKLOG
+            );
+            self.of(pool, Level::Warning, text);
+            pool.listen_backlog = super::DEFAULT_BACKLOG;
+        }
+        pool.pm_start_servers = 0;
+        pool.pm_min_spare_servers = 0;
+        pool.pm_max_spare_servers = 0;
+        Ok(())
+    }
+
+    fn status_and_ping(&mut self, pool: &mut Pool) -> Result<(), Failed> {
+        if let Some(path) = written(&pool.pm_status_path) {
+            // On a socket of its own the status may be everything there is.
+            let short = pool.pm_status_listen.is_none() && pool.status_of.is_none();
+            self.url_path(pool, "status", path, short)?;
+        }
+        let Some(path) = written(&pool.ping_path) else {
+            pool.ping_response = None;
+            return Ok(());
+        };
+        self.url_path(pool, "ping", path, true)?;
+        if let Some(response) = &pool.ping_response
+            && response.is_empty()
+        {
+            let text = "the ping response page '' is not long enough";
+            return Err(self.of(pool, Level::Error, text.into()));
+        }
+        pool.ping_response.get_or_insert_with(|| "pong".into());
+        Ok(())
+    }
+
+    fn url_path(&mut self, pool: &Pool, what: &str, path: &str, short: bool) -> Result<(), Failed> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+        let wrong = if !path.starts_with('/') {
+            "must start with a '/'"
+        } else if short && path.len() < 2 {
+            "is not long enough"
+        } else if !path.bytes().all(allowed) {
+            "must contain only the following characters '[alphanum]/_-.~'"
+        } else {
+            return Ok(());
+        };
+        Err(self.of(
+            pool,
+            Level::Error,
+            format!("the {what} path '{path}' {wrong}"),
+        ))
+    }
+
+    fn logs(&mut self, pool: &mut Pool) -> Result<(), Failed> {
+        if let Some(log) = written(&pool.access_log) {
+            pool.access_log = Some(self.path(log, pool));
+            pool.access_format
+                .get_or_insert_with(|| "%R - %u %t \"%m %r\" %s".into());
+        }
+        if let Some(log) = written(&pool.slowlog) {
+            pool.slowlog = Some(self.path(log, pool));
+        }
+        let slow = pool.request_slowlog_timeout;
+        let terminate = pool.request_terminate_timeout;
+        if slow != 0 {
+            let Some(log) = written(&pool.slowlog) else {
+                let text = "'slowlog' must be specified for use with 'request_slowlog_timeout'";
+                return Err(self.of(pool, Level::Error, text.into()));
+            };
+            if let Err(error) = self.outside.try_log(log) {
+                let text = format!("Unable to create or open slowlog({log})");
+                self.said.push(Message::system(text, &error));
+                return Err(Failed);
+            }
+            if terminate != 0 && slow > terminate {
+                let text = format!(
+                    "'request_slowlog_timeout' ({slow}) can't be greater than \
+                     'request_terminate_timeout' ({terminate})"
+                );
+                return Err(self.of(pool, Level::Error, text));
+            }
+        }
+        let depth = pool.request_slowlog_trace_depth;
+        if depth == 0 {
+            pool.request_slowlog_trace_depth = TRACE_DEPTH;
+        } else if written(&pool.slowlog).is_none() {
+            let text = "'slowlog' must be specified for use with 'request_slowlog_trace_depth'";
+            return Err(self.of(pool, Level::Error, text.into()));
+        } else if depth < 0 {
+            let text = format!("'request_slowlog_trace_depth' ({depth}) must be a positive value");
+            return Err(self.of(pool, Level::Error, text));
+        }
+        Ok(())
+    }
+
+    fn folders(&mut self, pool: &mut Pool) -> Result<(), Failed> {
+        if let Some(chroot) = written(&pool.chroot) {
+            let chroot = self.chroot(chroot, pool);
+            pool.chroot = Some(chroot.clone());
+            let wrong = if !chroot.starts_with('/') {
+                "must start with a '/'"
+            } else if !self.outside.is_folder(&chroot) {
+                "does not exist or is not a directory"
+            } else {
+                ""
+            };
+            if !wrong.is_empty() {
+                let text = format!("the chroot path '{chroot}' {wrong}");
+                return Err(self.of(pool, Level::Error, text));
+            }
+        }
+        let Some(chdir) = written(&pool.chdir) else {
+            return Ok(());
+        };
+        let chdir = self.path(chdir, pool);
+        pool.chdir = Some(chdir.clone());
+        let wrong = if !chdir.starts_with('/') {
+            "must start with a '/'".to_owned()
+        } else if let Some(chroot) = &pool.chroot {
+            let inside = format!("{chroot}/{chdir}");
+            match self.outside.is_folder(&inside) {
+                true => return Ok(()),
+                false => format!(
+                    "within the chroot path '{chroot}' ('{inside}') does not exist or is not a directory"
+                ),
+            }
+        } else if !self.outside.is_folder(&chdir) {
+            "does not exist or is not a directory".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(self.of(
+            pool,
+            Level::Error,
+            format!("the chdir path '{chdir}' {wrong}"),
+        ))
+    }
+
+    /// `$prefix` may stand at the beginning of a chroot.
+    fn chroot(&mut self, chroot: &str, pool: &Pool) -> String {
+        if chroot.starts_with('/') {
+            return chroot.to_owned();
+        }
+        match chroot.find("$prefix") {
+            Some(0) => match &chroot["$prefix".len()..] {
+                "" => self.path(".", pool).trim_end_matches("/.").to_owned(),
+                // Two slashes are one, whatever follows: PHP-FPM puts one between prefix and rest.
+                rest => match self.path("x", pool).strip_suffix('x') {
+                    Some(prefix) => format!("{prefix}{rest}"),
+                    None => rest.to_owned(),
+                },
+            },
+            Some(_) => {
+                let text = "'$prefix' must be use at the beginning of the value";
+                self.error(text.into());
+                chroot.to_owned()
+            }
+            None => self.path(chroot, pool),
+        }
+    }
+
+    /// Settings of PHP that are paths may be relative, too.
+    fn expand_values(&self, pool: &mut Pool) {
+        let mut values = std::mem::take(&mut pool.php_values);
+        let mut admin = std::mem::take(&mut pool.php_admin_values);
+        let is_path = |key: &str| {
+            PATH_SETTINGS
+                .iter()
+                .any(|setting| setting.eq_ignore_ascii_case(key))
+        };
+        for (key, value) in values.iter_mut().filter(|(key, _)| is_path(key)) {
+            let _ = key;
+            *value = self.path(value, pool);
+        }
+        for (key, value) in admin.iter_mut().filter(|(key, _)| is_path(key)) {
+            let syslog =
+                key.eq_ignore_ascii_case("error_log") && value.eq_ignore_ascii_case("syslog");
+            if !syslog {
+                *value = self.path(value, pool);
+            }
+        }
+        pool.php_values = values;
+        pool.php_admin_values = admin;
+    }
+
+    fn access_logs(&mut self, pools: &[Pool]) -> Result<(), Failed> {
+        let logs = || {
+            pools
+                .iter()
+                .filter_map(|pool| Some((pool, written(&pool.access_log)?)))
+        };
+        for (_, log) in logs() {
+            if let Err(error) = self.outside.try_log(log) {
+                let text = format!("failed to open access log ({log})");
+                self.said.push(Message::system(text, &error));
+                return Err(Failed);
+            }
+        }
+        for (pool, _) in logs() {
+            let format = pool.access_format.as_deref().unwrap_or_default();
+            if let Err(why) = access_format::check(format) {
+                self.said.push(Message::new(Level::Warning, why));
+                let text = format!("wrong format for access.format '{format}'");
+                return Err(self.of(pool, Level::Error, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, path: &str, pool: &Pool) -> String {
+        full_path(path, pool.prefix.as_deref(), self.options, PREFIX)
+    }
+
+    fn of(&mut self, pool: &Pool, level: Level, text: String) -> Failed {
+        let text = format!("[pool {}] {text}", pool.name);
+        self.said.push(Message::new(level, text));
+        Failed
+    }
+
+    fn error(&mut self, text: String) -> Failed {
+        self.said.push(Message::new(Level::Error, text));
+        Failed
+    }
+}
+
+/// The pool that PHP-FPM makes for another's `pm.status_listen`.
+fn status_pool(of: &Pool, at: usize, listen: String) -> Pool {
+    Pool {
+        listen: Some(listen),
+        listen_acl_users: of.listen_acl_users.clone(),
+        listen_acl_groups: of.listen_acl_groups.clone(),
+        listen_allowed_clients: of.listen_allowed_clients.clone(),
+        listen_owner: of.listen_owner.clone(),
+        listen_group: of.listen_group.clone(),
+        listen_mode: of.listen_mode.clone(),
+        user: of.user.clone(),
+        group: of.group.clone(),
+        pm_status_path: of.pm_status_path.clone(),
+        pm: Some(Pm::OnDemand),
+        pm_max_children: 2,
+        status_of: Some(at),
+        ..Pool::new(format!("{}_status", of.name))
+    }
+}
+
+/// A value that was written and is not empty.
+pub(super) fn written(value: &Option<String>) -> Option<&str> {
+    value.as_deref().filter(|value| !value.is_empty())
+}
+
+/// The address is a path: neither `host:port` nor a port.
+pub(super) fn is_unix(listen: &str) -> bool {
+    !listen.contains(':') && !is_number(listen)
+}
+
+/// A user or group by number; as PHP-FPM sees it, an empty name is one, too.
+pub(super) fn is_number(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_priority(priority: i32) -> bool {
+    priority == UNSET_PRIORITY || (-19..=20).contains(&priority)
+}
+
+/// What PHP-FPM says where the system had nothing to say.
+const NO_ERROR: &str = ": Success (0)";
+
+/// Where relative paths of pools lie without a prefix.
+const PREFIX: &str = "/usr";
+
+/// The same for the pid file and the error log.
+const STATE: &str = "/var";
+
+const SHORTEST_LOG_LIMIT: i32 = 512;
+
+/// Seconds between two reports to systemd.
+const SYSTEMD_INTERVAL: i32 = 10;
+
+const TRACE_DEPTH: i32 = 20;
+
+/// syslog(3)'s LOG_DAEMON.
+const DAEMON: i32 = 24;
+
+/// Settings of PHP whose relative paths PHP-FPM makes whole.
+const PATH_SETTINGS: &[&str] = &[
+    "error_log",
+    "extension_dir",
+    "mime_magic.magicfile",
+    "sendmail_path",
+    "session.cookie_path",
+    "session_pgsql.sem_file_name",
+    "soap.wsdl_cache_dir",
+    "uploadprogress.file.filename_template",
+    "xdebug.output_dir",
+    "xdebug.profiler_output_dir",
+    "xdebug.trace_output_dir",
+    "xmms.path",
+    "axis2.client_home",
+    "blenc.key_file",
+    "coin_acceptor.device",
+];

@@ -1,0 +1,639 @@
+//! PHP-FPM's configuration → the weir.toml that means the same.
+//!
+//! Every pool becomes `[pool.NAME]` with `runtime = "php"` and `[listen.NAME]` with `protocol = "fastcgi"`; a
+//! `pm.status_listen` becomes a listener more. What is not written stays out, unless weir's default means something
+//! else than PHP-FPM's.
+
+use std::{collections::BTreeSet, fmt::Display, net::IpAddr};
+
+use super::{
+    Fpm, Level, Message, Options, Outside, User, access_format,
+    check::{is_number, is_unix, written},
+    directives::{Global, Pm, Pool, UNSET_PRIORITY},
+};
+use crate::{rows::FACILITIES, texts::quote};
+
+/// What the translation depends on beside the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Errors go to standard error, whatever `error_log` says.
+    pub log_to_stderr: bool,
+    /// `-c`
+    pub php_ini: Option<String>,
+    /// `-n`
+    pub no_php_ini: bool,
+    /// `-d name=value`, in their order.
+    pub defines: Vec<(String, String)>,
+}
+
+/// A weir.toml, and what there is to say about it.
+#[derive(Debug, Clone)]
+pub struct Translated {
+    /// The text.
+    pub text: String,
+    /// What has no effect, or another than its writer may think.
+    pub said: Vec<Message>,
+}
+
+/// Translates.
+///
+/// # Errors
+/// With PHP-FPM's words: what it would find out only when it starts, such as hosts without an address.
+pub fn translate(
+    fpm: &Fpm,
+    options: &Options,
+    start: &Start,
+    outside: &dyn Outside,
+) -> Result<Translated, Message> {
+    let mut writer = Writer {
+        out: String::new(),
+        said: Vec::new(),
+        unused: BTreeSet::new(),
+        outside,
+        names: Vec::new(),
+    };
+    writer.global(&fpm.global, start);
+    for pool in &fpm.pools {
+        writer.name(pool);
+    }
+    for (at, pool) in fpm.pools.iter().enumerate() {
+        let of = pool.status_of.unwrap_or(at);
+        writer.listener(pool, at, of)?;
+        if pool.status_of.is_none() {
+            writer.pool(pool, at, &fpm.global, options, start)?;
+        }
+    }
+    if !writer.unused.is_empty() {
+        let names: Vec<&str> = writer.unused.iter().copied().collect();
+        let text = format!("weir has no use for, and passes over: {}", names.join(", "));
+        writer.said.push(Message::new(Level::Warning, text));
+    }
+    Ok(Translated {
+        text: writer.out,
+        said: writer.said,
+    })
+}
+
+struct Writer<'a> {
+    out: String,
+    said: Vec<Message>,
+    /// Directives without a meaning here.
+    unused: BTreeSet<&'static str>,
+    outside: &'a dyn Outside,
+    /// What weir calls the pools.
+    names: Vec<String>,
+}
+
+impl Writer<'_> {
+    fn global(&mut self, global: &Global, start: &Start) {
+        self.table("server");
+        self.text("pid_file", written(&global.pid));
+        // Without a time PHP-FPM ends what runs; to finish it is what "graceful" promises, so weir's own time holds.
+        if global.process_control_timeout > 0 {
+            self.seconds("shutdown_timeout", global.process_control_timeout);
+        }
+        self.count("process_max", global.process_max);
+        let threshold = global.emergency_restart_threshold;
+        let interval = global.emergency_restart_interval;
+        if threshold > 0 && interval > 0 {
+            self.count("emergency_restart_threshold", threshold);
+            self.seconds("emergency_restart_interval", interval);
+        }
+        self.table("log");
+        self.text("access", Some("off"));
+        self.text("error_format", Some("fpm"));
+        let log = global.error_log.as_deref().unwrap_or_default();
+        if start.log_to_stderr {
+            self.text("error", Some("stderr"));
+        } else if log.eq_ignore_ascii_case("syslog") {
+            self.text("error", Some("syslog"));
+            self.text("syslog_ident", written(&global.syslog_ident));
+            let number = global.syslog_facility / 8;
+            let facility = FACILITIES
+                .iter()
+                .find(|(_, known)| i32::from(*known) == number);
+            self.text("syslog_facility", facility.map(|(name, _)| *name));
+        } else {
+            self.text("error", Some(log));
+        }
+        let level = match global.log_level {
+            None | Some(Level::Notice) => None,
+            Some(Level::Debug) => Some("debug"),
+            Some(Level::Warning) => Some("warning"),
+            Some(Level::Error | Level::Alert) => Some("error"),
+        };
+        self.text("level", level);
+        for (name, has_effect) in [
+            ("log_buffering", global.log_buffering),
+            ("log_limit", global.log_limit == 1024),
+            (
+                "events.mechanism",
+                global.events_mechanism.as_deref() == Some("epoll"),
+            ),
+            ("systemd_interval", global.systemd_interval == 10),
+        ] {
+            if !has_effect {
+                self.unused.insert(name);
+            }
+        }
+    }
+
+    /// Finds what weir calls a pool: as PHP-FPM does, if that can be a name.
+    fn name(&mut self, pool: &Pool) {
+        let plain: String = pool
+            .name
+            .trim()
+            .chars()
+            .filter(|c| !c.is_control())
+            .collect();
+        let plain: String = plain.chars().take(LONGEST_NAME).collect();
+        let mut name = if plain.is_empty() {
+            "pool".to_owned()
+        } else {
+            plain
+        };
+        while self.names.contains(&name) {
+            name.push('_');
+        }
+        self.names.push(name);
+    }
+
+    fn listener(&mut self, pool: &Pool, at: usize, of: usize) -> Result<(), Message> {
+        let name = listener_name(&self.names[at], at);
+        let listen = pool.listen.as_deref().unwrap_or_default();
+        for (index, address) in self.addresses(pool, listen)?.iter().enumerate() {
+            match index {
+                0 => self.table(&format!("listen.{name}")),
+                _ => self.table(&format!("listen.{name}-v4")),
+            }
+            self.text("protocol", Some("fastcgi"));
+            let pool_name = self.names[of].clone();
+            self.text("pool", Some(&pool_name));
+            if pool.status_of.is_some() {
+                self.line("status_only", "true");
+            }
+            self.text("address", Some(address));
+            self.count("backlog", pool.listen_backlog);
+            if is_unix(listen) {
+                self.socket_rights(pool)?;
+            } else {
+                self.allowed_clients(pool, index == 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// `9000`, `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or a path.
+    fn addresses(&self, pool: &Pool, listen: &str) -> Result<Vec<String>, Message> {
+        if is_unix(listen) {
+            return Ok(vec![format!("unix:{listen}")]);
+        }
+        let failed = |text: String| Message::new(Level::Error, text);
+        let (host, port) = match listen.rsplit_once(':') {
+            Some((host, port)) => (Some(host), port),
+            None => (None, listen),
+        };
+        let number = match port.parse::<u16>() {
+            Ok(number) if number > 0 => number,
+            _ => return Err(failed(format!("invalid port value '{port}'"))),
+        };
+        let host = host.unwrap_or("::");
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        let bare = bare.unwrap_or(host);
+        let address = match bare.parse::<IpAddr>() {
+            Ok(address) => address,
+            Err(_) => {
+                let found = self.outside.resolve(bare);
+                let found = found.and_then(|all| all.first().copied().ok_or_else(String::new));
+                found.map_err(|why| {
+                    let name = &pool.name;
+                    let text = format!("[pool {name}] cannot resolve hostname '{bare}': {why}");
+                    failed(text)
+                })?
+            }
+        };
+        Ok(match address {
+            IpAddr::V4(address) => vec![format!("{address}:{number}")],
+            // PHP-FPM's socket for all addresses takes both kinds, weir's one of them.
+            IpAddr::V6(address) if address.is_unspecified() => match self.outside.has_ipv6() {
+                true => vec![format!("[::]:{number}"), format!("0.0.0.0:{number}")],
+                false => vec![format!("0.0.0.0:{number}")],
+            },
+            IpAddr::V6(address) => vec![format!("[{address}]:{number}")],
+        })
+    }
+
+    fn socket_rights(&mut self, pool: &Pool) -> Result<(), Message> {
+        if let Some(mode) = written(&pool.listen_mode) {
+            self.text("mode", Some(&octal(mode)));
+        }
+        let users = list(&pool.listen_acl_users, ',');
+        let groups = list(&pool.listen_acl_groups, ',');
+        if !users.is_empty() || !groups.is_empty() {
+            for (what, ignored) in [("owner", &pool.listen_owner), ("group", &pool.listen_group)] {
+                if let Some(value) = written(ignored) {
+                    let text = format!(
+                        "[pool {}] ACL set, listen.{what} = '{value}' is ignored",
+                        pool.name
+                    );
+                    self.said.push(Message::new(Level::Warning, text));
+                }
+            }
+            self.texts("acl_users", &users);
+            self.texts("acl_groups", &groups);
+            return Ok(());
+        }
+        let unknown = |what: &str, name: &str| {
+            let kind = if what == "uid" { "user" } else { "group" };
+            let text = format!("[pool {}] cannot get {what} for {kind} '{name}'", pool.name);
+            Message::new(Level::Error, text)
+        };
+        let owner = written(&pool.listen_owner);
+        self.text("owner", owner);
+        if let Some(group) = written(&pool.listen_group) {
+            self.text("group", Some(group));
+        } else if let Some(owner) = owner.filter(|owner| !is_number(owner)) {
+            // An owner that is named brings its group.
+            let user = self.outside.user(owner);
+            let gid = user.ok_or_else(|| unknown("uid", owner))?.gid;
+            self.text("group", Some(&gid.to_string()));
+        }
+        Ok(())
+    }
+
+    fn allowed_clients(&mut self, pool: &Pool, tell: bool) {
+        let clients = list(&pool.listen_allowed_clients, ',');
+        if clients.is_empty() {
+            return;
+        }
+        let mut good = Vec::new();
+        for client in clients {
+            match client.parse::<IpAddr>() {
+                Ok(address) => good.push(address.to_string()),
+                Err(_) if tell => {
+                    let text = format!("Wrong IP address '{client}' in listen.allowed_clients");
+                    self.said.push(Message::new(Level::Error, text));
+                }
+                Err(_) => {}
+            }
+        }
+        if good.is_empty() {
+            if tell {
+                let text = "There are no allowed addresses";
+                self.said.push(Message::new(Level::Error, text));
+            }
+            // Nobody comes from there.
+            good.push("0.0.0.0".to_owned());
+        }
+        let good: Vec<&str> = good.iter().map(String::as_str).collect();
+        self.texts("allowed_clients", &good);
+    }
+
+    fn pool(
+        &mut self,
+        pool: &Pool,
+        at: usize,
+        global: &Global,
+        options: &Options,
+        start: &Start,
+    ) -> Result<(), Message> {
+        let key = format!("pool.{}", quote(&self.names[at]));
+        self.table(&key);
+        self.text("runtime", Some("php"));
+        let (major, minor) = options.php;
+        self.text("php", Some(&format!("{major}.{minor}")));
+        self.text("php_ini", start.php_ini.as_deref());
+        if start.no_php_ini {
+            self.line("no_php_ini", "true");
+        }
+        self.identity(pool)?;
+        self.workers(pool, global);
+        self.requests(pool);
+        self.environment(pool);
+        self.settings(pool, start);
+        self.table(&format!("{key}.queue"));
+        // Without a limit in time, as in the queue of a listening socket: who waits in front gives up by itself.
+        self.line("timeout", "\"1d\"");
+        if pool.listen_backlog > 0 {
+            self.count("max_queue", pool.listen_backlog);
+        } else {
+            self.line("max_queue", LONGEST_QUEUE);
+        }
+        if written(&pool.apparmor_hat).is_some() {
+            self.unused.insert("apparmor_hat");
+        }
+        Ok(())
+    }
+
+    fn identity(&mut self, pool: &Pool) -> Result<(), Message> {
+        self.text("chdir", written(&pool.chdir));
+        if !self.outside.is_root() {
+            return Ok(());
+        }
+        let user = written(&pool.user);
+        let root = |name: &str| self.outside.user(name).is_some_and(|user| user.uid == 0);
+        if user.is_some_and(|name| name == "0" || root(name)) {
+            return Err(Message::new(
+                Level::Error,
+                format!(
+                    "[pool {}] weir runs no script as root, whatever --allow-to-run-as-root says: \
+                     name an ordinary user",
+                    pool.name
+                ),
+            ));
+        }
+        self.text("user", user);
+        self.text("group", written(&pool.group).filter(|_| user.is_some()));
+        self.text("chroot", written(&pool.chroot));
+        Ok(())
+    }
+
+    fn workers(&mut self, pool: &Pool, global: &Global) {
+        let pm = pool.pm.unwrap_or(Pm::Static);
+        self.text("pm", Some(pm.name()));
+        self.count("max_children", pool.pm_max_children);
+        match pm {
+            Pm::Static => {}
+            Pm::Dynamic => {
+                self.count("start_servers", pool.pm_start_servers);
+                self.count("min_spare_servers", pool.pm_min_spare_servers);
+                self.count("max_spare_servers", pool.pm_max_spare_servers);
+                self.count("max_spawn_rate", pool.pm_max_spawn_rate);
+            }
+            Pm::OnDemand => {
+                self.seconds("process_idle_timeout", pool.pm_process_idle_timeout);
+            }
+        }
+        self.count("max_requests", pool.pm_max_requests);
+        let files = first_set(pool.rlimit_files, global.rlimit_files);
+        if files > 0 {
+            self.count("rlimit_files", files.max(16));
+        }
+        match first_set(pool.rlimit_core, global.rlimit_core) {
+            0 => {}
+            core @ 1.. => self.count("rlimit_core", core),
+            _ => self.line("rlimit_core", UNLIMITED),
+        }
+        let priority = match pool.process_priority {
+            UNSET_PRIORITY => global.process_priority,
+            priority => priority,
+        };
+        if priority != UNSET_PRIORITY && self.outside.is_root() {
+            self.line("process_priority", priority);
+        }
+        if pool.process_dumpable {
+            self.line("process_dumpable", "true");
+        }
+        match pool.catch_workers_output {
+            false => self.text("output_log", Some("off")),
+            true if !pool.decorate_workers_output => self.line("decorate_output", "false"),
+            true => {}
+        }
+    }
+
+    fn requests(&mut self, pool: &Pool) {
+        self.text("status_path", written(&pool.pm_status_path));
+        self.text("ping_path", written(&pool.ping_path));
+        self.text("ping_response", pool.ping_response.as_deref());
+        // With an empty format PHP-FPM writes nothing.
+        let format = pool.access_format.as_deref().map(access_format::check);
+        if let (Some(log), Some(Ok(format))) = (written(&pool.access_log), format)
+            && !format.is_empty()
+        {
+            self.text("access_log", Some(log));
+            self.text("access_format", Some(&format));
+            let paths: Vec<&str> = pool
+                .access_suppress_path
+                .iter()
+                .map(String::as_str)
+                .collect();
+            self.texts("access_suppress_path", &paths);
+        }
+        if pool.request_slowlog_timeout > 0 {
+            self.text("slowlog", written(&pool.slowlog));
+            self.seconds("request_slowlog_timeout", pool.request_slowlog_timeout);
+            let depth = pool.request_slowlog_trace_depth.clamp(1, 1000);
+            self.count("request_slowlog_trace_depth", depth);
+        }
+        self.seconds("request_terminate_timeout", pool.request_terminate_timeout);
+        if pool.request_terminate_timeout_track_finished {
+            self.line("request_terminate_timeout_track_finished", "true");
+        }
+        // PHP-FPM waits for a silent script, and runs no request twice.
+        self.line("read_timeout", "\"366d\"");
+        self.line("retries", 0);
+        let mut extensions = Vec::new();
+        for extension in list(&pool.security_limit_extensions, ' ') {
+            let extension = match extension.starts_with('.') {
+                true => extension.to_owned(),
+                false => format!(".{extension}"),
+            };
+            match extension.len() > 1 && !extension.contains(['/', '*']) {
+                true => extensions.push(extension),
+                false => {
+                    let text = format!(
+                        "[pool {}] security.limit_extensions: '{extension}' is no extension, and is \
+                         passed over",
+                        pool.name
+                    );
+                    self.said.push(Message::new(Level::Warning, text));
+                }
+            }
+        }
+        let extensions: Vec<&str> = extensions.iter().map(String::as_str).collect();
+        self.line("limit_extensions", array(&extensions));
+    }
+
+    /// What a worker finds in its environment: as written, with the variables of weir's own that are named, and with
+    /// who it is.
+    fn environment(&mut self, pool: &Pool) {
+        if !pool.clear_env {
+            self.line("clear_env", "false");
+        }
+        let who: Option<User> = match written(&pool.user) {
+            Some(user) if self.outside.is_root() && !is_number(user) => self.outside.user(user),
+            _ if self.outside.is_root() => None,
+            _ => self.outside.current_user(),
+        };
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let who = who.map(|user| [("USER", user.name), ("HOME", user.home)]);
+        for (name, value) in who.into_iter().flatten() {
+            if pool.env.iter().all(|(written, _)| written != name) {
+                pairs.push((name.to_owned(), value));
+            }
+        }
+        let env: Vec<(String, String)> = pool
+            .env
+            .iter()
+            .map(|(name, value)| {
+                let value = match value.strip_prefix('$') {
+                    Some(variable) => self.outside.variable(variable).unwrap_or_default(),
+                    None => value.clone(),
+                };
+                (name.clone(), value)
+            })
+            .collect();
+        pairs.extend(first_written(&env));
+        self.pairs("env", &pairs);
+    }
+
+    fn settings(&mut self, pool: &Pool, start: &Start) {
+        for (key, values) in [
+            ("php_value", &pool.php_values),
+            ("php_admin_value", &pool.php_admin_values),
+        ] {
+            let values = first_written(values);
+            for (name, _) in &values {
+                let count = pool.php_values.iter().chain(&pool.php_admin_values);
+                let count = count.filter(|(written, _)| written == name).count();
+                if count > 1 && name.ends_with("extension") {
+                    let text = format!(
+                        "[pool {}] {key}[{name}] is written more than once: only one of them is loaded; \
+                         php.ini takes several",
+                        pool.name
+                    );
+                    self.said.push(Message::new(Level::Warning, text));
+                }
+            }
+            self.pairs(key, &values);
+        }
+        let mut defines: Vec<(String, String)> = Vec::new();
+        for (name, value) in &start.defines {
+            defines.retain(|(known, _)| known != name);
+            defines.push((name.clone(), value.clone()));
+        }
+        self.pairs("php_define", &defines);
+    }
+
+    fn table(&mut self, name: &str) {
+        if !self.out.is_empty() {
+            self.out.push('\n');
+        }
+        self.out.push_str(&format!("[{name}]\n"));
+    }
+
+    fn line(&mut self, key: &str, value: impl Display) {
+        self.out.push_str(&format!("{key} = {value}\n"));
+    }
+
+    fn text(&mut self, key: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.line(key, quote(value));
+        }
+    }
+
+    fn texts(&mut self, key: &str, values: &[&str]) {
+        if !values.is_empty() {
+            self.line(key, array(values));
+        }
+    }
+
+    fn pairs(&mut self, key: &str, values: &[(String, String)]) {
+        if values.is_empty() {
+            return;
+        }
+        let pairs: Vec<String> = values
+            .iter()
+            .map(|(name, value)| format!("{} = {}", quote(name), quote(value)))
+            .collect();
+        self.line(key, format_args!("{{ {} }}", pairs.join(", ")));
+    }
+
+    /// Zero is everybody's default; more than weir takes is as good as no limit.
+    fn count(&mut self, key: &str, value: i32) {
+        let most = MOST.iter().find(|(known, _)| *known == key);
+        let most = most.map_or(i32::MAX, |(_, most)| *most);
+        if value > 0 {
+            self.line(key, value.min(most));
+        }
+    }
+
+    fn seconds(&mut self, key: &str, value: i32) {
+        if value > 0 {
+            self.line(key, quote(&format!("{}s", value.min(LONGEST_SECONDS))));
+        }
+    }
+}
+
+/// The name of a pool's listener: the pool's, of letters that a listener may have.
+fn listener_name(pool: &str, at: usize) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match pool.chars().all(plain) {
+        true => pool.to_owned(),
+        false => {
+            let name: String = pool
+                .chars()
+                .map(|c| if plain(c) { c } else { '_' })
+                .collect();
+            let name: String = name.chars().take(LONGEST_NAME - 8).collect();
+            // Two pools may differ in those letters only.
+            format!("{name}-{at}")
+        }
+    }
+}
+
+/// `strtoul(…, 8)`, as a mode.
+fn octal(mode: &str) -> String {
+    let digits: String = mode
+        .trim_start()
+        .chars()
+        .take_while(|c| ('0'..='7').contains(c))
+        .collect();
+    let mode = u32::from_str_radix(&digits, 8).unwrap_or(0) & 0o777;
+    format!("{mode:04o}")
+}
+
+/// The parts of a list, without blanks around them.
+fn list(value: &Option<String>, separator: char) -> Vec<&str> {
+    let value = written(value).unwrap_or_default();
+    let parts = value.split([separator, '\t']).map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+/// Each name once, in the order in which PHP-FPM acts on them: where one is written twice, the first is what holds in
+/// the end.
+fn first_written(values: &[(String, String)]) -> Vec<(String, String)> {
+    let mut kept: Vec<(String, String)> = Vec::new();
+    for (at, (name, value)) in values.iter().enumerate() {
+        if values[at + 1..].iter().all(|(later, _)| later != name) {
+            kept.push((name.clone(), value.clone()));
+        }
+    }
+    kept
+}
+
+fn first_set(pool: i32, global: i32) -> i32 {
+    if pool == 0 { global } else { pool }
+}
+
+fn array(values: &[&str]) -> String {
+    let values: Vec<String> = values.iter().map(|value| quote(value)).collect();
+    format!("[{}]", values.join(", "))
+}
+
+/// As long as names of weir.toml may be.
+const LONGEST_NAME: usize = 64;
+
+/// The kernel's queue where `listen.backlog` says nothing.
+const LONGEST_QUEUE: usize = 4096;
+
+/// What weir takes at most, where that is less than PHP-FPM does.
+const MOST: &[(&str, i32)] = &[
+    ("process_max", 1_000_000),
+    ("emergency_restart_threshold", 100_000),
+    ("max_children", 100_000),
+    ("start_servers", 100_000),
+    ("min_spare_servers", 100_000),
+    ("max_spare_servers", 100_000),
+    ("max_spawn_rate", 100_000),
+    ("request_slowlog_trace_depth", 1000),
+    ("max_queue", 10_000_000),
+    ("backlog", 1 << 30),
+    ("rlimit_files", 1 << 30),
+];
+
+/// 366 days.
+const LONGEST_SECONDS: i32 = 366 * 24 * 60 * 60;
+
+/// The largest size that weir.toml takes.
+const UNLIMITED: i64 = i64::MAX;

@@ -1,0 +1,138 @@
+/*
+ * Says what PHP is. See cli.h.
+ */
+#include "cli.h"
+
+#include <getopt.h>
+
+#include "php.h"
+#include "SAPI.h"
+#include "ext/standard/info.h"
+#include "php_main.h"
+#include "zend_extensions.h"
+
+#include "config.h"
+#include "engine.h"
+#include "say.h"
+#include "sapi.h"
+
+static const struct option LONG_OPTIONS[] = {
+	{"php-ini", required_argument, NULL, 'c'},
+	{"define", required_argument, NULL, 'd'},
+	{"help", no_argument, NULL, 'h'},
+	{"info", no_argument, NULL, 'i'},
+	{"modules", no_argument, NULL, 'm'},
+	{"no-php-ini", no_argument, NULL, 'n'},
+	{"version", no_argument, NULL, 'v'},
+	{NULL, 0, NULL, 0},
+};
+
+static int usage(int code)
+{
+	static const char text[] =
+		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i | -m | -v\n"
+		"\n"
+		"  -i, --info           what phpinfo() tells\n"
+		"  -m, --modules        what is compiled in and loaded\n"
+		"  -v, --version        PHP's version\n"
+		"  -c, --php-ini FILE   php.ini, or the folder that it is in\n"
+		"  -d, --define N=V     a setting of php.ini\n"
+		"  -n, --no-php-ini     without php.ini\n"
+		"\n"
+		"Without options it is the master of a pool: weir starts it so.\n";
+	fputs(text, code == EXIT_FINE ? stdout : stderr);
+	return code;
+}
+
+static int compare_names(Bucket *one, Bucket *other)
+{
+	zend_module_entry *a = Z_PTR(one->val), *b = Z_PTR(other->val);
+	return strcasecmp(a->name, b->name);
+}
+
+static void print_modules(void)
+{
+	HashTable sorted;
+	zend_module_entry *module;
+	zend_hash_init(&sorted, 64, NULL, NULL, 1);
+	zend_hash_copy(&sorted, &module_registry, NULL);
+	zend_hash_sort(&sorted, compare_names, 0);
+	php_printf("[PHP Modules]\n");
+	ZEND_HASH_FOREACH_PTR(&sorted, module) {
+		php_printf("%s\n", module->name);
+	} ZEND_HASH_FOREACH_END();
+	zend_hash_destroy(&sorted);
+	php_printf("\n[Zend Modules]\n");
+	zend_llist_position at;
+	zend_extension *extension = zend_llist_get_first_ex(&zend_extensions, &at);
+	for (; extension; extension = zend_llist_get_next_ex(&zend_extensions, &at)) {
+		php_printf("%s\n", extension->name);
+	}
+	php_printf("\n");
+}
+
+static void print_version(void)
+{
+	php_printf("PHP %s (%s) (built: %s %s)\nCopyright (c) The PHP Group\n%s", PHP_VERSION, sapi_module.name, __DATE__,
+		   __TIME__, get_zend_version());
+}
+
+/* Starts PHP with a request in which something can be printed, and prints it. */
+static int print(const struct pool_config *config, int what)
+{
+	char error[512];
+	weir_sapi.phpinfo_as_text = 1;
+	if (!engine_start(config, error, sizeof error)) {
+		say("weir-php: %s", error);
+		return EXIT_INTERNAL;
+	}
+	if (php_request_startup() == FAILURE) {
+		return EXIT_INTERNAL;
+	}
+	SG(headers_sent) = 1;
+	SG(request_info).no_headers = 1;
+	zend_try {
+		if (what == 'i') {
+			php_print_info(PHP_INFO_ALL);
+		} else if (what == 'm') {
+			print_modules();
+		} else {
+			print_version();
+		}
+	} zend_end_try();
+	php_request_shutdown(NULL);
+	engine_stop(true);
+	return EXIT_FINE;
+}
+
+int cli_run(int argc, char **argv)
+{
+	struct pool_config config;
+	char error[1];
+	config_read(&config, NULL, 0, error, sizeof error);
+	int what = 0, option;
+	while ((option = getopt_long(argc, argv, "c:d:himnv", LONG_OPTIONS, NULL)) != -1) {
+		switch (option) {
+		case 'c':
+			config.php_ini = optarg;
+			break;
+		case 'd':
+			config.defines = take_more_memory(config.defines, (config.define_count + 1) * sizeof *config.defines);
+			config.defines[config.define_count++] = optarg;
+			break;
+		case 'n':
+			config.no_ini = true;
+			break;
+		case 'i':
+		case 'm':
+		case 'v':
+			what = option;
+			break;
+		case 'h':
+			return usage(EXIT_FINE);
+		default:
+			return usage(EXIT_COMMAND_LINE);
+		}
+	}
+	return what && optind == argc ? print(&config, what) : usage(EXIT_COMMAND_LINE);
+}

@@ -1,0 +1,157 @@
+/*
+ * The control thread. See control.h.
+ */
+#include "control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fastcgi.h"
+#include "quiet.h"
+#include "say.h"
+#include "trace.h"
+
+/* Of which it touches a few pages; libraries may want some of it for variables of each thread. */
+#define STACK_SIZE (256 * 1024)
+
+/* By which the kernel says that the process has used some CPU: to this thread only. */
+#define TICK (SIGRTMIN + 7)
+
+static int orders, ticks, slow_log;
+static atomic_bool stopping, waiting;
+
+static void stop(void)
+{
+	atomic_store(&stopping, true);
+	if (atomic_load(&waiting)) {
+		stream_stop();
+	}
+}
+
+/* False: the master is gone. */
+static bool hear_orders(void)
+{
+	char bytes[64];
+	ssize_t count = read(orders, bytes, sizeof bytes);
+	if (count < 0) {
+		return errno == EINTR || errno == EAGAIN;
+	}
+	for (ssize_t at = 0; at < count; at++) {
+		if (bytes[at] == CONTROL_STOP) {
+			stop();
+		} else if (bytes[at] == CONTROL_TRACE && !atomic_load(&waiting)) {
+			trace_write();
+		}
+	}
+	return count > 0;
+}
+
+static void hear_ticks(void)
+{
+	struct signalfd_siginfo info;
+	if (read(ticks, &info, sizeof info) == sizeof info) {
+		quiet_tick();
+	}
+}
+
+/* Asks the kernel for a signal to this thread after every QUIET_TICK_MS of CPU that the process uses. */
+static bool start_ticks(void)
+{
+	sigset_t wanted;
+	sigemptyset(&wanted);
+	sigaddset(&wanted, TICK);
+	ticks = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+	struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = TICK};
+	event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+	struct itimerspec every = {
+		.it_interval.tv_nsec = QUIET_TICK_MS * 1000000L,
+		.it_value.tv_nsec = QUIET_TICK_MS * 1000000L,
+	};
+	timer_t timer;
+	return ticks >= 0 && timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer) == 0 &&
+	       timer_settime(timer, 0, &every, NULL) == 0;
+}
+
+static void *run(void *started)
+{
+	if (!start_ticks()) {
+		die(EXIT_SYSTEM, "weir-php: a timer for max_execution_time: %s", strerror(errno));
+	}
+	pthread_barrier_wait(started);
+	struct pollfd events[] = {
+		{.fd = orders, .events = POLLIN},
+		{.fd = ticks, .events = POLLIN},
+	};
+	for (;;) {
+		if (poll(events, 2, -1) < 0) {
+			continue;
+		}
+		if (events[1].revents) {
+			hear_ticks();
+		}
+		if (events[0].revents && !hear_orders()) {
+			/* Nobody is left who would wait for this worker. */
+			_exit(EXIT_FINE);
+		}
+	}
+	return NULL;
+}
+
+/* In a process that a script forked: what is the worker's is not touched any more. */
+static void in_fork(void)
+{
+	quiet_stop();
+	stream_disown();
+	close(orders);
+	close(ticks);
+	if (slow_log >= 0) {
+		close(slow_log);
+	}
+}
+
+void control_start(const struct pool_config *config, int pipe)
+{
+	orders = pipe;
+	slow_log = config->slow_log;
+	trace_start(slow_log, config->trace_depth);
+	/* Static: the last of both threads to leave it touches it when the other is gone already. */
+	static pthread_barrier_t started;
+	pthread_barrier_init(&started, NULL, 2);
+	pthread_attr_t attributes;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_SIZE);
+	/* Signals to the process are PHP's. */
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_t thread;
+	int error = pthread_create(&thread, &attributes, run, &started);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error) {
+		die(EXIT_SYSTEM, "weir-php: the control thread: %s", strerror(error));
+	}
+	pthread_barrier_wait(&started);
+	pthread_attr_destroy(&attributes);
+	pthread_atfork(NULL, NULL, in_fork);
+	quiet_start();
+}
+
+bool control_may_wait(void)
+{
+	/* In this order, and the other way round in stop(): one of both sees the other. */
+	atomic_store(&waiting, true);
+	return !atomic_load(&stopping);
+}
+
+void control_has_request(void)
+{
+	atomic_store(&waiting, false);
+}

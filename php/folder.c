@@ -1,0 +1,108 @@
+/*
+ * The working folder. See folder.h.
+ */
+#include "folder.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "say.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Where the process is: at its start, in `entered`, or, where a script went, nobody knows. */
+enum place { PLACE_START, PLACE_ENTERED, PLACE_UNKNOWN };
+
+static int start = -1;
+static enum place place;
+static char entered[PATH_MAX];
+static uint64_t entered_at;
+
+/* ---- what PHP calls ---- */
+
+static int real_chdir(const char *path)
+{
+	static int (*real)(const char *);
+	if (!real) {
+		real = (int (*)(const char *))dlsym(RTLD_NEXT, "chdir");
+	}
+	return real(path);
+}
+
+static int real_fchdir(int folder)
+{
+	static int (*real)(int);
+	if (!real) {
+		real = (int (*)(int))dlsym(RTLD_NEXT, "fchdir");
+	}
+	return real(folder);
+}
+
+EXPORTED int chdir(const char *path)
+{
+	place = PLACE_UNKNOWN;
+	return real_chdir(path);
+}
+
+EXPORTED int fchdir(int folder)
+{
+	place = PLACE_UNKNOWN;
+	return real_fchdir(folder);
+}
+
+/* ---- what the worker calls ---- */
+
+static uint64_t milliseconds(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void folder_start(void)
+{
+	start = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (start < 0) {
+		die(EXIT_SYSTEM, "weir-php: the working folder: %s", strerror(errno));
+	}
+	place = PLACE_START;
+}
+
+void folder_leave(void)
+{
+	if (place != PLACE_START && real_fchdir(start) == 0) {
+		place = PLACE_START;
+	}
+}
+
+void folder_enter(const char *script)
+{
+	const char *slash = strrchr(script, '/');
+	size_t length = slash == script ? 1 : slash ? (size_t)(slash - script) : 0;
+	if (length == 0 || length >= sizeof entered) {
+		/* A name alone: it lies where the process started. */
+		folder_leave();
+		return;
+	}
+	uint64_t now = milliseconds();
+	bool is_there = place == PLACE_ENTERED && now - entered_at < FOLDER_TRUST_MS && *script == '/' &&
+			strncmp(entered, script, length) == 0 && entered[length] == 0;
+	if (is_there) {
+		return;
+	}
+	if (*script != '/') {
+		folder_leave();
+	}
+	memcpy(entered, script, length);
+	entered[length] = 0;
+	entered_at = now;
+	/* As PHP does, it runs the script where it is if it cannot go there. */
+	place = real_chdir(entered) == 0 ? PLACE_ENTERED : PLACE_UNKNOWN;
+}

@@ -1,0 +1,212 @@
+/*
+ * Lists and compiles what is in OPcache. See opcache.h.
+ */
+#include "opcache.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "php.h"
+#include "SAPI.h"
+#include "php_main.h"
+#include "zend_exceptions.h"
+
+#include "bytes.h"
+#include "engine.h"
+#include "say.h"
+
+/* Most scripts of a list, and longest path. */
+#define MAX_SCRIPTS 4000
+#define MAX_PATH 4096
+
+struct script {
+	const char *path;
+	zend_long hits;
+	zend_long used;
+};
+
+/* A request that no client made: no limits, no messages. False: PHP does not start it. */
+static bool begin(void)
+{
+	/* opcache.restrict_api is asked about the path of the script that runs: this is none. */
+	const char *allowed = zend_ini_string_ex("opcache.restrict_api", sizeof "opcache.restrict_api" - 1, 0, NULL);
+	SG(request_info).path_translated = estrdup(allowed ? allowed : "");
+	if (php_request_startup() == FAILURE) {
+		return false;
+	}
+	SG(headers_sent) = 1;
+	SG(request_info).no_headers = 1;
+	EG(error_reporting) = 0;
+	PG(log_errors) = 0;
+	PG(display_errors) = 0;
+	zend_set_memory_limit(-1);
+	zend_unset_timeout();
+	return true;
+}
+
+static void end(void)
+{
+	if (SG(request_info).path_translated) {
+		efree(SG(request_info).path_translated);
+		SG(request_info).path_translated = NULL;
+	}
+	php_request_shutdown(NULL);
+}
+
+/* Calls a function that OPcache may, or may not, have; the result is to be destroyed. */
+static bool call(const char *name, zval *argument, zval *result)
+{
+	zval function;
+	ZVAL_UNDEF(result);
+	if (!zend_hash_str_exists(CG(function_table), name, strlen(name))) {
+		return false;
+	}
+	ZVAL_STRING(&function, name);
+	bool called = call_user_function(NULL, NULL, &function, result, 1, argument) == SUCCESS;
+	zval_ptr_dtor(&function);
+	if (EG(exception)) {
+		zend_clear_exception();
+	}
+	return called;
+}
+
+/* ---- to list ---- */
+
+static zend_long number_of(HashTable *script, const char *name)
+{
+	zval *value = zend_hash_str_find(script, name, strlen(name));
+	return value && Z_TYPE_P(value) == IS_LONG ? Z_LVAL_P(value) : 0;
+}
+
+static int by_use(const void *one, const void *other)
+{
+	const struct script *a = one, *b = other;
+	if (a->hits != b->hits) {
+		return a->hits < b->hits ? 1 : -1;
+	}
+	return a->used < b->used ? 1 : a->used > b->used ? -1 : strcmp(a->path, b->path);
+}
+
+static void write_scripts(int list, HashTable *scripts)
+{
+	size_t count = 0;
+	struct script *sorted = emalloc((zend_hash_num_elements(scripts) + 1) * sizeof *sorted);
+	zend_string *path;
+	zval *script;
+	ZEND_HASH_FOREACH_STR_KEY_VAL(scripts, path, script) {
+		if (path && Z_TYPE_P(script) == IS_ARRAY && ZSTR_LEN(path) <= MAX_PATH && *ZSTR_VAL(path) == '/') {
+			sorted[count++] = (struct script){
+				.path = ZSTR_VAL(path),
+				.hits = number_of(Z_ARRVAL_P(script), "hits"),
+				.used = number_of(Z_ARRVAL_P(script), "last_used_timestamp"),
+			};
+		}
+	} ZEND_HASH_FOREACH_END();
+	qsort(sorted, count, sizeof *sorted, by_use);
+	off_t end_of_list = 0;
+	for (size_t at = 0; at < count && at < MAX_SCRIPTS; at++) {
+		/* Not write(2): whoever reads the list shares the file's position. */
+		ssize_t written = pwrite(list, sorted[at].path, strlen(sorted[at].path) + 1, end_of_list);
+		if (written < 0) {
+			break;
+		}
+		end_of_list += written;
+	}
+	efree(sorted);
+}
+
+int opcache_write_list(int list)
+{
+	if (!begin()) {
+		return EXIT_INTERNAL;
+	}
+	zend_try {
+		zval with_scripts, status;
+		ZVAL_TRUE(&with_scripts);
+		if (call("opcache_get_status", &with_scripts, &status) && Z_TYPE(status) == IS_ARRAY) {
+			zval *scripts = zend_hash_str_find(Z_ARRVAL(status), "scripts", sizeof "scripts" - 1);
+			if (scripts && Z_TYPE_P(scripts) == IS_ARRAY) {
+				write_scripts(list, Z_ARRVAL_P(scripts));
+			}
+		}
+		zval_ptr_dtor(&status);
+	} zend_end_try();
+	end();
+	engine_stop(false);
+	return EXIT_FINE;
+}
+
+/* ---- to compile ---- */
+
+/* The path, or what it becomes by the first pair of prefixes that fits, in `rewritten`. */
+static const char *rewrite(const char *path, const unsigned char *pairs, size_t length, char *rewritten)
+{
+	const unsigned char *at = pairs, *limit = pairs + length;
+	while (limit - at >= 2) {
+		size_t from = get_u16(at);
+		if ((size_t)(limit - at) < 2 + from + 2) {
+			break;
+		}
+		const unsigned char *second = at + 2 + from;
+		size_t to = get_u16(second);
+		if ((size_t)(limit - second) < 2 + to) {
+			break;
+		}
+		if (strncmp(path, (const char *)at + 2, from) == 0) {
+			snprintf(rewritten, 2 * MAX_PATH, "%.*s%s", (int)to, second + 2, path + from);
+			return rewritten;
+		}
+		at = second + 2 + to;
+	}
+	return path;
+}
+
+static void compile(const char *path)
+{
+	struct stat about;
+	if (stat(path, &about) != 0 || !S_ISREG(about.st_mode)) {
+		return;
+	}
+	/* A request for each: what one declares is not in the way of another. */
+	if (!begin()) {
+		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
+	}
+	zend_try {
+		zval name, result;
+		ZVAL_STRING(&name, path);
+		call("opcache_compile_file", &name, &result);
+		zval_ptr_dtor(&result);
+		zval_ptr_dtor(&name);
+	} zend_end_try();
+	end();
+}
+
+int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
+{
+	struct stat about;
+	if (fstat(list, &about) != 0) {
+		return EXIT_SYSTEM;
+	}
+	size_t size = (size_t)about.st_size;
+	if (size > (size_t)MAX_SCRIPTS * MAX_PATH) {
+		die(EXIT_PROTOCOL, "weir-php: the manager sent a list of %zu bytes", size);
+	}
+	char *paths = take_memory(size + 1);
+	ssize_t got = pread(list, paths, size, 0);
+	if (got < 0) {
+		return EXIT_SYSTEM;
+	}
+	paths[got] = 0;
+	char rewritten[2 * MAX_PATH];
+	int count = 0;
+	for (char *path = paths; path < paths + got && count < MAX_SCRIPTS; path += strlen(path) + 1, count++) {
+		if (strlen(path) <= MAX_PATH) {
+			compile(rewrite(path, rewrites, length, rewritten));
+		}
+	}
+	free(paths);
+	engine_stop(false);
+	return EXIT_FINE;
+}

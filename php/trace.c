@@ -1,0 +1,269 @@
+/*
+ * The stack of the running script. See trace.h.
+ */
+#include "trace.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "php.h"
+#include "SAPI.h"
+#include "zend_exceptions.h"
+#include "zend_execute.h"
+#if PHP_VERSION_ID >= 80200
+#include "zend_atomic.h"
+#endif
+
+#include "bytes.h"
+
+enum {
+	/* How long PHP has to come to a safe point. */
+	SAFE_POINT_MS = 50,
+	/* A trace is one packet of at most so many bytes. */
+	MAX_TRACE = 64 * 1024,
+	/* The longest name of a function or file that is written. */
+	MAX_NAME = 1024,
+	/* Frames that are looked at: a stack that is longer, or goes round, is cut. */
+	MAX_FRAMES = 100000,
+};
+
+/* Who writes the trace that was asked for: the first to take it. */
+enum request { REQUEST_NONE, REQUEST_OPEN, REQUEST_TAKEN };
+
+static int slow_log = -1;
+static unsigned depth;
+static _Atomic enum request request;
+static sem_t written;
+
+static char text[MAX_TRACE];
+static size_t length;
+static bool is_full;
+
+/* ---- memory that may not be there ---- */
+
+static bool read_memory(const void *from, void *to, size_t size)
+{
+	struct iovec here = {.iov_base = to, .iov_len = size};
+	struct iovec there = {.iov_base = (void *)from, .iov_len = size};
+	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)size;
+}
+#define READ(from, to) read_memory(from, to, sizeof *(to))
+
+/* A text of so many bytes, cut at MAX_NAME and at a NUL. */
+static bool read_text(const char *from, size_t size, char *to)
+{
+	size_t taken = size < MAX_NAME - 1 ? size : MAX_NAME - 1;
+	to[taken] = 0;
+	return read_memory(from, to, taken);
+}
+
+static bool read_string(const zend_string *from, char *to)
+{
+	size_t size;
+	return read_memory((const char *)from + offsetof(zend_string, len), &size, sizeof size) &&
+	       read_text((const char *)from + offsetof(zend_string, val), size, to);
+}
+
+/* A text that ends with NUL. It may end just before memory does. */
+static bool read_c_string(const char *from, char *to)
+{
+	for (size_t size = MAX_NAME - 1; size > 0; size /= 2) {
+		if (read_text(from, size, to)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---- frames ---- */
+
+static void write_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Where there is no room for all of it, nothing is written any more. */
+static void write_text(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	int added = is_full ? 0 : vsnprintf(text + length, sizeof text - length, format, arguments);
+	va_end(arguments);
+	is_full |= added < 0 || (size_t)added >= sizeof text - length;
+	length += is_full ? 0 : (size_t)added;
+}
+
+/* The function of a frame; false: none, or not to be read. */
+static bool function_of(const zend_execute_data *frame, zend_function *function)
+{
+	if (!frame->func || (uintptr_t)frame->func % sizeof(void *) != 0) {
+		return false;
+	}
+	memset(function, 0, sizeof *function);
+	size_t size = sizeof function->common;
+	if (!read_memory(frame->func, function, size)) {
+		return false;
+	}
+	return !ZEND_USER_CODE(function->type) || read_memory(frame->func, function, sizeof function->op_array);
+}
+
+/* The file and line at which the first script's frame from here on stands. */
+static void write_position(const zend_execute_data *start)
+{
+	zend_execute_data frame;
+	zend_function function;
+	char file[MAX_NAME] = "unknown";
+	uint32_t line = 0;
+	for (int count = 0; start && count < MAX_FRAMES; count++, start = frame.prev_execute_data) {
+		if (!READ(start, &frame) || !function_of(&frame, &function)) {
+			break;
+		}
+		if (ZEND_USER_CODE(function.type)) {
+			zend_op opline;
+			if (!read_string(function.op_array.filename, file)) {
+				strcpy(file, "unknown");
+			} else if (frame.opline && READ(frame.opline, &opline)) {
+				line = opline.lineno;
+			}
+			break;
+		}
+	}
+	write_text(" %s:%u\n", file, line);
+}
+
+/* One line; false: it was the last, or what follows cannot be read. */
+static bool write_frame(const zend_execute_data **next, bool first)
+{
+	const zend_execute_data *at = *next;
+	zend_execute_data frame;
+	zend_function function;
+	char name[MAX_NAME] = "???";
+	if (!READ(at, &frame)) {
+		return false;
+	}
+	bool is_main = false;
+	if (function_of(&frame, &function)) {
+		if (function.common.function_name) {
+			read_string(function.common.function_name, name);
+		} else if (ZEND_CALL_KIND_EX(frame.This.u1.type_info) == ZEND_CALL_TOP_CODE) {
+			is_main = true;
+		} else {
+			strcpy(name, "[INCLUDE_OR_EVAL]");
+		}
+	}
+	/* PHP-FPM writes nothing of the script's own code, and so nothing at all where that is what takes long. */
+	if (is_main && !first) {
+		return false;
+	}
+	size_t line = length;
+	write_text("[0x%016lx] %s()", (unsigned long)(uintptr_t)at, is_main ? "{main}" : name);
+	write_position(is_main ? at : frame.prev_execute_data);
+	if (is_full) {
+		length = line;
+	}
+	*next = frame.prev_execute_data;
+	return !is_main && !is_full && *next;
+}
+
+static void send_trace(void)
+{
+	char path[MAX_NAME];
+	char *script;
+	if (!READ(&SG(request_info).path_translated, &script) || !script || !read_c_string(script, path)) {
+		strcpy(path, "unknown");
+	}
+	put_u32((unsigned char *)text, (uint32_t)getpid());
+	length = 4;
+	is_full = false;
+	write_text("script_filename = %s\n", path);
+	const zend_execute_data *frame;
+	bool first = true;
+	if (READ(&EG(current_execute_data), &frame) && frame) {
+		for (unsigned lines = 0; !depth || lines < depth; lines++) {
+			if (!write_frame(&frame, first)) {
+				break;
+			}
+			first = false;
+		}
+	}
+	send(slow_log, text, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* ---- who writes ---- */
+
+static bool take_request(void)
+{
+	enum request open = REQUEST_OPEN;
+	return atomic_compare_exchange_strong(&request, &open, REQUEST_TAKEN);
+}
+
+static void (*next_interrupt_function)(zend_execute_data *frame);
+
+/* PHP is at a safe point. */
+static void at_safe_point(zend_execute_data *frame)
+{
+	if (take_request()) {
+		send_trace();
+		sem_post(&written);
+	}
+	if (next_interrupt_function) {
+		next_interrupt_function(frame);
+	}
+}
+
+static void interrupt(void)
+{
+#if PHP_VERSION_ID >= 80200
+	zend_atomic_bool_store(&EG(vm_interrupt), true);
+#else
+	EG(vm_interrupt) = 1;
+#endif
+}
+
+static bool wait_for_safe_point(void)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += SAFE_POINT_MS * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000L;
+	until.tv_nsec %= 1000000000L;
+	int result;
+	do {
+		result = sem_timedwait(&written, &until);
+	} while (result < 0 && errno == EINTR);
+	return result == 0;
+}
+
+void trace_start(int socket, unsigned lines)
+{
+	slow_log = socket;
+	depth = lines;
+	if (slow_log < 0) {
+		return;
+	}
+	sem_init(&written, 0, 0);
+	next_interrupt_function = zend_interrupt_function;
+	zend_interrupt_function = at_safe_point;
+}
+
+void trace_write(void)
+{
+	if (slow_log < 0) {
+		return;
+	}
+	atomic_store(&request, REQUEST_OPEN);
+	interrupt();
+	if (wait_for_safe_point()) {
+		return;
+	}
+	if (take_request()) {
+		send_trace();
+		return;
+	}
+	/* PHP came there just now, and writes it. */
+	while (sem_wait(&written) < 0 && errno == EINTR) {
+	}
+}

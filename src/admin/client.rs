@@ -1,0 +1,105 @@
+//! What talks to the window of a running weir: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Error {
+    /// Nobody could be asked.
+    Unreachable {
+        /// The window's socket.
+        socket: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Somebody was, and did not answer.
+    Broken(String),
+    /// weir says no, and why.
+    Refused(String),
+}
+
+/// Asks the window at `socket`, and waits for the answer's text.
+///
+/// # Errors
+/// See [`Error`].
+pub fn ask(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Broken(error.to_string()))?;
+    runtime.block_on(async {
+        let asked = exchange(socket, method, path);
+        match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Broken(format!(
+                "no answer within {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    })
+}
+
+async fn exchange(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|error| Error::Unreachable {
+            socket: socket.to_owned(),
+            error,
+        })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "weir")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| Error::Broken(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(broken)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_ANSWER);
+    let body = body
+        .collect()
+        .await
+        .map_err(|error| Error::Broken(error.to_string()))?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    match status {
+        StatusCode::OK => Ok(text),
+        _ => Err(Error::Refused(text)),
+    }
+}
+
+fn broken(error: hyper::Error) -> Error {
+    Error::Broken(error.to_string())
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable { socket, error } => {
+                write!(f, "no weir answers at {}: {error}", socket.display())
+            }
+            Self::Broken(cause) => write!(f, "the running weir did not answer: {cause}"),
+            Self::Refused(why) => f.write_str(why.trim_end()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A reload warms pools and starts a gateway before it is answered.
+const PATIENCE: Duration = Duration::from_secs(310);
+
+/// Longest answer, bytes: a thousand pools' status.
+const MAX_ANSWER: usize = 64 << 20;

@@ -1,0 +1,120 @@
+//! IN PHP-FPM'S PLACE: `weir fpm`, and weir started under a name that begins with php-fpm.
+//!
+//! Command line, configuration, log lines, signals and exit codes are PHP-FPM's, so that what starts, watches and
+//! reloads it need not change. The configuration becomes a weir.toml in memory ([`weir_config::fpm`]), and the manager
+//! runs that as it runs any other. docs/php-fpm.md says what differs.
+
+mod arguments;
+mod outside;
+mod php;
+mod run;
+mod voice;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write,
+    process::ExitCode,
+};
+
+use weir_config::fpm::{self, Options};
+
+use crate::{
+    cli::EX_USAGE,
+    manager::{EX_CONFIG, EX_SOFTWARE},
+};
+use arguments::Action;
+use outside::ThisMachine;
+use voice::Voice;
+
+/// Whether a program's name asks for PHP-FPM: `php-fpm`, `/usr/sbin/php-fpm8.2`.
+pub fn is_name(program: &OsStr) -> bool {
+    let name = program.as_encoded_bytes();
+    let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    name.starts_with(b"php-fpm")
+}
+
+/// Performs PHP-FPM's command line. `name`: what weir was called as; `typed`: the arguments after it.
+pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
+    let (arguments, action) = arguments::read(typed);
+    let settings = arguments.settings();
+    let setting = |wanted: &str| settings.iter().rev().find(|(name, _)| name == wanted);
+    let file = match &arguments.file {
+        Some(file) => Some(file.clone()),
+        // As PHP-FPM's own setting of PHP.
+        None => setting("fpm.config").map(|(_, file)| file.clone()),
+    };
+    let php = arguments::version_of_name(name)
+        .or_else(|| arguments::version_of_path(file.as_deref()?))
+        .or_else(php::newest)
+        .unwrap_or(DEFAULT_PHP);
+    let shown = match is_name(name) {
+        true => name.to_string_lossy().into_owned(),
+        false => "weir fpm".to_owned(),
+    };
+    let question = match action {
+        Action::Help | Action::Usage => {
+            let _ = std::io::stdout().write_all(arguments::help(&shown).as_bytes());
+            return match action {
+                Action::Help => ExitCode::SUCCESS,
+                _ => ExitCode::from(EX_USAGE),
+            };
+        }
+        Action::Version => "-v",
+        Action::Information => "-i",
+        Action::Modules => "-m",
+        Action::Run => {
+            let options = Options {
+                php,
+                prefix: arguments.prefix.clone(),
+                file,
+                pid: arguments.pid.clone(),
+                daemonize: arguments.daemonize,
+                run_as_root: arguments.run_as_root,
+            };
+            return match arguments.test {
+                0 => run::run(&options, &arguments),
+                times => test(&options, times > 1, arguments.force_stderr),
+            };
+        }
+    };
+    let failed = php::ask(php, &arguments, question);
+    Voice::new().error(failed);
+    ExitCode::from(EX_SOFTWARE)
+}
+
+/// `-t`: says whether the configuration is right; `dump`: shows what is in force, too.
+fn test(options: &Options, dump: bool, force_stderr: bool) -> ExitCode {
+    let mut voice = Voice::new();
+    let mut said = fpm::Said::default();
+    let read = fpm::read(options, &ThisMachine, &mut said);
+    let read = read.and_then(|fpm| match fpm::test(&fpm, &ThisMachine, &mut said) {
+        Ok(()) => Ok(fpm),
+        Err(refused) => Err(refused),
+    });
+    voice.tell(&said, force_stderr);
+    let Ok(fpm) = read else {
+        voice.error(NOT_STARTED);
+        return ExitCode::from(EX_CONFIG);
+    };
+    let mut notice = |text: String| {
+        voice.say(&fpm::Message {
+            level: Some(fpm::Level::Notice),
+            text,
+        });
+    };
+    if dump {
+        fpm::dump(&fpm).into_iter().for_each(&mut notice);
+    }
+    notice(format!(
+        "configuration file {} test is successful",
+        fpm.file
+    ));
+    eprintln!();
+    ExitCode::SUCCESS
+}
+
+/// PHP-FPM's last words.
+const NOT_STARTED: &str = "FPM initialization failed";
+
+/// Where nothing says which PHP is meant.
+const DEFAULT_PHP: (u32, u32) = (8, 2);

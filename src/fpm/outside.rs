@@ -1,0 +1,82 @@
+//! This machine, as PHP-FPM's configuration asks about it.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    net::{IpAddr, ToSocketAddrs},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use weir_config::fpm::{Outside, User};
+use weir_sys::{glob, identity};
+
+/// See [`Outside`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ThisMachine;
+
+impl Outside for ThisMachine {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<String>, i32> {
+        let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+        Ok(glob::files(pattern)?.into_iter().map(text).collect())
+    }
+
+    fn is_folder(&self, path: &str) -> bool {
+        Path::new(path).is_dir()
+    }
+
+    fn try_log(&self, path: &str) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        // As PHP-FPM makes its logs: for their owner only.
+        options.append(true).create(true).mode(0o600);
+        options.open(path).map(drop)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn is_root(&self) -> bool {
+        identity::is_root()
+    }
+
+    fn user(&self, name: &str) -> Option<User> {
+        identity::user(name).ok().flatten().map(known)
+    }
+
+    fn current_user(&self) -> Option<User> {
+        let (uid, _) = identity::current();
+        identity::user_by_id(uid).ok().flatten().map(known)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        identity::group(name).ok().flatten()
+    }
+
+    fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+        let found = (host, 0_u16).to_socket_addrs();
+        let addresses = found.map_err(|error| {
+            let text = error.to_string();
+            let reason = text.rsplit(": ").next().unwrap_or(&text);
+            reason.to_owned()
+        })?;
+        Ok(addresses.map(|address| address.ip()).collect())
+    }
+
+    fn has_ipv6(&self) -> bool {
+        Path::new("/proc/net/if_inet6").exists()
+    }
+}
+
+fn known(user: identity::User) -> User {
+    User {
+        name: user.name,
+        uid: user.uid,
+        gid: user.gid,
+        home: user.home.to_string_lossy().into_owned(),
+    }
+}

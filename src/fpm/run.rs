@@ -1,0 +1,266 @@
+//! A start in PHP-FPM's place: in the background where that is asked for, and then as `weir serve`.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, PipeReader, PipeWriter, Read, Write},
+    os::fd::AsFd,
+    path::Path,
+    process::ExitCode,
+    sync::Mutex,
+};
+
+use weir_config::{
+    Environment,
+    fpm::{self, Fpm, Level, Message, Options, Said, Translated},
+};
+use weir_sys::daemon::{self, Fork};
+
+use super::{
+    NOT_STARTED,
+    arguments::Arguments,
+    outside::ThisMachine,
+    voice::{Voice, uses_log},
+};
+use crate::{
+    error_log::{self, Format},
+    manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
+};
+
+/// Starts, and serves until a signal says to stop.
+pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
+    let mut voice = Voice::new();
+    let mut said = Said::default();
+    let read = read(options, arguments, &mut said);
+    voice.tell(&said, arguments.force_stderr);
+    let (fpm, translated) = match read {
+        Ok(read) => read,
+        Err(unfit) => {
+            voice.error(NOT_STARTED);
+            return ExitCode::from(match unfit {
+                // PHP-FPM is in the background by then, and who started it knows only that it failed.
+                Unfit::Start { daemonize: true } => EX_SOFTWARE,
+                Unfit::Start { daemonize: false } | Unfit::Configuration => EX_CONFIG,
+            });
+        }
+    };
+    let starter = match fpm.global.daemonize {
+        false => None,
+        true => match leave() {
+            Ok(Left::Starter(code)) => return code,
+            Ok(Left::Daemon(starter)) => Some(starter),
+            Err(error) => {
+                voice.error(format!("failed to daemonize: {error}"));
+                voice.error(NOT_STARTED);
+                return ExitCode::from(EX_CONFIG);
+            }
+        },
+    };
+    if let Err(error) = set_standard(&fpm, &voice) {
+        voice.error(format!("failed to init stdio: {error}"));
+        return fail(voice, starter);
+    }
+    let title = format!("php-fpm: master process ({})", fpm.file);
+    // Lists of processes are all that misses it.
+    let _ = daemon::set_title(&title);
+    error_log::init("manager");
+    error_log::set_format(Format::Fpm);
+    serve(options, arguments, fpm, translated, voice, starter)
+}
+
+/// Why there is nothing to start.
+enum Unfit {
+    /// The configuration is wrong.
+    Configuration,
+    /// It is right, and cannot be had here.
+    Start { daemonize: bool },
+}
+
+/// What reads the configuration, at the start and at each reload.
+fn read(
+    options: &Options,
+    arguments: &Arguments,
+    said: &mut Said,
+) -> Result<(Fpm, Translated), Unfit> {
+    let fpm =
+        fpm::read(options, &ThisMachine, said).map_err(|fpm::Refused| Unfit::Configuration)?;
+    let unfit = Unfit::Start {
+        daemonize: fpm.global.daemonize,
+    };
+    if fpm::start(&fpm, options, &ThisMachine, said).is_err() {
+        return Err(unfit);
+    }
+    let start = fpm::Start {
+        log_to_stderr: !uses_log(fpm.global.daemonize, arguments.force_stderr),
+        php_ini: arguments
+            .php_ini
+            .as_deref()
+            .map(|path| absolute(path).to_string_lossy().into_owned()),
+        no_php_ini: arguments.no_php_ini,
+        defines: arguments.settings(),
+    };
+    match fpm::translate(&fpm, options, &start, &ThisMachine) {
+        Ok(translated) => {
+            said.messages.extend(translated.said.iter().cloned());
+            Ok((fpm, translated))
+        }
+        Err(message) => {
+            said.messages.push(message);
+            Err(unfit)
+        }
+    }
+}
+
+fn serve(
+    options: &Options,
+    arguments: &Arguments,
+    fpm: Fpm,
+    translated: Translated,
+    voice: Voice,
+    starter: Option<PipeWriter>,
+) -> ExitCode {
+    let voice = Mutex::new((Some(voice), starter));
+    let reread = {
+        let (options, arguments) = (options.clone(), arguments.clone());
+        // Whether there is a terminal was found out when it was: it may be gone by now.
+        let log_to_stderr = !uses_log(fpm.global.daemonize, arguments.force_stderr);
+        let arguments = Arguments {
+            force_stderr: log_to_stderr,
+            ..arguments
+        };
+        move || read_again(&options, &arguments)
+    };
+    let ready = || {
+        let mut voice = voice
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Whoever started us learns that we are up, and has its terminal back.
+        if let Some(mut starter) = voice.1.take() {
+            let _ = starter.write_all(&[READY]);
+        }
+        voice.0 = None;
+    };
+    let start = manager::Start {
+        name: format!("weir.toml made of {}", fpm.file),
+        text: translated.text,
+        environment: Environment::of_this_machine(Path::new("/")),
+        file: None,
+        // PHP-FPM has none: what it is told, it is told by signals.
+        window: Some(weir_config::Window::Off),
+        trace: false,
+        folder: None,
+        stand_in: Some(StandIn {
+            reread: &reread,
+            ready: &ready,
+        }),
+    };
+    let ended = manager::run(start);
+    let (voice_left, starter) = voice
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut voice = voice_left.unwrap_or_else(Voice::new);
+            // What would mend it is indented, and speaks of keys that nobody has written.
+            let causes = failure
+                .message
+                .lines()
+                .filter(|line| !line.starts_with(' '));
+            for cause in causes.filter(|line| !line.is_empty()) {
+                voice.error(cause);
+            }
+            match failure.code {
+                // A port that is taken is a configuration that cannot be had, as PHP-FPM sees it.
+                EX_CONFIG => fail(voice, starter),
+                code => {
+                    fail(voice, starter);
+                    ExitCode::from(code)
+                }
+            }
+        }
+    }
+}
+
+/// A reload: what there is to say goes to the log.
+fn read_again(options: &Options, arguments: &Arguments) -> Result<String, String> {
+    let mut said = Said::default();
+    let read = read(options, arguments, &mut said);
+    let tell = |message: &Message| {
+        let text = &message.text;
+        match message.level {
+            Some(Level::Debug) => log::debug!("{text}"),
+            Some(Level::Notice) => log::info!("{text}"),
+            Some(Level::Warning) => log::warn!("{text}"),
+            Some(Level::Error | Level::Alert) | None => log::error!("{text}"),
+        }
+    };
+    said.messages.iter().for_each(tell);
+    match read {
+        Ok((_, translated)) => Ok(translated.text),
+        Err(_) => Err(String::new()),
+    }
+}
+
+fn fail(mut voice: Voice, starter: Option<PipeWriter>) -> ExitCode {
+    voice.error(NOT_STARTED);
+    if let Some(mut starter) = starter {
+        let _ = starter.write_all(&[FAILED]);
+    }
+    ExitCode::from(EX_CONFIG)
+}
+
+/// Who goes on after [`leave`].
+enum Left {
+    /// Whoever was started: it knows how the start went, and ends with this code.
+    Starter(ExitCode),
+    /// The daemon: it tells how the start goes.
+    Daemon(PipeWriter),
+}
+
+/// Goes into the background. The process that was started stays until the daemon is ready or cannot be.
+fn leave() -> io::Result<Left> {
+    let (told, tell) = io::pipe()?;
+    match daemon::fork()? {
+        Fork::Parent(_) => {
+            drop(tell);
+            Ok(Left::Starter(await_daemon(told)))
+        }
+        Fork::Child => {
+            drop(told);
+            daemon::begin_session()?;
+            Ok(Left::Daemon(tell))
+        }
+    }
+}
+
+fn await_daemon(mut told: PipeReader) -> ExitCode {
+    let mut word = [0];
+    // A daemon that dies closes the pipe. It has said why, on the standard error that we share.
+    match told.read_exact(&mut word) {
+        Ok(()) if word == [READY] => ExitCode::SUCCESS,
+        _ => ExitCode::from(EX_SOFTWARE),
+    }
+}
+
+/// Input and output are nobody's, and of a daemon errors, too: they go to the log.
+fn set_standard(fpm: &Fpm, voice: &Voice) -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    daemon::set_standard(0, null.as_fd())?;
+    daemon::set_standard(1, null.as_fd())?;
+    if fpm.global.daemonize {
+        daemon::set_standard(2, voice.log().unwrap_or(&null).as_fd())?;
+    }
+    Ok(())
+}
+
+/// A path of the command line is relative to where it was typed.
+fn absolute(path: &OsStr) -> std::path::PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
+}
+
+/// What the daemon tells who started it.
+const READY: u8 = 1;
+
+/// See [`READY`].
+const FAILED: u8 = 0;

@@ -1,0 +1,127 @@
+//! What `weir fpm` says before its log is open, as PHP-FPM says it.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, IsTerminal, Write},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    time::SystemTime,
+};
+
+use weir_config::fpm::{Level, Message, Said};
+
+use crate::log_text as text;
+
+/// Standard error as it was at the start, and the error log once it is known.
+#[derive(Debug)]
+pub(super) struct Voice {
+    /// Less severe messages are kept back.
+    level: Level,
+    stderr: Option<File>,
+    log: Option<File>,
+    /// Lines look as those that go to syslog.
+    syslog: bool,
+}
+
+impl Voice {
+    /// On standard error, at level notice.
+    pub(super) fn new() -> Self {
+        let stderr = io::stderr().as_fd().try_clone_to_owned().ok();
+        Self {
+            level: Level::Notice,
+            stderr: stderr.map(File::from),
+            log: None,
+            syslog: false,
+        }
+    }
+
+    /// Says what reading the configuration gave rise to. `force_stderr`: the log is left alone where weir stays in the
+    /// foreground.
+    pub(super) fn tell(&mut self, said: &Said, force_stderr: bool) {
+        for (at, message) in said.messages.iter().enumerate() {
+            self.open_log(said, at, force_stderr);
+            self.say(message);
+        }
+        self.open_log(said, said.messages.len(), force_stderr);
+    }
+
+    fn open_log(&mut self, said: &Said, at: usize, force_stderr: bool) {
+        let Some(log) = said.log.as_ref().filter(|log| log.before == at) else {
+            return;
+        };
+        self.level = log.level.unwrap_or(self.level);
+        if !uses_log(log.daemonize, force_stderr) {
+            return;
+        }
+        self.syslog = log.path.is_none();
+        if let Some(path) = &log.path {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).mode(0o600);
+            // That it cannot be opened was said when it was tried.
+            self.log = options.open(path).ok();
+        }
+    }
+
+    /// The error log.
+    pub(super) fn log(&self) -> Option<&File> {
+        self.log.as_ref()
+    }
+
+    /// Says something in PHP-FPM's form.
+    pub(super) fn say(&mut self, message: &Message) {
+        let mut line = Vec::with_capacity(128);
+        let Some(level) = message.level else {
+            // PHP's parser, which knows neither time nor log.
+            text::put_message(message.text.as_bytes(), &mut line);
+            line.push(b'\n');
+            self.write_stderr(&line);
+            return;
+        };
+        if level < self.level {
+            return;
+        }
+        let debug = self.level == Level::Debug;
+        line.push(b'[');
+        if !self.syslog {
+            text::put_time_php(SystemTime::now(), debug, &mut line);
+            line.extend_from_slice(b"] ");
+        }
+        line.extend_from_slice(level.name().as_bytes());
+        line.extend_from_slice(if self.syslog { b"] " } else { b": " });
+        if debug {
+            let pid = std::process::id();
+            let place = format_args!("pid {pid}, {}(), line {}: ", module_path!(), line!());
+            text::put_formatted(place, &mut line);
+        }
+        // Names of settings are behind a tab in what -tt shows.
+        for (index, part) in message.text.split('\t').enumerate() {
+            line.extend_from_slice(if index == 0 { b"" } else { b"\t" });
+            text::put_message(part.as_bytes(), &mut line);
+        }
+        line.push(b'\n');
+        // Where neither can be written, there is nobody to tell.
+        self.write_stderr(&line);
+        if let Some(log) = &mut self.log {
+            let _ = log.write_all(&line);
+        }
+    }
+
+    fn write_stderr(&mut self, line: &[u8]) {
+        if let Some(stderr) = &mut self.stderr {
+            let _ = stderr.write_all(line);
+        }
+    }
+
+    /// Says an error.
+    pub(super) fn error(&mut self, text: impl Into<String>) {
+        self.say(&Message {
+            level: Some(Level::Error),
+            text: text.into(),
+        });
+    }
+}
+
+/// Whether errors go to the log that is configured: PHP-FPM writes to standard error only where somebody sits in
+/// front of it, or asks for it.
+pub(super) fn uses_log(daemonize: bool, force_stderr: bool) -> bool {
+    daemonize || (!io::stderr().is_terminal() && !force_stderr)
+}

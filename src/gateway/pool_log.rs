@@ -1,0 +1,388 @@
+//! PHP-FPM's log of a pool's requests: `access_log` and `access_format` of [pool.NAME].
+//!
+//! Beside weir's own access log, for those who read PHP-FPM's. A request is in it if a worker was given it, or if the
+//! gateway answered it with the pool's status or ping page. What came from a client is escaped as in weir's own log.
+
+use std::{
+    cell::RefCell,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
+
+use http::{HeaderMap, HeaderValue};
+use weir_config::{
+    AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, Pool as Settings, TimeUnit,
+};
+use weir_fcgi::nv::Pairs;
+
+use super::scoreboard::{Cost, user_of};
+use crate::{
+    log_sink::Sink,
+    log_text::{
+        put_escaped, put_number, put_seconds_millis, put_time_combined, put_time_formatted,
+    },
+};
+
+/// The log of one pool.
+pub(crate) struct PoolLog {
+    format: AccessFormat,
+    suppressed: Vec<String>,
+    wants_params: bool,
+    wants_headers: bool,
+    sink: Sink,
+}
+
+/// When a request's worker was free again ([`super::clock::now`]), and what it said of the request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) at: u64,
+    pub(crate) cost: Cost,
+}
+
+/// What is noted of a request for this log alone.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// Filled in when the worker is free again; never for a page of the gateway's own.
+    pub(crate) ended: Arc<OnceLock<Ended>>,
+    /// The parameters that the worker was given, where the format asks for one.
+    pub(crate) params: Option<Pairs>,
+    /// The response's header, where the format asks for one.
+    pub(crate) headers: Option<HeaderMap>,
+    /// Who is connected: the client, or the web server in front.
+    pub(crate) peer: String,
+    /// The gateway has answered itself.
+    pub(crate) own: bool,
+}
+
+/// What a line tells of a request.
+pub(crate) struct Entry<'r> {
+    pub(crate) noted: &'r Noted,
+    pub(crate) begun: SystemTime,
+    pub(crate) written: SystemTime,
+    /// From the moment that the worker was given it, µs.
+    pub(crate) duration: u64,
+    pub(crate) pool: &'r str,
+    /// The worker's process; none where others run it.
+    pub(crate) pid: Option<u32>,
+    pub(crate) method: &'r [u8],
+    /// `SCRIPT_NAME`
+    pub(crate) path: &'r [u8],
+    pub(crate) query: &'r [u8],
+    /// `SCRIPT_FILENAME`; may be empty.
+    pub(crate) script: &'r [u8],
+    /// Of the request's body, bytes.
+    pub(crate) content_length: u64,
+    pub(crate) status: u16,
+    /// The client's credentials (`Authorization`).
+    pub(crate) authorization: &'r [u8],
+    /// What a web server in front has sent, where no worker was asked.
+    pub(crate) params: Option<&'r Pairs>,
+}
+
+impl PoolLog {
+    /// The log that `settings` ask for, which goes to `sink`.
+    pub(crate) fn new(settings: &Settings, sink: Sink) -> PoolLog {
+        let format = settings.access_format.clone();
+        let has = |wanted: fn(&FormatCode) -> bool| {
+            let mut pieces = format.pieces.iter();
+            pieces.any(|piece| matches!(piece, FormatPiece::Code(code) if wanted(code)))
+        };
+        PoolLog {
+            wants_params: has(|code| matches!(code, FormatCode::Parameter(_))),
+            wants_headers: has(|code| matches!(code, FormatCode::Header(_))),
+            suppressed: settings.access_suppress_path.clone(),
+            format,
+            sink,
+        }
+    }
+
+    /// Whether [`Noted::params`] are looked at.
+    pub(crate) fn wants_params(&self) -> bool {
+        self.wants_params
+    }
+
+    /// Whether [`Noted::headers`] are looked at.
+    pub(crate) fn wants_headers(&self) -> bool {
+        self.wants_headers
+    }
+
+    /// The way out, to reopen or to flush it.
+    pub(crate) fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Writes the line of a request, unless it is one that `access_suppress_path` leaves out. Never blocks.
+    pub(crate) fn write(&self, entry: &Entry<'_>) {
+        thread_local! {
+            static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        if self.suppresses(entry) {
+            return;
+        }
+        LINE.with_borrow_mut(|line| {
+            line.clear();
+            line.shrink_to(KEPT_CAPACITY);
+            put_line(&self.format, entry, line);
+            self.sink.push(line);
+        });
+    }
+
+    /// GET and HEAD requests without query and body for one of these paths, where all went well.
+    fn suppresses(&self, entry: &Entry<'_>) -> bool {
+        let same = |path: &String| path.as_bytes() == entry.path;
+        !self.suppressed.is_empty()
+            && matches!(entry.method, b"GET" | b"HEAD")
+            && entry.query.is_empty()
+            && entry.content_length == 0
+            && (200..300).contains(&entry.status)
+            && self.suppressed.iter().any(same)
+    }
+}
+
+impl std::fmt::Debug for PoolLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PoolLog({})", self.format)
+    }
+}
+
+/// Appends a line with its newline.
+fn put_line(format: &AccessFormat, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    for piece in &format.pieces {
+        match piece {
+            FormatPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+            FormatPiece::Code(code) => put_code(code, entry, out),
+        }
+    }
+    out.push(b'\n');
+}
+
+fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let cost = entry.noted.ended.get().map(|ended| ended.cost);
+    // PHP always takes some: none is that nobody has measured it.
+    let measured = cost.filter(|cost| cost.memory > 0);
+    match code {
+        FormatCode::Cpu(CpuTime::Total) => match measured {
+            Some(cost) if entry.duration > 0 => {
+                let percent = cost.cpu as f64 * 100.0 / entry.duration as f64;
+                out.extend_from_slice(format!("{percent:.2}").as_bytes());
+            }
+            _ => out.push(b'-'),
+        },
+        FormatCode::Cpu(CpuTime::User | CpuTime::System) => out.push(b'-'),
+        FormatCode::Duration(TimeUnit::Seconds) => put_seconds_millis(entry.duration, out),
+        FormatCode::Duration(TimeUnit::Milliseconds) => {
+            let (millis, micros) = (entry.duration / 1000, entry.duration % 1000);
+            out.extend_from_slice(format!("{millis}.{micros:03}").as_bytes());
+        }
+        FormatCode::Duration(TimeUnit::Microseconds) => put_number(entry.duration, out),
+        FormatCode::Parameter(name) => {
+            let params = entry.noted.params.as_ref().or(entry.params);
+            put_or_dash(params.and_then(|params| params.get(name.as_bytes())), out);
+        }
+        FormatCode::Script => put_or_dash(Some(entry.script), out),
+        FormatCode::ContentLength => put_number(entry.content_length, out),
+        FormatCode::Method => put_or_dash(Some(entry.method), out),
+        FormatCode::Memory(unit) => match measured {
+            Some(cost) => put_number(
+                match unit {
+                    MemoryUnit::Bytes => cost.memory,
+                    MemoryUnit::Kilobytes => cost.memory >> 10,
+                    MemoryUnit::Megabytes => cost.memory >> 20,
+                },
+                out,
+            ),
+            None => out.push(b'-'),
+        },
+        FormatCode::Pool => put_escaped(entry.pool.as_bytes(), out),
+        FormatCode::Header(name) => {
+            let headers = entry.noted.headers.as_ref();
+            let value = headers.and_then(|headers| headers.get(name.as_str()));
+            put_or_dash(value.map(HeaderValue::as_bytes), out);
+        }
+        FormatCode::Pid => match entry.pid {
+            Some(pid) => put_number(pid.into(), out),
+            None => out.push(b'-'),
+        },
+        FormatCode::ParentPid => put_number(std::os::unix::process::parent_id().into(), out),
+        FormatCode::Query => put_escaped(entry.query, out),
+        FormatCode::QuestionMark if entry.query.is_empty() => {}
+        FormatCode::QuestionMark => out.push(b'?'),
+        FormatCode::Path => put_escaped(entry.path, out),
+        FormatCode::RemoteAddr => match entry.noted.peer.as_str() {
+            // A unix socket's peer has no address.
+            "unix:" => out.push(b'-'),
+            peer => put_escaped(peer.as_bytes(), out),
+        },
+        FormatCode::Status => put_number(entry.status.into(), out),
+        FormatCode::Begun(format) => put_time(entry.begun, format.as_deref(), out),
+        FormatCode::Written(format) => put_time(entry.written, format.as_deref(), out),
+        FormatCode::User => put_escaped(&user_of(entry.authorization).unwrap_or_default(), out),
+    }
+}
+
+fn put_or_dash(value: Option<&[u8]>, out: &mut Vec<u8>) {
+    match value {
+        None | Some(b"") => out.push(b'-'),
+        Some(value) => put_escaped(value, out),
+    }
+}
+
+fn put_time(time: SystemTime, format: Option<&str>, out: &mut Vec<u8>) {
+    match format {
+        None => put_time_combined(time, out),
+        Some(format) => put_time_formatted(time, format, out),
+    }
+}
+
+/// Of a thread's line buffer, bytes.
+const KEPT_CAPACITY: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const ENDED: Ended = Ended {
+        at: 1,
+        cost: Cost {
+            cpu: 500,
+            memory: 3_000_000,
+            resident: 0,
+        },
+    };
+
+    fn format(text: &str) -> AccessFormat {
+        let toml = format!(
+            "[listen.a]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n\
+             [pool.a]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9\"]\nqueue.maxconn = 1\n\
+             access_format = '{text}'\n"
+        );
+        let environment = weir_config::Environment {
+            folder: "/".into(),
+            cores: 1,
+            memory: 1 << 30,
+            open_files: 1 << 16,
+        };
+        let config = weir_config::parse("a", &toml, &environment).expect("a configuration");
+        config.pools[0].access_format.clone()
+    }
+
+    fn entry<'r>(noted: &'r Noted, text: &'r [u8]) -> Entry<'r> {
+        Entry {
+            noted,
+            begun: UNIX_EPOCH + Duration::from_secs(100),
+            written: UNIX_EPOCH + Duration::from_secs(101),
+            duration: 1_234_567,
+            pool: "app",
+            pid: Some(7),
+            method: b"GET",
+            path: text,
+            query: text,
+            script: text,
+            content_length: 5,
+            status: 200,
+            authorization: b"",
+            params: None,
+        }
+    }
+
+    fn line(text: &str, entry: &Entry<'_>) -> String {
+        let mut out = Vec::new();
+        put_line(&format(text), entry, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn figures_are_written_in_their_units() {
+        let noted = Noted::default();
+        let entry = entry(&noted, b"x");
+        assert_eq!(
+            line("%d %{mili}d %{micro}d %l %s %{%s}t %{%s}T %p", &entry),
+            "1.234 1234.567 1234567 5 200 100 101 7\n"
+        );
+        // Nobody has measured anything.
+        assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "- - - -\n");
+        noted.ended.set(ENDED).expect("once");
+        assert_eq!(
+            line("%C %{user}C %M %{kilo}M %{mega}M", &entry),
+            "0.04 - 3000000 2929 2\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_a_dash_or_nothing() {
+        let noted = Noted {
+            peer: "unix:".into(),
+            ..Noted::default()
+        };
+        let entry = Entry {
+            pid: None,
+            ..entry(&noted, b"")
+        };
+        assert_eq!(
+            line("%R|%u|%r|%Q|%q|%f|%{X}e|%{X}o|%p|%n", &entry),
+            "-|||||-|-|-|-|app\n"
+        );
+    }
+
+    #[test]
+    fn only_requests_that_nobody_asks_about_are_suppressed() {
+        let log = PoolLog {
+            format: format("%r"),
+            suppressed: vec!["/ping".into()],
+            wants_params: false,
+            wants_headers: false,
+            sink: Sink::off(),
+        };
+        let noted = Noted::default();
+        let ping = || Entry {
+            query: b"",
+            content_length: 0,
+            ..entry(&noted, b"/ping")
+        };
+        assert!(log.suppresses(&ping()));
+        let others = [
+            Entry {
+                query: b"x",
+                ..ping()
+            },
+            Entry {
+                status: 500,
+                ..ping()
+            },
+            Entry {
+                method: b"POST",
+                ..ping()
+            },
+            Entry {
+                content_length: 1,
+                ..ping()
+            },
+            Entry {
+                path: b"/ping/",
+                ..ping()
+            },
+        ];
+        assert!(others.iter().all(|entry| !log.suppresses(entry)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_one_line(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let noted = Noted {
+                peer: String::from_utf8_lossy(&bytes).into_owned(),
+                ..Noted::default()
+            };
+            let entry = Entry {
+                method: &bytes,
+                authorization: &bytes,
+                ..entry(&noted, &bytes)
+            };
+            let line = line("\"%R %u %m %r%Q%q %f\"", &entry);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(line.matches('"').count(), 2);
+            prop_assert!(line.trim_end().bytes().all(|byte| (0x20..0x7f).contains(&byte)));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What `pm = "auto"` needs to know of memory: what a worker costs, what is left, and whether the kernel is short of it.
+//!
+//! - A worker costs its proportional set size: what is its own, and its share of what it has in common with others
+//!   (proc_pid_smaps(5)). Where the kernel does not tell that, what is resident without the memory that is shared by
+//!   design, such as OPcache's.
+//! - What is left is the least of the machine's available memory and of every control group that weir is in, less a
+//!   reserve.
+//! - Short is where tasks have waited for memory for a good part of the last ten seconds (Documentation/accounting/psi.rst
+//!   of Linux), or where the reserve is touched.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What workers may still take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Bytes.
+    pub(super) available: u64,
+    /// The kernel is short of memory.
+    pub(super) pressure: bool,
+}
+
+/// Looks at this machine, as this process is limited on it.
+pub(super) fn left() -> Left {
+    let groups = groups(&read("/proc/self/cgroup"));
+    let meminfo = read("/proc/meminfo");
+    let total = field(&meminfo, "MemTotal:").unwrap_or(0);
+    let available = field(&meminfo, "MemAvailable:").unwrap_or(u64::MAX);
+    let (mut total, mut available) = (total, available);
+    for group in &groups {
+        if let Some(room) = room(group).filter(|room| room.limit < total) {
+            total = total.min(room.limit);
+            available = available.min(room.left);
+        }
+    }
+    let stalled = groups.first().map(|group| group.join("memory.pressure"));
+    let stalled = stalled.and_then(|file| fs::read_to_string(file).ok());
+    let stalled = stalled.unwrap_or_else(|| read("/proc/pressure/memory"));
+    let reserve = total / RESERVE;
+    Left {
+        available: available.saturating_sub(reserve),
+        pressure: available < reserve || is_short(&stalled),
+    }
+}
+
+/// What one of these processes costs on average, bytes; none: it cannot be told.
+pub(super) fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
+    let costs: Vec<u64> = pids.take(SAMPLE).filter_map(cost_of).collect();
+    costs.iter().sum::<u64>().checked_div(costs.len() as u64)
+}
+
+fn cost_of(pid: u32) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    if let Some(size) = rollup.ok().and_then(|text| field(&text, "Pss:")) {
+        return Some(size);
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let resident = field(&status, "VmRSS:")?;
+    Some(resident.saturating_sub(field(&status, "RssShmem:").unwrap_or(0)))
+}
+
+/// A control group's limit and what is left of it, bytes.
+struct Room {
+    limit: u64,
+    left: u64,
+}
+
+/// None: it has no limit.
+fn room(group: &Path) -> Option<Room> {
+    let number = |names: [&str; 2]| {
+        let text = names.map(|name| fs::read_to_string(group.join(name)));
+        let text = text.into_iter().find_map(Result::ok)?;
+        text.trim().parse::<u64>().ok()
+    };
+    let limit = number(["memory.max", "memory.limit_in_bytes"])?;
+    let used = number(["memory.current", "memory.usage_in_bytes"])?;
+    // Pages of files that nobody has used lately are given up before anybody has to wait.
+    let inactive = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let inactive = ["total_inactive_file", "inactive_file"]
+        .iter()
+        .find_map(|name| field(&inactive, name))
+        .unwrap_or(0);
+    Some(Room {
+        limit,
+        left: limit.saturating_sub(used.saturating_sub(inactive)),
+    })
+}
+
+/// The folders of the control groups that limit our memory, from ours up: of either version (cgroups(7)).
+fn groups(own: &str) -> Vec<PathBuf> {
+    let group = own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        match controllers {
+            "" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
+                Some((PathBuf::from("/sys/fs/cgroup"), path))
+            }
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                Some((PathBuf::from("/sys/fs/cgroup/memory"), path))
+            }
+            _ => None,
+        }
+    });
+    let Some((root, path)) = group else {
+        return Vec::new();
+    };
+    let own = root.join(path.trim_start_matches('/'));
+    let up = own
+        .ancestors()
+        .take_while(|folder| folder.starts_with(&root));
+    up.filter(|folder| folder.is_dir())
+        .map(Path::to_owned)
+        .collect()
+}
+
+/// The number after a name at the beginning of a line, with its unit.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut words = line.split_whitespace();
+    let number: u64 = words.next()?.parse().ok()?;
+    match words.next() {
+        Some("kB") => number.checked_mul(1024),
+        _ => Some(number),
+    }
+}
+
+/// Whether a pressure file says that memory is short.
+fn is_short(pressure: &str) -> bool {
+    let share = |kind: &str| -> f64 {
+        let line = pressure.lines().find_map(|line| line.strip_prefix(kind));
+        let share = line.and_then(|line| line.split_whitespace().next()?.strip_prefix("avg10="));
+        share.and_then(|share| share.parse().ok()).unwrap_or(0.0)
+    };
+    share("some ") >= SOME_STALLED || share("full ") >= ALL_STALLED
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Workers that are measured of a pool each time.
+const SAMPLE: usize = 8;
+
+/// One part in so many of the memory is left to everybody else.
+const RESERVE: u64 = 20;
+
+/// Per cent of the time in which some tasks waited for memory.
+const SOME_STALLED: f64 = 20.0;
+
+/// Per cent of the time in which all did.
+const ALL_STALLED: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_costs_something_and_something_is_left() {
+        let own = cost([std::process::id()].into_iter()).unwrap();
+        assert!((100_000..10_000_000_000).contains(&own), "{own}");
+        assert_eq!(cost([].into_iter()), None);
+        assert_eq!(cost([u32::MAX].into_iter()), None);
+        assert!(left().available > 0);
+    }
+
+    #[test]
+    fn fields_have_units_and_shares_have_two_lines() {
+        let text = "Rss:  1732 kB\nPss:   186 kB\nPss_Dirty: 1 kB\n";
+        assert_eq!(field(text, "Pss:"), Some(186 * 1024));
+        assert_eq!(field("inactive_file 42\n", "inactive_file"), Some(42));
+        assert_eq!(field("Pss: many", "Pss:"), None);
+        let pressure = |some: &str, all: &str| {
+            let rest = "avg60=0.00 avg300=0.00 total=1";
+            is_short(&format!(
+                "some avg10={some} {rest}\nfull avg10={all} {rest}\n"
+            ))
+        };
+        assert!(!pressure("12.00", "0.50"));
+        assert!(pressure("20.00", "0.00"));
+        assert!(pressure("6.00", "5.10"));
+        assert!(!is_short(""));
+    }
+
+    #[test]
+    fn a_group_that_is_full_has_nothing_left_but_what_can_be_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        assert!(room(folder.path()).is_none());
+        write("memory.max", "max\n");
+        write("memory.current", "900\n");
+        assert!(room(folder.path()).is_none());
+        write("memory.max", "1000\n");
+        write("memory.stat", "anon 5\ninactive_file 300\n");
+        let room = room(folder.path()).unwrap();
+        assert_eq!((room.limit, room.left), (1_000, 400));
+    }
+}

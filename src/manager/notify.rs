@@ -1,0 +1,125 @@
+//! What the service manager is told (sd_notify(3)): ready, reloading, stopping, and that we are alive.
+//!
+//! Nothing is told where `NOTIFY_SOCKET` is not set. What cannot be told is not worth ending for.
+
+use std::{
+    env,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+    time::{Duration, Instant},
+};
+
+use weir_sys::daemon;
+
+/// The service manager's socket.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    socket: Option<UnixDatagram>,
+    /// How often it wants to hear that we are alive, and when next.
+    watchdog: Option<(Duration, Instant)>,
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub(super) fn new(now: Instant) -> Self {
+        let socket = env::var("NOTIFY_SOCKET")
+            .ok()
+            .and_then(|name| connect(&name));
+        let period = watchdog(
+            env::var("WATCHDOG_USEC").ok().as_deref(),
+            env::var("WATCHDOG_PID").ok().as_deref(),
+        );
+        Self {
+            watchdog: period
+                .filter(|_| socket.is_some())
+                .map(|period| (period, now + period)),
+            socket,
+        }
+    }
+
+    /// Requests are served.
+    pub(super) fn ready(&self) {
+        let pid = std::process::id();
+        self.tell(&format!(
+            "READY=1\nMAINPID={pid}\nSTATUS=Ready to handle connections"
+        ));
+    }
+
+    /// The configuration is taken anew; [`ready`](Self::ready) says that this is over.
+    pub(super) fn reloading(&self) {
+        let time = daemon::monotonic_micros();
+        self.tell(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=Reloading"
+        ));
+    }
+
+    /// It ends.
+    pub(super) fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=Stopping");
+    }
+
+    /// Says that we are alive, if it is time to.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if let Some((period, due)) = self.watchdog
+            && due <= now
+        {
+            self.watchdog = Some((period, now + period));
+            self.tell("WATCHDOG=1");
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to say.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.watchdog.map(|(_, due)| due)
+    }
+
+    fn tell(&self, state: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.send(state.as_bytes())
+        {
+            log::debug!("the service manager cannot be told: {error}");
+        }
+    }
+}
+
+fn connect(name: &str) -> Option<UnixDatagram> {
+    let address = match name.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    };
+    let socket = UnixDatagram::unbound().ok()?;
+    socket.connect_addr(&address.ok()?).ok()?;
+    // A service manager that does not read must not stop us.
+    socket.set_nonblocking(true).ok()?;
+    Some(socket)
+}
+
+/// Half the time after which the service manager takes us for dead, if it watches us.
+fn watchdog(micros: Option<&str>, pid: Option<&str>) -> Option<Duration> {
+    let micros: u64 = micros?.parse().ok()?;
+    let ours = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    (ours && micros > 0).then(|| Duration::from_micros(micros / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_twice_as_often_as_it_asks() {
+        let us = std::process::id().to_string();
+        assert_eq!(
+            watchdog(Some("10000000"), None),
+            Some(Duration::from_secs(5))
+        );
+        assert_eq!(
+            watchdog(Some("10000000"), Some(&us)),
+            Some(Duration::from_secs(5))
+        );
+        assert_eq!(watchdog(Some("10000000"), Some("1")), None);
+        assert_eq!(watchdog(Some("0"), None), None);
+        assert_eq!(watchdog(None, None), None);
+    }
+}

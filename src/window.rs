@@ -1,0 +1,34 @@
+//! What the operator's window shows and does: the words between the gateway, which knows, and `admin`, which tells.
+//!
+//! The two rooms do not import one another; `main` hands the one to the other.
+
+use std::{future::Future, io, os::fd::OwnedFd, pin::Pin, sync::Arc};
+
+use crate::control::Action;
+
+/// Something that takes its time.
+pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A running weir, as an operator sees it.
+pub trait Window: Send + Sync {
+    /// Pools, workers, queues and listeners as they are now (`GET /status`).
+    fn status(&self) -> serde_json::Value;
+
+    /// Whether it takes requests and has workers for them (`GET /readyz`).
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Has the manager do something, and waits until it is done.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn act(&self, action: Action) -> Task<Result<String, String>>;
+
+    /// Waits until this gateway's time is over: whoever asks then asks the next one.
+    fn closing(&self) -> Task<()>;
+}
+
+/// Answers on a listening socket until [`Window::closing`]; runs on one reactor.
+pub type Serve = fn(OwnedFd, Arc<dyn Window>) -> Task<io::Result<()>>;

@@ -1,0 +1,9 @@
+//! weir in PHP-FPM's place, beside the real php-fpm: the same command lines, the same files, the same signals.
+
+mod command_line;
+mod configurations;
+mod generated;
+mod requests;
+mod signals;
+mod starts;
+mod support;

@@ -1,0 +1,388 @@
+//! php-fpm, weir called as php-fpm, and what both are asked.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::LazyLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Every wait of these tests ends after so long.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The real one: `/usr/sbin/php-fpm8.2`.
+pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| {
+    let entries = fs::read_dir("/usr/sbin").expect("/usr/sbin");
+    let names = entries.flatten().map(|entry| entry.path());
+    let is_fpm = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let version = name.strip_prefix("php-fpm").unwrap_or_default();
+        version.contains('.')
+    };
+    names
+        .filter(is_fpm)
+        .max()
+        .expect("php-fpm; setup/install.sh test installs it")
+});
+
+/// `8.2`
+pub fn version() -> String {
+    let name = PHP_FPM.file_name().unwrap().to_string_lossy();
+    name.strip_prefix("php-fpm").unwrap().to_owned()
+}
+
+/// Who scripts run as: root's pools name somebody, others are who they are.
+pub fn user() -> String {
+    match rustix::process::geteuid().is_root() {
+        true => "www-data".into(),
+        false => {
+            let status = Command::new("id").arg("-un").output().unwrap();
+            String::from_utf8(status.stdout).unwrap().trim().to_owned()
+        }
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A folder with weir under PHP-FPM's name.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Workers are another user.
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let weir = env!("CARGO_BIN_EXE_weir");
+        let place = Self { folder };
+        std::os::unix::fs::symlink(weir, place.weir()).unwrap();
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// weir as `php-fpm8.2`.
+    pub fn weir(&self) -> PathBuf {
+        self.path(&format!("php-fpm{}", version()))
+    }
+
+    /// Writes a file; `@/` stands for the folder.
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        let text = text.as_ref();
+        match str::from_utf8(text) {
+            Ok(text) => {
+                let root = self.folder.path().to_str().unwrap();
+                fs::write(&path, text.replace("@/", &format!("{root}/"))).unwrap();
+            }
+            Err(_) => fs::write(&path, text).unwrap(),
+        }
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// `-tt` of a configuration, said by both.
+    pub fn test_both(&self, text: impl AsRef<[u8]>) -> (Said, Said) {
+        let file = self.write("php-fpm.conf", text);
+        self.both(&["-tt", "-y", file.to_str().unwrap()])
+    }
+
+    /// The same arguments to both.
+    pub fn both(&self, arguments: &[&str]) -> (Said, Said) {
+        (
+            say(PHP_FPM.as_path(), arguments),
+            say(&self.weir(), arguments),
+        )
+    }
+}
+
+/// What a program said on its standard output and error, without times, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub text: String,
+}
+
+pub fn say(program: &Path, arguments: &[&str]) -> Said {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("FPM_TEST", "from outside")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let text = [output.stdout, output.stderr].concat();
+    Said {
+        code: output.status.code(),
+        text: without_times(&String::from_utf8_lossy(&text)),
+    }
+}
+
+/// `[20-Nov-2026 15:13:20] NOTICE: x` → `NOTICE: x`
+pub fn without_times(text: &str) -> String {
+    let plain = |line: &str| match line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("] "))
+    {
+        Some((time, rest)) if time.contains('-') && time.contains(':') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = text.lines().map(plain).collect();
+    lines.join("\n")
+}
+
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < until, "in vain: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Either of the two, running.
+pub struct Running {
+    /// Whoever was started; a daemon is another process.
+    child: Option<Child>,
+    pub pid: u32,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts it with a configuration, in the foreground, and waits until it is ready.
+    pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Self {
+        let log = place.path("error.log");
+        let file = place.path("php-fpm.conf");
+        let child = Command::new(program)
+            .args(["-F", "-y"])
+            .arg(file)
+            .args(arguments)
+            .env("FPM_TEST", "from outside")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let mut running = Self {
+            child: Some(child),
+            pid,
+            log,
+        };
+        running.wait_for_start();
+        running
+    }
+
+    /// Takes over a daemon.
+    pub fn daemon(place: &Place, pid: u32) -> Self {
+        Self {
+            child: None,
+            pid,
+            log: place.path("error.log"),
+        }
+    }
+
+    fn wait_for_start(&mut self) {
+        let until = Instant::now() + LIMIT;
+        while !self.log().contains("ready to handle connections") {
+            let child = self.child.as_mut().unwrap();
+            if let Some(status) = child.try_wait().unwrap() {
+                let mut said = String::new();
+                let stderr = child.stderr.take().unwrap();
+                { stderr }.read_to_string(&mut said).unwrap();
+                panic!("ended: {status}\n{said}\n{}", self.log());
+            }
+            assert!(Instant::now() < until, "does not start:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The error log, without times.
+    pub fn log(&self) -> String {
+        without_times(&fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        self.wait_for_logs(text, 1);
+    }
+
+    #[track_caller]
+    pub fn wait_for_logs(&self, text: &str, times: usize) {
+        let until = Instant::now() + LIMIT;
+        while self.log().matches(text).count() < times {
+            assert!(Instant::now() < until, "{text}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        let pid = self.pid;
+        match self.child.take() {
+            Some(mut child) => {
+                let until = Instant::now() + LIMIT;
+                loop {
+                    if let Some(status) = child.try_wait().unwrap() {
+                        return Some(status);
+                    }
+                    assert!(Instant::now() < until, "does not end:\n{}", self.log());
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+            None => {
+                wait_until("the daemon ends", || !is_alive(pid));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.child.is_none() && !is_alive(self.pid) {
+            return;
+        }
+        let pid = rustix::process::Pid::from_raw(self.pid as i32).unwrap();
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut ended = || match &mut self.child {
+            Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
+            None => !is_alive(self.pid),
+        };
+        while !ended() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Whoever has ended and was not waited for is a zombie.
+    status
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+/// The processes whose parent is `pid`, with their command lines.
+pub fn children(pid: u32) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(child) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        if rest.split_whitespace().nth(1) == Some(&pid.to_string()) {
+            found.push((child, command_line(child)));
+        }
+    }
+    found
+}
+
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    text.trim().to_owned()
+}
+
+/// What a FastCGI server answers: its output and its error stream.
+#[derive(Debug)]
+pub struct Answer {
+    pub out: String,
+    pub err: String,
+}
+
+/// One GET over a new connection.
+pub fn get(socket: &Path, script: &Path, uri: &str) -> Answer {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let script = script.to_str().unwrap();
+    ask(
+        stream,
+        &[
+            ("SCRIPT_FILENAME", script),
+            ("SCRIPT_NAME", path),
+            ("REQUEST_METHOD", "GET"),
+            ("REQUEST_URI", uri),
+            ("QUERY_STRING", query),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+            ("GATEWAY_INTERFACE", "CGI/1.1"),
+            ("REMOTE_ADDR", "192.0.2.1"),
+        ],
+    )
+}
+
+/// One request with these parameters (FastCGI 1.0, section 3.3).
+pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)]) -> Answer {
+    const BEGIN: u8 = 1;
+    const END: u8 = 3;
+    const PARAMS: u8 = 4;
+    const STDIN: u8 = 5;
+    const STDOUT: u8 = 6;
+    const STDERR: u8 = 7;
+    let record = |kind: u8, content: &[u8]| -> Vec<u8> {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        let head = [1, kind, 0, 1, length[0], length[1], 0, 0];
+        [&head[..], content].concat()
+    };
+    let mut pairs = Vec::new();
+    for (name, value) in params {
+        for length in [name.len(), value.len()] {
+            match u8::try_from(length) {
+                Ok(short @ 0..=127) => pairs.push(short),
+                _ => pairs.extend((length as u32 | 1 << 31).to_be_bytes()),
+            }
+        }
+        pairs.extend(name.bytes().chain(value.bytes()));
+    }
+    let request = [
+        record(BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0]),
+        record(PARAMS, &pairs),
+        record(PARAMS, b""),
+        record(STDIN, b""),
+    ];
+    stream.write_all(&request.concat()).unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    loop {
+        let mut head = [0; 8];
+        if stream.read_exact(&mut head).is_err() {
+            break;
+        }
+        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+        let mut content = vec![0; length + usize::from(head[6])];
+        stream.read_exact(&mut content).unwrap();
+        content.truncate(length);
+        match head[1] {
+            STDOUT => out.extend(content),
+            STDERR => err.extend(content),
+            END => break,
+            _ => {}
+        }
+    }
+    Answer {
+        out: String::from_utf8_lossy(&out).into_owned(),
+        err: String::from_utf8_lossy(&err).into_owned(),
+    }
+}

@@ -1,0 +1,139 @@
+//! PHP in weir's own processes: what the gateway makes of workers that answer early, run for too long, die, write what
+//! they should not, and of more or fewer of them.
+
+mod deaths;
+mod ends;
+mod limits;
+mod scaling;
+mod status;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::support::process::{Process, descendants};
+use crate::support::{LIMIT, Setup, Weir, php, wait_for, wait_until};
+
+/// A pool of weir's own PHP with these lines, and scripts that tests share.
+fn setup(lines: &str) -> Setup {
+    Setup::new()
+        .file("pid.php", "<?php echo getmypid();")
+        .file(
+            "sleep.php",
+            "<?php usleep(1000 * (int)$_GET['ms']); echo getmypid();",
+        )
+        .file(
+            "gate.php",
+            "<?php echo getmypid(); touch($_GET['came'] . '.' . getmypid());\n\
+             while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }",
+        )
+        .pool(&format!("runtime = \"php\"\n{}{lines}", php::identity()))
+}
+
+/// A pool with so many workers, always.
+fn fixed(workers: usize, lines: &str) -> Setup {
+    setup(&format!(
+        "pm = \"static\"\nmax_children = {workers}\n{lines}"
+    ))
+}
+
+/// The workers of all pools.
+fn workers(weir: &Weir) -> Vec<Process> {
+    let is_php = |process: &Process| process.name.starts_with("weir-php");
+    let all = weir.processes();
+    let masters = all.iter().filter(|process| is_php(process));
+    let forked: Vec<Process> = masters
+        .flat_map(|master| descendants(master.pid))
+        .filter(is_php)
+        .filter(Process::runs)
+        .collect();
+    forked
+}
+
+/// The masters: those that forked others, or will.
+fn masters(weir: &Weir) -> Vec<Process> {
+    let workers = workers(weir);
+    let all = weir.processes().into_iter();
+    all.filter(|process| process.name.starts_with("weir-php") && !workers.contains(process))
+        .collect()
+}
+
+#[track_caller]
+fn wait_for_workers(weir: &Weir, count: usize) {
+    wait_until(&format!("{count} workers"), || workers(weir).len() == count);
+}
+
+/// A file that scripts may write, and what it is called in a query.
+fn scratch(weir: &Weir, name: &str) -> PathBuf {
+    weir.folder().join("spool").join(name)
+}
+
+/// What a script has written there, once it is more than nothing.
+#[track_caller]
+fn written(path: &Path) -> String {
+    wait_for(&format!("{}", path.display()), || {
+        fs::read_to_string(path)
+            .ok()
+            .filter(|text| !text.is_empty())
+    })
+}
+
+/// How many files there are whose name begins so.
+fn count(weir: &Weir, prefix: &str) -> usize {
+    let entries = fs::read_dir(weir.folder().join("spool")).expect("the spool");
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .filter(|name| name.to_string_lossy().starts_with(prefix))
+        .count()
+}
+
+/// The process that answers.
+#[track_caller]
+fn pid(weir: &Weir) -> u32 {
+    let text = weir.get("/pid.php").expect(200).text();
+    text.parse().expect("a process id")
+}
+
+/// So many requests to scripts that wait at a gate, each in a thread.
+struct Gated {
+    gate: PathBuf,
+    threads: Vec<std::thread::JoinHandle<u16>>,
+}
+
+impl Gated {
+    fn start(weir: &Weir, name: &str, requests: usize) -> Gated {
+        let gate = scratch(weir, &format!("gate-{name}"));
+        let path = format!(
+            "/gate.php?gate={}&came={}",
+            gate.display(),
+            scratch(weir, &format!("came-{name}")).display()
+        );
+        let thread = |_| {
+            let (path, client) = (path.clone(), weir.client().patient(LIMIT * 4));
+            std::thread::spawn(move || {
+                let mut client = client;
+                let request = crate::support::weir::request("GET", &path, &[], b"");
+                client.send(request);
+                client.response_to("GET").status
+            })
+        };
+        Gated {
+            gate,
+            threads: (0..requests).map(thread).collect(),
+        }
+    }
+
+    /// Opens the gate; the answers' status.
+    fn open(self) -> Vec<u16> {
+        fs::write(&self.gate, "").expect("the gate");
+        let answers = self.threads.into_iter();
+        answers
+            .map(|thread| thread.join().expect("a thread of ours"))
+            .collect()
+    }
+}
+
+/// Milliseconds since then.
+fn elapsed(since: Instant) -> u128 {
+    since.elapsed().as_millis()
+}

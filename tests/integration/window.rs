@@ -1,0 +1,164 @@
+//! The operator's window: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use crate::support::{GROUP, Setup, USER, Weir, is_root, wait_until};
+
+/// A weir with one PHP worker of its own and a window in its folder.
+fn setup() -> Setup {
+    let setup = Setup::new()
+        .file("pid.php", "<?php echo getmypid();")
+        .pool(&format!(
+            "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}",
+            identity()
+        ));
+    let admin = format!("admin = \"unix:{}/admin.sock\"", setup.folder().display());
+    setup.server(&admin)
+}
+
+fn identity() -> String {
+    match is_root() {
+        true => format!("user = \"{USER}\"\ngroup = \"{GROUP}\""),
+        false => String::new(),
+    }
+}
+
+fn socket(weir: &Weir) -> PathBuf {
+    weir.folder().join("admin.sock")
+}
+
+/// `weir ARGUMENTS --admin …`
+fn ask(weir: &Weir, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .arg(format!("--admin=unix:{}", socket(weir).display()))
+        .output()
+        .expect("weir")
+}
+
+#[track_caller]
+fn fine(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
+}
+
+#[test]
+fn the_status_is_for_people_and_for_programs() {
+    let weir = setup().start();
+    let pid = weir.get("/pid.php").expect(200).text();
+    let text = fine(&ask(&weir, &["status"]));
+    assert!(text.contains("pool app: php, up, generation 1"), "{text}");
+    assert!(text.contains("0 busy, 1 idle"), "{text}");
+    assert!(text.contains(&pid), "{text}");
+    assert!(text.contains("GET /pid.php"), "{text}");
+
+    let json = fine(&ask(&weir, &["status", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(status["state"], "serving");
+    assert_eq!(status["manager_pid"], weir.pid());
+    assert_eq!(status["pools"][0]["requests"]["taken"], 1);
+    assert_eq!(status["pools"][0]["processes"][0]["pid"].to_string(), pid);
+    assert_eq!(status["listeners"][0]["serves"][0], "main");
+}
+
+#[test]
+fn nobody_but_its_owner_may_come_in() {
+    let weir = setup().start();
+    let metadata = fs::metadata(socket(&weir)).expect("a socket");
+    assert!(metadata.file_type().is_socket());
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        metadata.uid(),
+        fs::metadata(weir.folder()).expect("a folder").uid()
+    );
+}
+
+#[test]
+fn a_reload_is_answered_when_the_new_configuration_serves() {
+    let weir = setup().start();
+    let file = weir.folder().join("weir.toml");
+    let text = fs::read_to_string(&file).expect("weir.toml");
+    let route = "[[site.main.route]]\npath = \"/new\"\nreply = { status = 200, body = \"new\" }\n";
+    fs::write(&file, format!("{text}\n{route}")).expect("weir.toml");
+    let said = fine(&ask(&weir, &["reload"]));
+    assert!(said.contains("the new configuration serves"), "{said}");
+    assert_eq!(weir.get("/new").expect(200).text(), "new");
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing_and_says_why() {
+    let weir = setup().start();
+    let file = weir.folder().join("weir.toml");
+    let text = fs::read_to_string(&file).expect("weir.toml");
+    fs::write(&file, text.replace("max_children = 1", "max_chidren = 1")).expect("weir.toml");
+    let output = ask(&weir, &["reload"]);
+    assert_eq!(output.status.code(), Some(78));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("did you mean `max_children`?"), "{said}");
+    weir.get("/pid.php").expect(200);
+}
+
+#[test]
+fn a_pool_is_restarted_and_no_other_answer_is_lost() {
+    let weir = setup().start();
+    let before = weir.get("/pid.php").expect(200).text();
+    let said = fine(&ask(&weir, &["pool", "app", "restart"]));
+    assert!(!said.is_empty());
+    wait_until("a new worker answers", || {
+        weir.get("/pid.php").expect(200).text() != before
+    });
+    let text = fine(&ask(&weir, &["status"]));
+    assert!(text.contains("generation 2"), "{text}");
+
+    let output = ask(&weir, &["pool", "nothing", "restart"]);
+    assert_eq!(output.status.code(), Some(70));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("nothing"), "{said}");
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    for arguments in [&["stop"][..], &["stop", "--now"]] {
+        let mut weir = setup().start();
+        fine(&ask(&weir, arguments));
+        assert!(weir.wait_for_end().success());
+        assert!(!socket(&weir).exists());
+        let output = ask(&weir, &["status"]);
+        assert_eq!(output.status.code(), Some(70));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("no weir answers at"), "{said}");
+    }
+}
+
+#[test]
+fn two_weirs_have_two_windows() {
+    let weir = setup().start();
+    let taken = format!("admin = \"unix:{}\"", socket(&weir).display());
+    let (status, said) = Setup::new().server(&taken).start_in_vain();
+    assert_eq!(status.code(), Some(78));
+    assert!(said.contains("server.admin"), "{said}");
+    assert!(said.contains("somebody listens there"), "{said}");
+    fine(&ask(&weir, &["status"]));
+}
+
+#[test]
+fn it_outlives_the_gateway() {
+    let weir = setup().start();
+    // One that dies before it was ready is not started again.
+    weir.wait_for_error(&["serves"]);
+    let gateway = weir.gateway();
+    crate::support::process::signal(gateway.pid, rustix::process::Signal::KILL);
+    wait_until("another gateway answers", || {
+        let json = ask(&weir, &["status", "--json"]);
+        let status: Option<serde_json::Value> = serde_json::from_slice(&json.stdout).ok();
+        status.is_some_and(|status| status["gateway_pid"] != gateway.pid)
+    });
+}

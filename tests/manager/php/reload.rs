@@ -1,0 +1,168 @@
+//! Reloads, and pools that are started anew: what OPcache holds is kept or carried over, and no request is lost.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use super::*;
+
+/// How many times OPcache has had to compile: `misses`; and whether it has this script.
+const CACHE: &str = "<?php $s = opcache_get_status(true); echo 'misses=', $s['opcache_statistics']['misses'], ' ', \
+                     json_encode(array_keys($s['scripts']), JSON_UNESCAPED_SLASHES), ' ';";
+
+#[test]
+fn a_reload_keeps_the_master_of_a_pool_that_did_not_change() {
+    let (site, text) = php_site("max_children = 2");
+    let weir = Weir::start_with(&site, &text);
+    let before = weir.get("/who.php");
+    let gateway = weir.gateway();
+    site.write_config(&text.replace("level = \"debug\"", "level = \"notice\""));
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded: the new configuration serves");
+    wait_until("the old gateway is gone", || !is_alive(gateway));
+    let after = weir.get("/who.php");
+    assert_eq!(number(&after, "master"), number(&before, "master"));
+    assert_ne!(number(&after, "pid"), number(&before, "pid"));
+    // PHP-FPM's signal starts PHP anew, as there.
+    signal(weir.process.id(), "USR2");
+    weir.log_line("reloaded: the new configuration serves");
+    weir.get_until("/who.php", |answer| {
+        number(answer, "master") != number(&before, "master")
+    });
+    wait_until("the old master is gone", || {
+        !is_alive(number(&before, "master"))
+    });
+    weir.stop();
+}
+
+#[test]
+fn a_pool_that_changed_is_warmed_before_it_takes_over_and_no_request_is_lost() {
+    let (site, text) = php_site("max_children = 2");
+    old_script(&site.path("site/cache.php"), CACHE);
+    for n in 0..20 {
+        old_script(
+            &site.path(&format!("site/n{n}.php")),
+            &format!("<?php echo 'n', {n};"),
+        );
+    }
+    let weir = Weir::start_with(&site, &text);
+    let before = weir.get("/who.php");
+    (0..20).for_each(|n| assert!(weir.get(&format!("/n{n}.php")).ends_with(&format!("n{n}"))));
+    let port = weir.port;
+    let over = Arc::new(AtomicBool::new(false));
+    let hammer = std::thread::spawn({
+        let over = over.clone();
+        move || {
+            let mut count = 0;
+            while !over.load(Relaxed) {
+                let answer = get(port, "/hello.php");
+                assert!(answer.ends_with("hello"), "{answer:?}");
+                count += 1;
+            }
+            count
+        }
+    });
+    site.write_config(&text.replace(
+        "max_children = 2",
+        "max_children = 2\nphp_admin_value = { memory_limit = \"77M\" }",
+    ));
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded: the new configuration serves");
+    weir.get_until("/who.php", |answer| {
+        answer.contains("master=") && number(answer, "master") != number(&before, "master")
+    });
+    over.store(true, Relaxed);
+    assert!(hammer.join().unwrap() > 0);
+    let cache = weir.get("/cache.php");
+    for n in 0..20 {
+        assert!(cache.contains(&format!("/site/n{n}.php")), "{n}: {cache}");
+    }
+    weir.stop();
+}
+
+#[test]
+fn a_pool_whose_php_cannot_be_loaded_ends_the_reload_and_the_old_one_goes_on() {
+    let (site, text) = php_site("max_children = 1");
+    let weir = Weir::start_with(&site, &text);
+    let before = weir.get("/who.php");
+    let broken = "max_children = 1\nphp_define = { \"opcache.preload\" = \"/no/such/preload.php\", \
+                  \"opcache.preload_user\" = \"www-data\" }";
+    site.write_config(&text.replace("max_children = 1", broken));
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reload: nothing is changed");
+    let line = weir.log_line("[pool.php] PHP cannot be started: ");
+    assert!(line.contains("preload"), "{line}");
+    let after = weir.get("/who.php");
+    assert_eq!(number(&after, "pid"), number(&before, "pid"));
+    wait_until("what was tried is gone", || {
+        // The gateway, the master.
+        weir.children().len() == 2
+    });
+    weir.stop();
+}
+
+#[test]
+fn a_root_that_is_switched_starts_a_watched_pool_anew_with_its_scripts_compiled() {
+    let (site, _) = php_site("");
+    for release in ["one", "two"] {
+        let root = folder(&site, &format!("releases/{release}"));
+        old_script(
+            &root.join("release.php"),
+            &format!("<?php echo '{release}';"),
+        );
+        old_script(&root.join("cache.php"), CACHE);
+        let who = fs::read_to_string(site.path("site/who.php")).unwrap();
+        old_script(&root.join("who.php"), &who);
+    }
+    let (current, next) = (site.path("current"), site.path("next"));
+    symlink(site.path("releases/one"), &current).unwrap();
+    let pool = "pm = \"static\"\nmax_children = 2\nwatch_root = true\n\
+                php_define = { \"opcache.validate_timestamps\" = \"0\" }";
+    let text = text_of(&site, pool).replace("/site\"", "/current\"");
+    let weir = Weir::start_with(&site, &text);
+    assert_eq!(body(&weir.get("/release.php")), "one");
+    let before = weir.get("/who.php");
+    weir.get("/cache.php");
+    symlink(site.path("releases/two"), &next).unwrap();
+    fs::rename(&next, &current).unwrap();
+    weir.log_line("a site's root has moved");
+    weir.get_until("/release.php", |answer| body(answer) == "two");
+    wait_until("the old master is gone", || {
+        !is_alive(number(&before, "master"))
+    });
+    for _ in 0..10 {
+        assert_eq!(body(&weir.get("/release.php")), "two");
+    }
+    let cache = weir.get("/cache.php");
+    assert!(cache.contains("/releases/two/who.php"), "{cache}");
+    // A request that was on its way may have brought its own script along; nothing was carried over.
+    assert!(!cache.contains("/releases/one/who.php"), "{cache}");
+    weir.stop();
+}
+
+#[test]
+fn many_reloads_leave_no_process_behind() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 1");
+    let weir = Weir::start_with(&site, &text);
+    weir.get("/who.php");
+    for n in 0..10 {
+        site.write_config(
+            &text.replace("max_children = 1", &format!("max_children = {}", 1 + n % 2)),
+        );
+        signal(weir.process.id(), if n % 3 == 0 { "USR2" } else { "HUP" });
+        weir.log_line("reloaded: the new configuration serves");
+        assert!(weir.get("/hello.php").ends_with("hello"));
+    }
+    site.write_config(&text);
+    signal(weir.process.id(), "HUP");
+    weir.log_line("reloaded: the new configuration serves");
+    wait_until("gateway, master and worker are left", || {
+        offspring(weir.process.id()).len() == 3
+    });
+    weir.stop();
+}

@@ -1,0 +1,241 @@
+//! Who workers are, what they may, and what they cannot reach.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    process::Command,
+};
+
+use super::*;
+
+#[test]
+fn a_worker_has_its_limits_priority_environment_and_folder() {
+    let mut priority = "";
+    if is_root() {
+        priority = "process_priority = 5\n";
+    }
+    let (site, text) = php_site(&format!(
+        "max_children = 1\nrlimit_files = 123\nrlimit_core = 4096\n{priority}chdir = \"/usr\"\n\
+         env = {{ ONLY = \"this\", HOME = \"/somewhere\" }}"
+    ));
+    fs::write(
+        site.path("site/limits.php"),
+        "<?php echo json_encode([posix_getrlimit()['soft openfiles'], posix_getrlimit()['soft core'], \
+         (int)explode(' ', file_get_contents('/proc/self/stat'))[18], getenv('ONLY'), getenv('HOME'), \
+         getenv('PATH'), getenv('USER')], JSON_UNESCAPED_SLASHES);",
+    )
+    .unwrap();
+    let weir = Weir::start_with(&site, &text);
+    let answer = weir.get("/limits.php");
+    let nice = if is_root() { 5 } else { 0 };
+    let user = user();
+    let expected = format!(r#"[123,4096,{nice},"this","/somewhere",false,"{user}"]"#);
+    assert_eq!(body(&answer), expected);
+    weir.stop();
+}
+
+#[test]
+fn weirs_own_environment_is_passed_on_where_it_is_asked_for() {
+    let (site, text) = php_site("max_children = 1\nclear_env = false\nenv = { OWN = \"added\" }");
+    fs::write(
+        site.path("site/env.php"),
+        "<?php echo getenv('PASSED'), ' ', getenv('OWN');",
+    )
+    .unwrap();
+    let mut command = command(&site, &text);
+    command.env("PASSED", "on");
+    let weir = Weir::of(command, &site);
+    assert_eq!(body(&weir.get("/env.php")), "on added");
+    weir.stop();
+}
+
+#[test]
+fn two_pools_of_two_users_cannot_look_into_one_another() {
+    if !is_root() {
+        return;
+    }
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 1\nuser = \"www-data\"");
+    let text = text.replace("[site.test]", "[site.test]\nhosts = [\"one\"]");
+    let secret = site.path("secret.txt");
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    chown(&secret, Some(id("www-data")), None).unwrap();
+    let root = site.path("site");
+    let text = format!(
+        "[site.other]\nhosts = [\"other\"]\nroot = \"{}\"\npool = \"other\"\n\
+         [pool.other]\nruntime = \"php\"\nmax_children = 1\nuser = \"nobody\"\n{text}",
+        root.display()
+    );
+    fs::write(
+        root.join("look.php"),
+        "<?php error_reporting(0); $p = (int)$_GET['pid']; \
+         echo json_encode([file_get_contents($_GET['file']), fopen(\"/proc/$p/mem\", 'r'), scandir(\"/proc/$p/fd\"), \
+         file_get_contents(\"/proc/$p/environ\"), posix_kill($p, 0), posix_getuid()]);",
+    )
+    .unwrap();
+    let weir = Weir::start_with(&site, &text);
+    let ask = |host: &str, path: &str| {
+        let url = format!("http://127.0.0.1:{}{path}", weir.port);
+        let output = Command::new("curl")
+            .args(["-s", "-H", &format!("Host: {host}"), &url])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let who = ask("one", "/who.php");
+    for pid in [
+        number(&who, "pid"),
+        number(&who, "master"),
+        weir.gateway(),
+        weir.process.id(),
+    ] {
+        let look = format!("/look.php?pid={pid}&file={}", secret.display());
+        let seen = ask("other", &look);
+        assert_eq!(
+            seen,
+            format!("[false,false,false,false,false,{}]", id("nobody")),
+            "{pid}"
+        );
+    }
+    weir.stop();
+}
+
+#[test]
+fn a_worker_of_the_same_user_cannot_look_into_another_one_or_its_master() {
+    let (site, text) = php_site("pm = \"static\"\nmax_children = 2");
+    fs::write(
+        site.path("site/look.php"),
+        "<?php error_reporting(0); $s = file_get_contents('/proc/self/status'); \
+         preg_match('/PPid:\\s+(\\d+)/', $s, $m); $seen = 0; \
+         foreach (explode(' ', trim(file_get_contents(\"/proc/$m[1]/task/$m[1]/children\")) . \" $m[1]\") as $p) \
+         if ($p != getmypid() && (fopen(\"/proc/$p/mem\", 'r+') || scandir(\"/proc/$p/fd\"))) $seen++; \
+         echo 'seen=', $seen, ' ';",
+    )
+    .unwrap();
+    let weir = Weir::start_with(&site, &text);
+    let answer = weir.get("/look.php");
+    assert_eq!(number(&answer, "seen"), 0, "{answer}");
+    weir.stop();
+}
+
+#[test]
+fn workers_in_a_chroot_find_their_scripts_and_nothing_outside() {
+    if !is_root() {
+        return;
+    }
+    let (site, _) = php_site("");
+    let jail = folder(&site, "jail");
+    let public = folder(&site, "jail/public");
+    folder(&site, "jail/tmp");
+    fs::write(
+        public.join("where.php"),
+        "<?php echo json_encode([__FILE__, getcwd(), is_dir('/etc'), scandir('/'), $_SERVER['SCRIPT_FILENAME'], \
+         $_SERVER['DOCUMENT_ROOT']], JSON_UNESCAPED_SLASHES);",
+    )
+    .unwrap();
+    let pool = format!(
+        "max_children = 1\nchroot = \"{}\"\nchdir = \"/tmp\"",
+        jail.display()
+    );
+    let text = text_of(&site, &pool).replace("/site\"", "/jail/public\"");
+    let weir = Weir::start_with(&site, &text);
+    let answer = weir.get("/where.php");
+    assert_eq!(
+        body(&answer),
+        r#"["/public/where.php","/public",false,[".","..","public","tmp"],"/public/where.php","/public"]"#,
+        "{answer}"
+    );
+    let status = weir.children().into_iter().map(|pid| {
+        let root = fs::read_link(format!("/proc/{pid}/root")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        (root, status)
+    });
+    let jailed: Vec<_> = status.filter(|(root, _)| *root == jail).collect();
+    assert_eq!(jailed.len(), 1, "the master is inside");
+    // The right that it used to get there is gone.
+    assert!(
+        jailed[0].1.contains("CapPrm:\t0000000000000000"),
+        "{}",
+        jailed[0].1
+    );
+    assert!(
+        jailed[0].1.contains("CapAmb:\t0000000000000000"),
+        "{}",
+        jailed[0].1
+    );
+    weir.stop();
+}
+
+#[test]
+fn a_root_outside_of_its_workers_chroot_is_told_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let (site, _) = php_site("");
+    let jail = folder(&site, "jail");
+    let pool = format!("max_children = 1\nchroot = \"{}\"", jail.display());
+    let weir = Weir::start_with(&site, &text_of(&site, &pool));
+    let line = weir.log_line("do not see it");
+    assert!(
+        line.contains("[site.test] root") && line.contains("[pool.php]"),
+        "{line}"
+    );
+    weir.stop();
+}
+
+#[test]
+fn a_program_in_a_chroot_is_found_and_run_there() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new().workers(1);
+    // A program that needs nothing else: linked statically.
+    let jail = folder(&site, "jail");
+    let source = site.path("end.c");
+    fs::write(
+        &source,
+        "#include <unistd.h>\n#include <stdio.h>\nint main(void) { char at[99]; dprintf(2, \"is in %s as %d\\n\", \
+         getcwd(at, 99), getuid()); sleep(30); }",
+    )
+    .unwrap();
+    let compiled = Command::new("cc")
+        .args(["-static", "-o"])
+        .arg(jail.join("end"))
+        .arg(&source)
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    let site = site.command(&["/end"]);
+    let text = site.text();
+    let chroot = format!("[pool.php]\nchroot = \"{}\"", jail.display());
+    let weir = Weir::start_with(&site, &text.replace("[pool.php]", &chroot));
+    let line = weir.log_line("said: is in / as");
+    assert!(line.contains(&format!("as {}", id("www-data"))), "{line}");
+    weir.stop();
+}
+
+#[test]
+fn a_version_of_php_that_is_not_there_is_said_with_those_that_are() {
+    let (site, text) = php_site("php = \"5.3\"");
+    let (status, said) = run(&site, &text);
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("PHP 5.3 was asked for; found: "), "{said}");
+    assert!(said.contains("libphp5.3-embed"), "{said}");
+    // Beside a weir that was put elsewhere there is none at all.
+    let copy = site.path("weir");
+    fs::copy(program(), &copy).unwrap();
+    let (site, text) = php_site("");
+    let (status, said) = ended(command_of(Path::new(&copy), &site, &text));
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(said.contains("no program for it"), "{said}");
+}
+
+fn id(user: &str) -> u32 {
+    let output = Command::new("id").args(["-u", user]).output().unwrap();
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
+}

@@ -1,0 +1,259 @@
+//! The stream itself: status, pieces of any size, and what must not be there.
+
+use super::support::*;
+
+#[test]
+fn the_status_is_asked_of_the_gateway() {
+    let site = Site::new();
+    site.script(
+        "status.php",
+        "<?php
+        if (isset($_GET['finish'])) { echo 'early'; fastcgi_finish_request(); }
+        $status = fpm_get_status();
+        file_put_contents(__DIR__ . '/told', json_encode([$status, strlen(file_get_contents('php://input')), $_POST]));
+        echo json_encode($status);",
+    );
+    let master = Master::start(&site.config());
+    let mut worker = master.worker();
+    let json =
+        "{\"pool\":\"test\",\"start-time\":1,\"procs\":[{\"pid\":7,\"last-request-cpu\":1.5}]}";
+    let form = "application/x-www-form-urlencoded";
+    for request in [
+        Request::get(&site, "/status.php"),
+        // The answer comes behind the body.
+        Request::post(&site, "/status.php", "text/plain", vec![b'x'; 300_000]),
+        Request::post(&site, "/status.php", form, "a=b"),
+        Request::get(&site, "/status.php?finish=1"),
+    ] {
+        worker.send(&request);
+        let mut record = worker.next().unwrap();
+        while record.kind != STATUS {
+            record = worker.next().unwrap();
+        }
+        assert_eq!((record.id, record.content.len()), (0, 0));
+        for part in json.as_bytes().chunks(50) {
+            worker.write(&super::support::record(STATUS, 0, part));
+        }
+        worker.write(&super::support::record(STATUS, 0, b""));
+        loop {
+            let record = worker.next().unwrap();
+            if record.kind == READY {
+                break;
+            }
+        }
+        let told: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(site.path("told")).unwrap()).unwrap();
+        assert_eq!(
+            told[0],
+            serde_json::from_str::<serde_json::Value>(json).unwrap()
+        );
+        let length = if request.params.iter().any(|(_, value)| value == form) {
+            3
+        } else {
+            request.body.len()
+        };
+        assert_eq!(told[1], length);
+    }
+    // What is no array is false, and so is no answer.
+    for answer in [&b"7"[..], b"{", b"null"] {
+        worker.send(&Request::get(&site, "/status.php"));
+        assert_eq!(worker.next().unwrap().kind, STATUS);
+        worker.write(&record(STATUS, 0, answer));
+        worker.write(&record(STATUS, 0, b""));
+        assert_eq!(worker.answer().body(), "false");
+    }
+    worker.send(&Request::get(&site, "/status.php"));
+    assert_eq!(worker.next().unwrap().kind, STATUS);
+    worker.write(&record(ABORT_REQUEST, 1, b""));
+    worker.write(&record(STATUS, 0, b"{}"));
+    worker.write(&record(STATUS, 0, b""));
+    worker.answer();
+    worker.send(&Request::get(&site, "/status.php"));
+    assert_eq!(worker.next().unwrap().kind, STATUS);
+    worker.hang_up();
+    assert_eq!(master.end_of(&worker), End::Code(0));
+}
+
+#[test]
+fn a_request_may_come_in_pieces_of_any_size() {
+    let site = Site::new();
+    site.script(
+        "a.php",
+        "<?php echo md5(file_get_contents('php://input')), strlen($_SERVER['HTTP_X'] ?? '');",
+    );
+    let master = Master::start(&site.config());
+    let mut worker = master.worker();
+    let request = Request::post(&site, "/a.php", "text/plain", vec![b'x'; 3000])
+        .with("HTTP_X", &"y".repeat(300));
+    let expected = worker.ask(&request).body();
+    let bytes = request.records();
+    for size in [1, 2, 7, 8, 9, 100, 1000] {
+        for piece in bytes.chunks(size) {
+            worker.write(piece);
+        }
+        assert_eq!(worker.answer().body(), expected, "pieces of {size}");
+    }
+    // Padded, and with parameters that go over from record to record.
+    let head = request.head();
+    let (begin, rest) = head.split_at(16);
+    let mut pairs = Vec::new();
+    let mut rest = rest;
+    while let Some((record, after)) = Record::split(rest) {
+        pairs.extend(record.content);
+        rest = after;
+    }
+    let padded = |kind: u8, content: &[u8], padding: u8| {
+        let mut bytes = record(kind, 1, content);
+        bytes[6] = padding;
+        bytes.extend(vec![0xff; usize::from(padding)]);
+        bytes
+    };
+    for (size, padding) in [(1, 255), (13, 3), (500, 0)] {
+        let mut bytes = begin.to_vec();
+        for piece in pairs.chunks(size) {
+            bytes.extend(padded(4, piece, padding));
+        }
+        bytes.extend(padded(4, b"", padding));
+        for piece in request.body.chunks(size.max(10)) {
+            bytes.extend(padded(STDIN, piece, padding));
+        }
+        bytes.extend(padded(STDIN, b"", padding));
+        for piece in bytes.chunks(30_000) {
+            worker.write(piece);
+        }
+        assert_eq!(worker.answer().body(), expected, "pieces of {size}");
+    }
+    // A value that no record can hold; PHP-FPM closes the connection.
+    let long = request.with("HTTP_X", &"z".repeat(200_000));
+    assert!(worker.ask(&long).body().ends_with("200000"));
+}
+
+#[test]
+fn requests_that_are_none_end_the_worker() {
+    let site = Site::new();
+    site.script(
+        "a.php",
+        "<?php sleep(1); echo file_get_contents('php://input');",
+    );
+    let master = Master::start(&site.config());
+    let begin = record(1, 1, &[0, 1, 1, 0, 0, 0, 0, 0]);
+    let good = Request::get(&site, "/a.php").head();
+    let many: Vec<u8> = (0..20_000_u32)
+        .flat_map(|at| [&[5, 0][..], format!("{at:05}").as_bytes()].concat())
+        .collect();
+    let mut too_many = begin.clone();
+    for part in many.chunks(60_000) {
+        too_many.extend(record(4, 1, part));
+    }
+    too_many.extend(record(4, 1, b""));
+    let mut too_large = begin.clone();
+    for _ in 0..70 {
+        too_large.extend(record(4, 1, &[0; 65_535]));
+    }
+    for (bytes, why) in [
+        (b"GET / HTTP/1.0\r\n\r\n".to_vec(), "another version"),
+        (
+            record(1, 0, &[0, 1, 1, 0, 0, 0, 0, 0]),
+            "a wrong BEGIN_REQUEST",
+        ),
+        (record(1, 1, &[0, 1, 1]), "a wrong BEGIN_REQUEST"),
+        (record(1, 1, &[0, 9, 1, 0, 0, 0, 0, 0]), "an unknown role"),
+        (
+            [begin.clone(), begin.clone()].concat(),
+            "a request within another",
+        ),
+        (record(4, 1, b""), "parameters of no request"),
+        (
+            [begin.clone(), record(4, 2, b"")].concat(),
+            "parameters of no request",
+        ),
+        (
+            [begin.clone(), record(STDIN, 1, b"")].concat(),
+            "without its parameters",
+        ),
+        (
+            [begin.clone(), record(4, 1, &[1]), record(4, 1, b"")].concat(),
+            "parameters that are none",
+        ),
+        (
+            [begin.clone(), record(4, 1, &[9, 9, 1]), record(4, 1, b"")].concat(),
+            "parameters that are none",
+        ),
+        (
+            [
+                begin.clone(),
+                record(4, 1, &[0xff, 0xff, 0xff, 0xff, 1, 1]),
+                record(4, 1, b""),
+            ]
+            .concat(),
+            "parameters that are none",
+        ),
+        (
+            [
+                begin.clone(),
+                record(4, 1, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+                record(4, 1, b""),
+            ]
+            .concat(),
+            "parameters that are none",
+        ),
+        (too_many, "parameters that are none"),
+        (too_large, "too many parameters"),
+        (record(77, 0, b""), "an unknown type"),
+        (
+            [good.clone(), record(STDIN, 2, b"x")].concat(),
+            "a body of another request",
+        ),
+        (
+            [good.clone(), record(9, 0, b"")].concat(),
+            "no body where one was to come",
+        ),
+    ] {
+        let mut worker = master.worker();
+        worker.write_some(&bytes);
+        assert_eq!(master.end_of(&worker), End::Code(65), "{why}");
+        master.said(why);
+    }
+    // A stream that ends early is no fault of the worker's.
+    for at in [1, 8, 15, 16, 17, 100] {
+        let mut worker = master.worker();
+        worker.write(&good[..at]);
+        worker.hang_up();
+        assert_eq!(master.end_of(&worker), End::Code(0), "{at}");
+    }
+}
+
+#[test]
+fn random_bytes_never_crash_a_worker() {
+    let site = Site::new();
+    site.script(
+        "a.php",
+        "<?php echo strlen(file_get_contents('php://input'));",
+    );
+    let master = Master::start(&site.config());
+    let whole = Request::post(&site, "/a.php", "text/plain", vec![b'x'; 500]).records();
+    // A generator of numbers that are always the same (xorshift).
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    for _ in 0..150 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random(6) {
+            let at = random(bytes.len());
+            match random(3) {
+                0 => bytes[at] = random(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, random(256) as u8),
+            }
+        }
+        let mut worker = master.worker();
+        worker.write_some(&bytes);
+        worker.end_writing();
+        let end = master.end_of(&worker);
+        assert!(matches!(end, End::Code(0 | 65)), "{end:?}");
+    }
+}
