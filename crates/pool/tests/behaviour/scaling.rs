@@ -272,6 +272,20 @@ fn workers_that_have_served_enough_are_replaced_and_nobody_notices() {
     assert_eq!(got.told(paused), []);
 }
 
+#[test]
+fn workers_that_serve_one_request_each_are_replaced_faster_than_the_spawn_rate() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(10), 1_000, 9_000)],
+        max_requests: 1,
+        until: 10 * SECOND,
+        ..Plan::calm(4, Mode::Static, 10)
+    };
+    let got = run(&plan, 1);
+    // Each takes 10 ms to serve, 2 ms to end, and 5 ms to be replaced.
+    let rate = got.rate(2 * SECOND, plan.until);
+    assert!(rate > 500, "{rate}");
+}
+
 // Deaths
 
 #[test]
