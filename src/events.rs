@@ -133,6 +133,8 @@ pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
 pub enum Ending {
     /// By itself, or by a signal of somebody else's.
     Unasked,
+    /// weir killed it for its request: one that ran for too long, say, or that it did not answer rightly.
+    Killed,
     /// It was idle and is not needed any more.
     Idle,
     /// weir told it to: after its last request, for a newer generation, because weir stops.
@@ -144,12 +146,12 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let about = worker(pool, pid);
     let (level, what) = match why {
         Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
-        Ending::Unasked => (Level::Info, "ended"),
+        Ending::Unasked | Ending::Killed => (Level::Info, "ended"),
         Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
     };
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
-        Ending::Unasked => bad,
+        Ending::Unasked | Ending::Killed => bad,
         // Nothing was lost.
         Ending::Asked | Ending::Idle => Level::Debug,
     };
@@ -427,6 +429,15 @@ pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
         "failed to chown() the socket '{path}': {}",
+        in_c_words(error)
+    )
+}
+
+/// PHP-FPM's words for a pid file that cannot be written.
+pub fn cannot_write_pid_file(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "Unable to create the PID file ({path}).: {}",
         in_c_words(error)
     )
 }

@@ -159,6 +159,7 @@ class Kill(PhpWork):
         # 502 with a lost answer is right for what had begun, and for nothing else; nothing runs twice.
         return [{"kill": {
             "killed": killed, "seconds": seconds, "recovered_seconds": time.monotonic() - calm, **_sums(results),
+            "posts_failed": len(failed),
             "posts_failed_unbegun": sum(1 for name in failed if name not in begun),
             "posts_failed_done": sum(1 for name in failed if name in ended),
             "posts_begun_twice": sum(1 for count in begun.values() if count > 1),

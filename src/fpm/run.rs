@@ -33,9 +33,16 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
     voice.tell(&said, arguments.force_stderr);
-    let Ok((fpm, translated)) = read else {
-        voice.error(NOT_STARTED);
-        return ExitCode::from(EX_CONFIG);
+    let (fpm, translated) = match read {
+        Ok(read) => read,
+        Err(unfit) => {
+            voice.error(NOT_STARTED);
+            return ExitCode::from(match unfit {
+                // PHP-FPM is in the background by then, and who started it knows only that it failed.
+                Unfit::Start { daemonize: true } => EX_SOFTWARE,
+                Unfit::Start { daemonize: false } | Unfit::Configuration => EX_CONFIG,
+            });
+        }
     };
     let starter = match fpm.global.daemonize {
         false => None,
@@ -61,14 +68,28 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     serve(options, arguments, fpm, translated, voice, starter)
 }
 
+/// Why there is nothing to start.
+enum Unfit {
+    /// The configuration is wrong.
+    Configuration,
+    /// It is right, and cannot be had here.
+    Start { daemonize: bool },
+}
+
 /// What reads the configuration, at the start and at each reload.
 fn read(
     options: &Options,
     arguments: &Arguments,
     said: &mut Said,
-) -> Result<(Fpm, Translated), fpm::Refused> {
-    let fpm = fpm::read(options, &ThisMachine, said)?;
-    fpm::start(&fpm, options, &ThisMachine, said)?;
+) -> Result<(Fpm, Translated), Unfit> {
+    let fpm =
+        fpm::read(options, &ThisMachine, said).map_err(|fpm::Refused| Unfit::Configuration)?;
+    let unfit = Unfit::Start {
+        daemonize: fpm.global.daemonize,
+    };
+    if fpm::start(&fpm, options, &ThisMachine, said).is_err() {
+        return Err(unfit);
+    }
     let start = fpm::Start {
         log_to_stderr: !uses_log(fpm.global.daemonize, arguments.force_stderr),
         php_ini: arguments
@@ -85,7 +106,7 @@ fn read(
         }
         Err(message) => {
             said.messages.push(message);
-            Err(fpm::Refused)
+            Err(unfit)
         }
     }
 }
@@ -177,7 +198,7 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<String, String
     said.messages.iter().for_each(tell);
     match read {
         Ok((_, translated)) => Ok(translated.text),
-        Err(fpm::Refused) => Err(String::new()),
+        Err(_) => Err(String::new()),
     }
 }
 

@@ -93,12 +93,10 @@ impl Voice {
             text::put_formatted(place, &mut line);
         }
         // Names of settings are behind a tab in what -tt shows.
-        let (tab, rest) = match message.text.strip_prefix('\t') {
-            Some(rest) => ("\t", rest),
-            None => ("", message.text.as_str()),
-        };
-        line.extend_from_slice(tab.as_bytes());
-        text::put_message(rest.as_bytes(), &mut line);
+        for (index, part) in message.text.split('\t').enumerate() {
+            line.extend_from_slice(if index == 0 { b"" } else { b"\t" });
+            text::put_message(part.as_bytes(), &mut line);
+        }
         line.push(b'\n');
         // Where neither can be written, there is nobody to tell.
         self.write_stderr(&line);

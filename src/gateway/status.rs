@@ -1,6 +1,6 @@
 //! PHP-FPM's status page and ping page (`status_path`, `ping_path`), answered by the gateway.
 //!
-//! Keys, order, layout and types are those of PHP-FPM 8.2, so that what reads its pages reads these. No worker is asked:
+//! Keys, order, layout and types are those of PHP-FPM 8.2, with `memory peak` of newer ones at the end, so that what reads its pages reads these. No worker is asked:
 //! the pages are there also when none is free. The figures come from [`super::scoreboard`]. What a client has sent is
 //! escaped for each format, also where PHP-FPM does not.
 
@@ -309,7 +309,7 @@ struct Layout {
 }
 
 /// The pool's figures, each with PHP-FPM's name.
-fn of_pool(status: &PoolStatus, now: SystemTime) -> [(&'static str, Value<'_>); 14] {
+fn of_pool(status: &PoolStatus, now: SystemTime) -> [(&'static str, Value<'_>); 15] {
     let count = |count: usize| Value::Number(count as u64);
     [
         ("pool", Value::Text(status.name.as_bytes())),
@@ -329,6 +329,8 @@ fn of_pool(status: &PoolStatus, now: SystemTime) -> [(&'static str, Value<'_>); 
             Value::Number(status.max_children_reached),
         ),
         ("slow requests", Value::Number(status.slow_requests)),
+        // Newer PHP-FPMs have it, 8.2 has not.
+        ("memory peak", Value::Number(status.memory_peak)),
     ]
 }
 
@@ -366,7 +368,7 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
         status.name, status.pm
     );
     let count = |count: usize| count as u64;
-    let metrics: [(&str, &str, &str, u64); 12] = [
+    let metrics: [(&str, &str, &str, u64); 13] = [
         ("up", "gauge", &up, 1),
         (
             "start_since",
@@ -434,6 +436,12 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
             "counter",
             "The number of requests that exceeded your 'request_slowlog_timeout' value.",
             status.slow_requests,
+        ),
+        (
+            "memory_peak",
+            "gauge",
+            "The most memory that a request took, in bytes.",
+            status.memory_peak,
         ),
     ];
     for (name, kind, help, value) in metrics {
@@ -533,7 +541,7 @@ mod tests {
             max_active: 5,
             max_children_reached: 6,
             slow_requests: 8,
-            memory_peak: 0,
+            memory_peak: 9,
             workers: vec![
                 worker(11, Stage::Idle, request),
                 worker(12, Stage::Running, Request::default()),
@@ -563,7 +571,7 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("pool:                 www"));
         assert!(text.contains(
-            "\nmax active processes: 5\nmax children reached: 6\nslow requests:        8\n\n****"
+            "\nmax active processes: 5\nmax children reached: 6\nslow requests:        8\nmemory peak:          9\n\n****"
         ));
         assert!(text.contains("\nrequest URI:          /a<é>?x=1&y=\"\n"));
         assert!(
@@ -577,7 +585,9 @@ mod tests {
     fn json_is_json_with_php_fpms_keys() {
         let text = written(Format::Json, true);
         assert!(text.starts_with("{\"pool\":\"www\",\"process manager\":\"dynamic\",\"start time\":1795189940,\"start since\":60,"));
-        assert!(text.contains("\"slow requests\":8, \"processes\":[{\"pid\":11,"));
+        assert!(
+            text.contains("\"slow requests\":8,\"memory peak\":9, \"processes\":[{\"pid\":11,")
+        );
         assert!(text.contains("\"request uri\":\"\\/a<\\u00e9>?x=1&y=\\\"\""));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["processes"][0]["script"], "/srv/é/a\"b.php");
@@ -606,9 +616,9 @@ mod tests {
             let value: serde_json::Value = serde_json::from_slice(&json).unwrap();
             prop_assert_eq!(value["processes"].as_array().unwrap().len(), 2);
             let text = Format::Text.write(&status, true, SystemTime::now());
-            prop_assert_eq!(String::from_utf8(text).unwrap().lines().count(), 14 + 2 * 15);
+            prop_assert_eq!(String::from_utf8(text).unwrap().lines().count(), 15 + 2 * 15);
             let xml = String::from_utf8(Format::Xml.write(&status, true, SystemTime::now())).unwrap();
-            prop_assert_eq!(xml.matches('<').count(), 2 * 15 + 1 + 2 + 2 * (1 + 13) * 2);
+            prop_assert_eq!(xml.matches('<').count(), 2 * 16 + 1 + 2 + 2 * (1 + 13) * 2);
             prop_assert!(!xml.chars().any(|c| c.is_control() && c != '\n'));
         }
     }

@@ -23,6 +23,7 @@ use self::pools::Pools;
 use super::php::Spec;
 use crate::{
     control::Jail,
+    error_log::{self, Format},
     machine::{self, ThisMachine, USUAL_USERS},
 };
 
@@ -316,7 +317,10 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
         }
     }
     for listener in &config.listeners {
-        if let Address::Unix(path) = &listener.address {
+        // PHP-FPM's words are found where the socket is bound.
+        if let Address::Unix(path) = &listener.address
+            && error_log::format() == Format::Weir
+        {
             let key = format!("listen.{}.address", listener.name);
             let folder = path.parent().unwrap_or(Path::new("/"));
             check_folder(&key, folder, problems);

@@ -510,7 +510,9 @@ impl Manager<'_> {
             }
         }
         use_error_log(&self.current);
-        events::logs_reopened(self.current.loaded.config.log.access != LogTarget::Off);
+        let config = &self.current.loaded.config;
+        let of_pools = config.pools.iter().any(|pool| pool.access_log.is_some());
+        events::logs_reopened(of_pools || config.log.access != LogTarget::Off);
     }
 
     fn stop_gracefully(&mut self) {
@@ -632,7 +634,10 @@ impl PidFile {
         let path = loaded.config.server.pid_file.clone();
         if let Some(path) = &path {
             fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
-                let cause = format!("{} cannot be written: {error}", path.display());
+                let cause = match error_log::format() {
+                    Format::Weir => format!("{} cannot be written: {error}", path.display()),
+                    Format::Fpm => events::cannot_write_pid_file(path, &error),
+                };
                 let mend = "make its folder, and let the user who starts weir write there";
                 loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
             })?;

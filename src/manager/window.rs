@@ -6,7 +6,10 @@ use weir_config::Window;
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::Problem;
-use crate::machine;
+use crate::{
+    error_log::{self, Format},
+    machine,
+};
 
 /// Where operators come in. Its name is removed with the last copy of it.
 #[derive(Debug, Clone)]
@@ -42,12 +45,19 @@ impl WindowSocket {
             Ok(socket) => Ok(Some(Self(Rc::new(Bound { path, socket })))),
             Err(error) if usual => {
                 let shown = path.display();
+                // PHP-FPM has no such window, and says nothing of it.
+                let level = match error_log::format() {
+                    Format::Weir => log::Level::Info,
+                    Format::Fpm => log::Level::Debug,
+                };
                 match error {
-                    UnixError::InUse => log::info!(
+                    UnixError::InUse => log::log!(
+                        level,
                         "another weir has the operator's window {shown}; --admin unix:PATH gives this one its own"
                     ),
                     error => {
-                        log::info!("there is no operator's window: {shown}: {}", cause(&error))
+                        let cause = cause(&error);
+                        log::log!(level, "there is no operator's window: {shown}: {cause}")
                     }
                 }
                 Ok(None)

@@ -311,7 +311,11 @@ impl Pools {
     pub(super) fn kill(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
-            pool.workers[index].kill(&pool.name, masters);
+            let worker = &mut pool.workers[index];
+            if worker.why == Ending::Unasked {
+                worker.why = Ending::Killed;
+            }
+            worker.kill(&pool.name, masters);
         }
     }
 
@@ -606,7 +610,7 @@ impl Worker {
             Link::Php(link) => {
                 link.stream = None;
                 self.why = Ending::Asked;
-                self.until.get_or_insert(now + patience + RETIRE_LIMIT);
+                self.until.get_or_insert(now + patience);
             }
         }
     }

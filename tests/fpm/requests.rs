@@ -1,1 +1,304 @@
-//! x
+//! Requests: what scripts find, and what is told of them.
+
+use std::{fs, path::Path};
+
+use crate::{
+    starts::configuration,
+    support::{Answer, PHP_FPM, Place, Running, get, user, wait_until},
+};
+
+/// Runs the same with both; what it returns must be the same.
+#[track_caller]
+fn same<T: PartialEq + std::fmt::Debug>(
+    global: &str,
+    pool: &str,
+    scripts: &[(&str, &str)],
+    act: impl Fn(&Place, &Running) -> T,
+) -> T {
+    let mut outcomes = [false, true].into_iter().map(|weir| {
+        let place = Place::new();
+        place.write("php-fpm.conf", configuration(global, pool));
+        for (name, text) in scripts {
+            place.write(name, text);
+        }
+        let program = if weir { place.weir() } else { PHP_FPM.clone() };
+        let running = Running::start(&program, &place, &[]);
+        act(&place, &running)
+    });
+    let (fpm, weir) = (outcomes.next().unwrap(), outcomes.next().unwrap());
+    assert_eq!(weir, fpm);
+    weir
+}
+
+fn ask(place: &Place, uri: &str) -> Answer {
+    let path = uri.split('?').next().unwrap();
+    get(&place.path("fpm.sock"), &place.path(&path[1..]), uri)
+}
+
+/// The lines of a log that hold `what`, without times, with `N` for numbers and `@` for the folder.
+fn told(place: &Place, log: &str, what: &str) -> Vec<String> {
+    let folder = place
+        .path("")
+        .to_str()
+        .unwrap()
+        .trim_end_matches('/')
+        .to_owned();
+    let lines = log.lines().filter(|line| line.contains(what));
+    lines
+        .map(|line| {
+            let line = line.replace(&folder, "@");
+            let mut out = String::new();
+            let mut digits = false;
+            for character in line.chars() {
+                if !character.is_ascii_digit() {
+                    out.push(character);
+                } else if !digits {
+                    out.push('N');
+                }
+                digits = character.is_ascii_digit();
+            }
+            out
+        })
+        .collect()
+}
+
+#[test]
+fn a_script_finds_what_its_pool_says() {
+    let pool = "env[WHO] = ${FPM_TEST}\nenv[PLACE] = $PATH\nphp_value[memory_limit] = 99M\n\
+                php_flag[display_errors] = on\nphp_admin_value[error_reporting] = E_ALL & ~E_NOTICE\n\
+                php_admin_flag[short_open_tag] = yes\nchdir = @/";
+    let script = "<?php
+        ini_set('memory_limit', '98M'); ini_set('error_reporting', 1);
+        $env = getenv(); ksort($env);
+        echo json_encode([PHP_SAPI, $env, ini_get('memory_limit'), ini_get('display_errors'),
+            ini_get('error_reporting'), ini_get('short_open_tag'), get_current_user() != '',
+            posix_getpwuid(posix_geteuid())['name'], $argv ?? null, php_ini_loaded_file(),
+            ini_get('opcache.enable'), function_exists('fastcgi_finish_request')]);";
+    let found = same("", pool, &[("a.php", script)], |place, _| {
+        let folder = place.path("").to_str().unwrap().to_owned();
+        ask(place, "/a.php?x=1")
+            .out
+            .replace(&folder.replace('/', "\\/"), "@")
+    });
+    assert!(found.contains("fpm-fcgi"), "{found}");
+    assert!(
+        found.contains(&format!("\"USER\":\"{}\"", user())),
+        "{found}"
+    );
+}
+
+#[test]
+fn scripts_of_other_extensions_are_denied() {
+    let scripts = [
+        ("a.txt", "<?php echo 'run';"),
+        ("b.phar", "<?php echo 'run';"),
+    ];
+    let answers = same("", "", &scripts, |place, _| {
+        let answer = |uri| {
+            let answer = ask(place, uri);
+            let folder = place.path("").to_str().unwrap().to_owned();
+            (
+                answer.out,
+                answer.err.replace(&folder, "@/").trim().to_owned(),
+            )
+        };
+        [answer("/a.txt"), answer("/b.phar"), answer("/none.php")]
+    });
+    assert!(answers[0].0.contains("403"), "{answers:?}");
+    assert!(answers[1].0.ends_with("run"), "{answers:?}");
+    assert!(answers[2].0.contains("404"), "{answers:?}");
+}
+
+#[test]
+fn status_and_ping_are_where_the_pool_says() {
+    let pool = "pm.status_path = /status\nping.path = /ping\nping.response = here\n\
+                pm.status_listen = @/status.sock\nlisten.mode = 0666";
+    let lines = same("", pool, &[], |place, _| {
+        let ping = ask(place, "/ping").out;
+        assert!(ping.ends_with("here"), "{ping}");
+        let names = |text: &str| -> Vec<String> {
+            let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
+            let names = body.lines().filter_map(|line| line.split_once(':'));
+            names.map(|(name, _)| name.to_owned()).collect()
+        };
+        let there = get(&place.path("status.sock"), Path::new("/status"), "/status");
+        (names(&ask(place, "/status").out), names(&there.out))
+    });
+    assert!(lines.0.len() > 10, "{lines:?}");
+    assert_eq!(lines.0, lines.1);
+}
+
+#[test]
+fn the_access_log_is_php_fpm_s() {
+    let pool = "access.log = @/$pool.access.log\n\
+                access.format = \"%R %m %r%Q%q %s %f %l %n %{REQUEST_METHOD}e %{X-Answer}o %%\"\n\
+                access.suppress_path[] = /quiet.php";
+    let scripts = [
+        (
+            "a.php",
+            "<?php header('X-Answer: yes'); http_response_code(418);",
+        ),
+        ("quiet.php", "<?php"),
+    ];
+    let lines = same("", pool, &scripts, |place, _| {
+        ask(place, "/quiet.php");
+        ask(place, "/a.php?x=1");
+        wait_until("the request is in the log", || {
+            place.read("www.access.log").contains("a.php")
+        });
+        let folder = place.path("").to_str().unwrap().to_owned();
+        place.read("www.access.log").replace(&folder, "@/")
+    });
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+}
+
+#[test]
+fn a_script_that_takes_too_long_is_ended_and_told() {
+    let scripts = [("slow.php", "<?php while (true) usleep(1000);")];
+    let (out, lines) = same(
+        "",
+        "request_terminate_timeout = 1s",
+        &scripts,
+        |place, running| {
+            let answer = ask(place, "/slow.php?a=b");
+            running.wait_for_log("execution timed out");
+            running.wait_for_log("exited on signal");
+            running.wait_for_log("started");
+            let log = running.log();
+            let ended: Vec<String> = told(place, &log, "exited on signal")
+                .iter()
+                .map(|line| line.split(" on signal").next().unwrap().to_owned())
+                .collect();
+            (
+                answer.out.is_empty() || answer.out.contains("504"),
+                (
+                    told(place, &log, "timed out"),
+                    ended,
+                    told(place, &log, "started"),
+                ),
+            )
+        },
+    );
+    assert!(out, "{lines:?}");
+}
+
+#[test]
+fn a_slow_script_is_told_with_its_stack() {
+    let scripts = [(
+        "slow.php",
+        "<?php\nfunction wait() { usleep(2500000); }\nwait();\n",
+    )];
+    let pool = "request_slowlog_timeout = 1s\nslowlog = @/slow.log\ncatch_workers_output = yes";
+    let (lines, entries) = same("", pool, &scripts, |place, running| {
+        ask(place, "/slow.php?a=b");
+        running.wait_for_log("finished trace of");
+        let log = running.log();
+        // The addresses are the process's own.
+        let slow = place.read("slow.log");
+        let entry: Vec<String> = slow
+            .lines()
+            .map(|line| match line.split_once("] ") {
+                Some((head, rest)) if head.starts_with('[') => rest.trim().to_owned(),
+                _ => line.to_owned(),
+            })
+            .collect();
+        (
+            told(place, &log, "too slow"),
+            told(place, &entry.join("\n"), ""),
+        )
+    });
+    assert_eq!(lines.len(), 1, "{entries:?}");
+}
+
+#[test]
+fn a_worker_that_dies_is_told_and_replaced() {
+    let scripts = [
+        ("die.php", "<?php posix_kill(getmypid(), 9); sleep(5);"),
+        ("a.php", "<?php echo 'here';"),
+    ];
+    let lines = same("", "", &scripts, |place, running| {
+        ask(place, "/die.php");
+        running.wait_for_log("exited on signal 9 (SIGKILL)");
+        running.wait_for_log("started");
+        assert!(ask(place, "/a.php").out.ends_with("here"));
+        let log = running.log();
+        (told(place, &log, "exited on"), told(place, &log, "started"))
+    });
+    assert_eq!(lines.0.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn too_many_crashes_start_php_anew() {
+    let scripts = [
+        ("crash.php", "<?php posix_kill(getmypid(), 11); sleep(5);"),
+        ("a.php", "<?php echo 'here';"),
+    ];
+    let global = "emergency_restart_threshold = 2\nemergency_restart_interval = 1m";
+    let lines = same(global, "", &scripts, |place, running| {
+        ask(place, "/crash.php");
+        running.wait_for_log("(SIGSEGV");
+        ask(place, "/crash.php");
+        running.wait_for_log("failed processes threshold");
+        wait_until("it serves", || ask(place, "/a.php").out.ends_with("here"));
+        told(place, &running.log(), "failed processes threshold")
+    });
+    assert_eq!(lines.len(), 1);
+}
+
+#[test]
+fn what_workers_print_is_told_where_that_is_asked_for() {
+    let scripts = [(
+        "a.php",
+        "<?php fwrite(fopen('php://stderr', 'w'), \"to stderr\\n\"); fwrite(fopen('php://stdout', 'w'), \"to stdout\\n\");",
+    )];
+    let lines = same(
+        "",
+        "catch_workers_output = yes",
+        &scripts,
+        |place, running| {
+            ask(place, "/a.php");
+            running.wait_for_log("to stderr");
+            running.wait_for_log("to stdout");
+            let mut lines = told(place, &running.log(), "said into");
+            lines.sort();
+            lines
+        },
+    );
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let plain = "catch_workers_output = yes\ndecorate_workers_output = no";
+    let lines = same("", plain, &scripts, |place, running| {
+        ask(place, "/a.php");
+        running.wait_for_log("to stderr");
+        let log = fs::read_to_string(place.path("error.log")).unwrap();
+        told(place, &log, "to stderr")
+    });
+    assert_eq!(lines, ["to stderr"]);
+    // Without it, nothing is told: whoever waits for another line has waited long enough.
+    same("", "", &scripts, |place, running| {
+        ask(place, "/a.php");
+        running.signal(rustix::process::Signal::USR1);
+        running.wait_for_log("error log file re-opened");
+        assert_eq!(told(place, &running.log(), "to stderr"), [""; 0]);
+    });
+}
+
+#[test]
+fn a_pool_whose_workers_are_all_busy_is_told_once() {
+    let scripts = [("slow.php", "<?php usleep(2500000); echo 'done';")];
+    let pool =
+        "pm = dynamic\npm.max_children = 1\npm.min_spare_servers = 1\npm.max_spare_servers = 1";
+    let lines = same("", pool, &scripts, |place, running| {
+        let both: Vec<_> = (0..3)
+            .map(|_| {
+                let (socket, script) = (place.path("fpm.sock"), place.path("slow.php"));
+                std::thread::spawn(move || get(&socket, &script, "/slow.php").out)
+            })
+            .collect();
+        running.wait_for_log("consider raising it");
+        for one in both {
+            assert!(one.join().unwrap().ends_with("done"));
+        }
+        told(place, &running.log(), "consider raising it")
+    });
+    assert!(!lines.is_empty());
+}

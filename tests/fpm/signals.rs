@@ -1,1 +1,158 @@
-//! x
+//! What signals do, to both.
+
+use std::{fs, thread};
+
+use rustix::process::Signal;
+
+use crate::{
+    starts::configuration,
+    support::{PHP_FPM, Place, Running, get, wait_until},
+};
+
+/// Starts either with a script that takes its time.
+fn start(place: &Place, weir: bool, global: &str, pool: &str) -> Running {
+    place.write("php-fpm.conf", configuration(global, pool));
+    place.write(
+        "slow.php",
+        "<?php touch(__DIR__ . '/tmp/started'); usleep(1500000); echo 'finished';",
+    );
+    place.write("who.php", "<?php echo getmypid(), ' ', getenv('WHO');");
+    let tmp = place.path("tmp");
+    if fs::create_dir(&tmp).is_ok() {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&tmp, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let program = if weir { place.weir() } else { PHP_FPM.clone() };
+    Running::start(&program, place, &[])
+}
+
+/// What the script prints.
+fn ask(place: &Place, script: &str) -> String {
+    let answer = get(
+        &place.path("fpm.sock"),
+        &place.path(script),
+        &format!("/{script}"),
+    );
+    let body = answer
+        .out
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned());
+    body.unwrap_or_default()
+}
+
+/// Has the slow script run; its answer comes from the thread.
+fn begin_slow(place: &Place) -> thread::JoinHandle<String> {
+    let (socket, script) = (place.path("fpm.sock"), place.path("slow.php"));
+    let slow = thread::spawn(move || get(&socket, &script, "/slow.php").out);
+    wait_until("the script runs", || {
+        let ended = slow.is_finished();
+        let started = place.path("tmp/started").exists();
+        assert!(
+            started || !ended,
+            "no script ran:\n{}",
+            place.read("error.log")
+        );
+        started
+    });
+    slow
+}
+
+#[test]
+fn quit_finishes_what_runs() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let mut running = start(&place, weir, "process_control_timeout = 20s", "");
+        let slow = begin_slow(&place);
+        running.signal(Signal::QUIT);
+        let status = running.end().unwrap();
+        assert_eq!(status.code(), Some(0));
+        assert!(slow.join().unwrap().ends_with("finished"), "weir: {weir}");
+        let log = running.log();
+        assert!(log.contains("NOTICE: Finishing ...\n"), "{log}");
+        assert!(log.ends_with("NOTICE: exiting, bye-bye!"), "{log}");
+    }
+}
+
+#[test]
+fn term_and_int_end_at_once() {
+    for weir in [false, true] {
+        for signal in [Signal::TERM, Signal::INT] {
+            let place = Place::new();
+            let mut running = start(&place, weir, "process_control_timeout = 20s", "");
+            let slow = begin_slow(&place);
+            running.signal(signal);
+            let status = running.end().unwrap();
+            assert_eq!(status.code(), Some(0));
+            assert!(!slow.join().unwrap().contains("finished"), "weir: {weir}");
+            let log = running.log();
+            assert!(log.contains("NOTICE: Terminating ...\n"), "{log}");
+            assert!(log.ends_with("NOTICE: exiting, bye-bye!"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn usr1_opens_the_logs_again() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let running = start(&place, weir, "", "access.log = @/access.log");
+        assert_ne!(ask(&place, "who.php"), "");
+        wait_until("the request is in the log", || {
+            place.read("access.log").contains("/who.php")
+        });
+        for log in ["error.log", "access.log"] {
+            fs::rename(place.path(log), place.path(&format!("{log}.1"))).unwrap();
+        }
+        running.signal(Signal::USR1);
+        running.wait_for_log("NOTICE: access log file re-opened");
+        let log = running.log();
+        assert!(log.contains("NOTICE: error log file re-opened"), "{log}");
+        wait_until("a request is in the new log", || {
+            assert_ne!(ask(&place, "who.php"), "");
+            place.read("access.log").contains("/who.php")
+        });
+    }
+}
+
+#[test]
+fn usr2_takes_the_configuration_again_and_starts_php_anew() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let running = start(&place, weir, "", "env[WHO] = before");
+        let first = ask(&place, "who.php");
+        assert!(first.ends_with(" before"), "{first}");
+        place.write("php-fpm.conf", configuration("", "env[WHO] = after"));
+        running.signal(Signal::USR2);
+        running.wait_for_logs("ready to handle connections", 2);
+        let log = running.log();
+        assert!(log.contains("NOTICE: Reloading in progress ...\n"), "{log}");
+        assert_eq!(place.read("fpm.pid").trim(), running.pid.to_string());
+        wait_until("the new configuration holds", || {
+            ask(&place, "who.php").ends_with(" after")
+        });
+        // Also with nothing changed, as people do to be rid of what OPcache holds.
+        let before = ask(&place, "who.php");
+        running.signal(Signal::USR2);
+        running.wait_for_logs("ready to handle connections", 3);
+        wait_until("workers are others", || {
+            let now = ask(&place, "who.php");
+            !now.is_empty() && now != before
+        });
+    }
+}
+
+/// PHP-FPM ends there; weir goes on with what it has.
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    let place = Place::new();
+    let running = start(&place, true, "", "env[WHO] = before");
+    place.write(
+        "php-fpm.conf",
+        configuration("", "env[WHO] = after\nquux = 1"),
+    );
+    running.signal(Signal::USR2);
+    running.wait_for_log("nothing is changed");
+    let log = running.log();
+    assert!(log.contains("unknown entry 'quux'"), "{log}");
+    assert!(ask(&place, "who.php").ends_with(" before"));
+}

@@ -167,6 +167,7 @@ impl Running {
             .args(["-F", "-y"])
             .arg(file)
             .args(arguments)
+            .env("FPM_TEST", "from outside")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

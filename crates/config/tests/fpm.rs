@@ -512,6 +512,8 @@ const VALUES: &[&str] = &[
     "${HOST}",
     "\"a\\\"b\"",
     "\"%R %{mili}d\"",
+    "\"%{a}{B}e%\"",
+    "\"%{%s}t %{MEGA}M\"",
     ".php .x/y php *",
     "ü",
 ];

@@ -191,6 +191,11 @@ impl Backoff {
         (now < self.resume_at).then_some(self.resume_at)
     }
 
+    /// The last worker that was started did not live.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     pub(crate) fn is_trying(&self) -> bool {
         self.failures > 1
     }

@@ -200,6 +200,8 @@ pub struct Scaler {
     patience: Patience,
     /// There are more idle workers than `max_spare` since then, or since one has left.
     too_many_since: Option<Micros>,
+    /// When the next outdated workers may leave; none while there are none.
+    renew_at: Option<Micros>,
     at_max: bool,
     at_memory: bool,
     wanted: usize,
@@ -226,6 +228,7 @@ impl Scaler {
             memory: Memory::new(),
             patience: Patience::new(),
             too_many_since: None,
+            renew_at: None,
             at_max: false,
             at_memory: false,
             wanted: 0,
@@ -354,11 +357,14 @@ impl Scaler {
             self.initial = 0;
         }
         if view.outdated_free + view.outdated_busy > 0 {
-            orders.renew = self.renew(&view, missing);
+            orders.renew = self.renew(now, &view, missing);
         } else if view.free > 0 && orders.start == 0 {
             orders.stop = self.shrink(now, pool, &view, waiting);
         } else {
             self.too_many_since = None;
+        }
+        if view.outdated_free + view.outdated_busy == 0 {
+            self.renew_at = None;
         }
         let staying = (view.free + view.busy - view.retiring) - (orders.stop + orders.renew);
         orders.retire = self.too_many(staying);
@@ -618,18 +624,32 @@ impl Scaler {
     }
 
     /// So many outdated workers leave: all of them once the others suffice, else a few at a time, and these only where
-    /// there is no room for their successors beside them.
-    fn renew(&self, view: &View, missing: usize) -> usize {
-        let outdated = view.outdated_free + view.outdated_busy;
-        if missing == 0 && self.starting == 0 {
-            return outdated;
-        }
-        if !self.ready || self.total(view) < self.limit {
+    /// there is no room for their successors beside them. No successor has died meanwhile, as far as can be seen in a
+    /// tenth of a second.
+    fn renew(&mut self, now: Micros, view: &View, missing: usize) -> usize {
+        let due = self.renew_at.get_or_insert(now.after(RENEW_PACE));
+        if now < *due {
+            let due = *due;
+            self.wake(due);
             return 0;
         }
-        let at_once = (self.limit / 4).max(1);
-        let under_way = view.leaving + view.retiring + self.starting;
-        outdated.min(at_once.saturating_sub(under_way))
+        if !self.ready || self.backoff.has_failed() {
+            return 0;
+        }
+        let outdated = view.outdated_free + view.outdated_busy;
+        let count = if missing == 0 && self.starting == 0 {
+            outdated
+        } else if self.total(view) < self.limit {
+            0
+        } else {
+            let at_once = (self.limit / 4).max(1);
+            let under_way = view.leaving + view.retiring + self.starting;
+            outdated.min(at_once.saturating_sub(under_way))
+        };
+        if count > 0 {
+            self.renew_at = Some(now.after(RENEW_PACE));
+        }
+        count
     }
 
     /// So many of those that stay are more than may be, and not only more than may come.
@@ -718,6 +738,9 @@ fn climb(scaling: &Scaling) -> Option<Climb> {
 
 /// One idle worker too many leaves in that time (`Dynamic`), as in PHP-FPM.
 const PACE: Micros = Micros::from_secs(1);
+
+/// Time between two lots of outdated workers that leave, in which their successors may show that they live.
+const RENEW_PACE: Micros = Micros::from_millis(100);
 
 /// Idle workers that leave at one look: the lock is held, and the machine has other things to do.
 const MOST_AT_ONCE: usize = 16;

@@ -133,8 +133,10 @@ impl Pool {
             Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
             _ => worker.why,
         };
-        events::worker_exited(&self.name, pid, exit, lived, why);
-        if why == Ending::Unasked {
+        if worker.pid.is_some() {
+            events::worker_exited(&self.name, pid, exit, lived, why);
+        }
+        if matches!(why, Ending::Unasked | Ending::Killed) {
             self.lost = (self.lost + 1).min(self.quota.most);
         }
         match worker.claim {
@@ -164,7 +166,9 @@ impl Pool {
 
     /// Tells the gateway that the pool has no worker and gets none, if that is so.
     pub(super) fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        if !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
+        // A PHP pool is down without a master, and told so elsewhere.
+        let is_command = matches!(self.kind, Kind::Command(_));
+        if is_command && !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
             tell!(
                 error,
                 about_pool(&self.name),

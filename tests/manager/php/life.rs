@@ -199,6 +199,29 @@ fn a_dead_gateways_workers_end_and_the_master_stays() {
 }
 
 #[test]
+fn a_script_of_a_dead_gateway_has_as_long_as_scripts_have_and_no_longer() {
+    let (site, text) = php_site("max_children = 1\nrequest_terminate_timeout = \"1s\"");
+    fs::write(
+        site.path("site/stuck.php"),
+        "<?php ignore_user_abort(true); file_put_contents(__DIR__ . '/started', getmypid()); \
+         while (true) sleep(1);",
+    )
+    .unwrap();
+    let weir = Weir::start_with(&site, &text);
+    let mut client = weir.connect();
+    std::io::Write::write_all(&mut client, b"GET /stuck.php HTTP/1.0\r\n\r\n").unwrap();
+    let started = || fs::read_to_string(site.path("site/started")).unwrap_or_default();
+    wait_until("the script runs", || !started().is_empty());
+    let stuck: u32 = started().parse().unwrap();
+    signal(weir.gateway(), "KILL");
+    weir.log_line("the worker does not end");
+    wait_until("the worker is gone", || !is_alive(stuck));
+    let answer = weir.get_until("/who.php", |answer| answer.contains("pid="));
+    assert_ne!(number(&answer, "pid"), stuck);
+    weir.stop();
+}
+
+#[test]
 fn what_workers_print_is_written_whole_to_the_output_log_and_goes_on_after_a_rotation() {
     let (site, _) = php_site("");
     let log = site.path("output.log");
@@ -303,12 +326,7 @@ fn what_does_not_end_when_weir_stops_is_killed() {
     let (site, text) = php_site("max_children = 1");
     fs::write(
         site.path("site/stubborn.php"),
-        "<?php ignore_user_abort(true); touch(__DIR__ . '/started'); \
-         pcntl_async_signals(true); pcntl_signal(SIGTERM, SIG_IGN); while (true) sleep(1);"
-            .replace(
-                "pcntl_async_signals(true); pcntl_signal(SIGTERM, SIG_IGN); ",
-                "",
-            ),
+        "<?php ignore_user_abort(true); touch(__DIR__ . '/started'); while (true) sleep(1);",
     )
     .unwrap();
     let text = text.replace("[server]", "[server]\nshutdown_timeout = \"300ms\"");

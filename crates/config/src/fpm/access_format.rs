@@ -1,14 +1,16 @@
 //! `access.format`: what PHP-FPM 8.2 takes (sapi/fpm/fpm/fpm_log.c).
 
-/// Checks a format.
+/// Checks a format. Returns it as weir takes it: what has no meaning for PHP-FPM left out.
 ///
 /// # Errors
 /// What is wrong with it, in PHP-FPM's words.
-pub(super) fn check(format: &str) -> Result<(), String> {
+pub(super) fn check(format: &str) -> Result<String, String> {
+    let mut plain = Vec::with_capacity(format.len());
     let mut rest = format.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         if byte != b'%' {
+            plain.push(byte);
             continue;
         }
         let mut modifier: &[u8] = b"";
@@ -24,12 +26,19 @@ pub(super) fn check(format: &str) -> Result<(), String> {
             }
         }
         let Some((&letter, after)) = rest.split_first() else {
-            return Ok(());
+            break;
         };
         rest = after;
         conversion(letter, modifier)?;
+        plain.push(b'%');
+        if !modifier.is_empty() {
+            plain.push(b'{');
+            plain.extend_from_slice(modifier);
+            plain.push(b'}');
+        }
+        plain.push(letter);
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&plain).into_owned())
 }
 
 fn conversion(letter: u8, modifier: &[u8]) -> Result<(), String> {
@@ -84,14 +93,18 @@ mod tests {
 
     #[test]
     fn formats_are_taken_and_refused_as_php_fpm_does() {
-        for good in [
-            "%R - %u %t \"%m %r\" %s",
-            "%{mili}d %{MEGA}M %{user}C %{X}e %{Content-Type}o %{%s}t %%",
-            "%",
-            "",
-            "%{a}{b}e",
+        for (good, plain) in [
+            ("%R - %u %t \"%m %r\" %s", "%R - %u %t \"%m %r\" %s"),
+            (
+                "%{mili}d %{MEGA}M %{X}e %{Content-Type}o %{%s}t %%",
+                "%{mili}d %{MEGA}M %{X}e %{Content-Type}o %{%s}t %%",
+            ),
+            ("a%", "a"),
+            ("", ""),
+            ("%{a}{b}e", "%{b}e"),
+            ("%{}t", "%t"),
         ] {
-            assert_eq!(check(good), Ok(()), "{good}");
+            assert_eq!(check(good).as_deref(), Ok(plain), "{good}");
         }
         for (bad, message) in [
             (

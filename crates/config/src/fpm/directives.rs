@@ -280,11 +280,11 @@ pub(super) fn text(value: &[u8], pool: Option<&str>) -> Result<String, Refusal> 
     }
 }
 
-/// What PHP's scanner makes of `yes` and `no`; `1` may also be written.
+/// What PHP's scanner makes of `yes` and `no`; `1` and `0` may also be written.
 pub(super) fn boolean(value: &[u8]) -> Result<bool, Refusal> {
     match value {
         b"1" => Ok(true),
-        b"" => Ok(false),
+        b"" | b"0" => Ok(false),
         _ => Err("invalid boolean value"),
     }
 }

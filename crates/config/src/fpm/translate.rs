@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, fmt::Display, net::IpAddr};
 
 use super::{
-    Fpm, Level, Message, Options, Outside, User,
+    Fpm, Level, Message, Options, Outside, User, access_format,
     check::{is_number, is_unix, written},
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
@@ -396,10 +396,12 @@ impl Writer<'_> {
         self.text("ping_path", written(&pool.ping_path));
         self.text("ping_response", pool.ping_response.as_deref());
         // With an empty format PHP-FPM writes nothing.
-        if let (Some(log), Some(format)) = (written(&pool.access_log), written(&pool.access_format))
+        let format = pool.access_format.as_deref().map(access_format::check);
+        if let (Some(log), Some(Ok(format))) = (written(&pool.access_log), format)
+            && !format.is_empty()
         {
             self.text("access_log", Some(log));
-            self.text("access_format", Some(format));
+            self.text("access_format", Some(&format));
             let paths: Vec<&str> = pool
                 .access_suppress_path
                 .iter()

@@ -14,7 +14,7 @@ use weir_config::{
 
 /// A machine in memory: files, folders that all begin with /srv or are /, and the users shop and root.
 #[derive(Default)]
-pub struct Paper {
+pub(crate) struct Paper {
     files: HashMap<String, Vec<u8>>,
     /// Who asks is not root.
     pub ordinary: bool,
@@ -22,14 +22,14 @@ pub struct Paper {
 
 impl Paper {
     /// With this php-fpm.conf.
-    pub fn with(text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn with(text: impl AsRef<[u8]>) -> Self {
         let mut paper = Self::default();
         paper.add("/etc/php/8.2/fpm/php-fpm.conf", text);
         paper
     }
 
     /// Adds a file.
-    pub fn add(&mut self, path: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn add(&mut self, path: &str, text: impl AsRef<[u8]>) {
         self.files.insert(path.to_owned(), text.as_ref().to_vec());
     }
 }
@@ -109,7 +109,7 @@ impl Outside for Paper {
 }
 
 /// Nothing said on the command line.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         php: (8, 2),
         prefix: None,
@@ -121,7 +121,7 @@ pub fn options() -> Options {
 }
 
 /// All of a start but the start; the text of weir.toml, what it means, and what was said.
-pub fn translate_as(
+pub(crate) fn translate_as(
     paper: &Paper,
     options: &Options,
     start: &Start,
@@ -147,7 +147,7 @@ pub fn translate_as(
 }
 
 /// Whatever it is: it is refused with a reason, or it has a meaning that survives being printed.
-pub fn look_at(text: &[u8]) {
+pub(crate) fn look_at(text: &[u8]) {
     match translate_as(&Paper::with(text), &options(), &Start::default()) {
         Err(said) => assert!(!said.is_empty()),
         Ok((made, checked, _)) => {

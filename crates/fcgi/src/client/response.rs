@@ -576,7 +576,7 @@ mod tests {
             whole.expect_err("the decoder took it")
         };
         let limit = MAX_EXTENSION;
-        let long = extension(64, 0, &vec![0; MAX_EXTENSION + 1]);
+        let long = extension(64, 0, &[0; MAX_EXTENSION + 1]);
         assert_eq!(error_of(&long), ProtocolError::TooLarge { limit });
         let wrong = ProtocolError::WrongRequest {
             expected: 0,

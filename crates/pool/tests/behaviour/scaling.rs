@@ -235,6 +235,28 @@ fn a_new_generation_takes_over_without_a_gap() {
 }
 
 #[test]
+fn a_new_generation_that_dies_at_once_leaves_the_old_one_at_work() {
+    for (mode, max_children, left) in [
+        (Mode::Static, 8, 6),
+        (DYNAMIC, 8, 6),
+        (DYNAMIC, 20, 8),
+        (crate::auto::auto(8), 20, 7),
+    ] {
+        let plan = Plan {
+            loads: vec![Load::from(0, Clients::Closed(6), 1_000, 50_000)],
+            renewals: vec![5 * SECOND],
+            broken: (5 * SECOND, 60 * SECOND),
+            until: 60 * SECOND,
+            ..Plan::calm(8, mode, max_children)
+        };
+        let got = run(&plan, 1);
+        let workers = got.workers_at(plan.until);
+        assert!((left..=left + 1).contains(&workers), "{mode:?}: {workers}");
+        assert!(got.rate(50 * SECOND, plan.until) >= 110, "{mode:?}");
+    }
+}
+
+#[test]
 fn workers_that_have_served_enough_are_replaced_and_nobody_notices() {
     let plan = Plan {
         loads: vec![Load::from(SECOND, Clients::Closed(4), 1_000, 9_000)],
