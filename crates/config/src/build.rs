@@ -685,6 +685,12 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             let message = format!("no site uses [pool.{}]", tables.pool.name);
             sink.warning_of_whole(tables.pool.entries.header.clone(), message, "");
         }
+        let watches = |pool: &Pool| pool.php().is_some_and(|php| php.watch_root);
+        if !used && config.pools.get(index).is_some_and(watches) {
+            let message = "`watch_root` has no effect: no site runs its scripts in this pool, so no root is known";
+            let hint = "after a deploy: weir pool NAME restart";
+            sink.warning(tables.pool.entries.span("watch_root"), message, hint);
+        }
     }
     let spool = config.server.max_spool;
     let largest = config
