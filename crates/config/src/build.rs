@@ -454,6 +454,11 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
         }
     }
     let count = |key: &str| entries.entry(key).map(|_| entries.count(key));
+    // Where what was written cannot be read, that has been said.
+    let max_children = match max_children {
+        0 => usize::MAX,
+        known => known,
+    };
     match pm {
         "dynamic" => {
             let min_spare = entries.count("min_spare_servers");
