@@ -57,8 +57,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                 let (had_work, had_served) = (argument & 1 > 0, argument & 3 == 3);
                 scaler.exited(
                     time,
-                    match argument % 3 {
+                    match argument % 4 {
                         0 => Exit::Withdrawn,
+                        2 => Exit::Spent,
                         1 => Exit::Clean {
                             lived,
                             had_work,

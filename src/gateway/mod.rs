@@ -184,6 +184,8 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
+    // What it took to compile the configuration on this thread.
+    weir_sys::memory::give_back();
     obey(&gateway, &control);
     // An operator who said so is still to hear that it is done.
     gateway.drain.start();

@@ -343,6 +343,8 @@ impl Manager<'_> {
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
+                // Checking a configuration takes megabytes, and may not be done again for months.
+                weir_sys::memory::give_back();
                 events::serving(std::process::id());
                 self.notifier.ready();
                 if let Some(stand_in) = &self.start.stand_in {
@@ -422,6 +424,7 @@ impl Manager<'_> {
                     log::error!("reload: {failure}");
                 }
                 events::reloaded(std::process::id());
+                weir_sys::memory::give_back();
                 self.notifier.ready();
                 say_listeners(&self.current);
                 self.answer(&askers, true, "the new configuration serves");

@@ -179,6 +179,7 @@ pub(crate) fn run(plan: &Plan, seed: u64) -> Outcome {
 
 struct Machine {
     plan: Plan,
+    seed: u64,
     random: Random,
     now: u64,
     gateway: Scaled,
@@ -242,6 +243,7 @@ struct Processors {
 impl Machine {
     fn new(plan: Plan, seed: u64) -> Self {
         let mut machine = Self {
+            seed,
             random: Random::new(seed),
             now: 0,
             gateway: Scaled::new(plan.limits, plan.scaling),
@@ -542,6 +544,26 @@ impl Machine {
         self.scheduled += 1;
         let at = self.now + after;
         self.events.push(Reverse((at, self.scheduled, event)));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:?}", self.plan);
+            eprintln!("the last decisions before the failure (time in µs):");
+            let told = &self.outcome.decisions;
+            for (at, decision) in &told[told.len().saturating_sub(20)..] {
+                eprintln!("{at:>12} {decision:?}");
+            }
+            eprintln!(
+                "after that, at {}: {:?}",
+                self.now,
+                self.gateway.pool.stats()
+            );
+            eprintln!("{:?}", self.gateway.scaler.figures());
+            eprintln!("replay with {}={}", crate::simulation::SEED, self.seed);
+        }
     }
 }
 

@@ -43,6 +43,8 @@ struct Process {
     served: u64,
     generation: u32,
     leaves: bool,
+    /// It leaves because it has served enough.
+    is_spent: bool,
 }
 
 /// What the death of a worker brought about.
@@ -108,6 +110,7 @@ impl Scaled {
         let process = self.processes.get_mut(&worker).expect("a process");
         process.served += 1;
         if process.served == max_requests {
+            process.is_spent = true;
             assert!(!self.pool.retire(now, worker), "it is busy");
         }
         let released = self.pool.release(now, worker);
@@ -130,6 +133,7 @@ impl Scaled {
                 served: 0,
                 generation: self.generation,
                 leaves: false,
+                is_spent: false,
             },
         );
         let next = self.pool.worker_up(now, worker, 0);
@@ -149,6 +153,12 @@ impl Scaled {
         assert!(process.leaves);
         assert_eq!(self.pool.worker_down(now, worker), None, "nothing is lost");
         self.counts.ended += 1;
+        if process.is_spent {
+            for tokens in [&mut self.tokens, &mut self.strict_tokens] {
+                tokens.give_back(now);
+            }
+            return self.scaler.exited(now, Exit::Spent);
+        }
         self.scaler.exited(now, Exit::Withdrawn);
     }
 
@@ -352,6 +362,11 @@ impl Tokens {
         let counted = count.saturating_sub(self.exempt);
         self.exempt -= count - counted;
         self.level = self.at(now) - counted as f64;
+        self.since = now.0;
+    }
+
+    fn give_back(&mut self, now: Micros) {
+        self.level = (self.at(now) + 1.0).min(self.rate);
         self.since = now.0;
     }
 }

@@ -241,6 +241,7 @@ fn a_new_generation_that_dies_at_once_leaves_the_old_one_at_work() {
         (DYNAMIC, 8, 6),
         (DYNAMIC, 20, 8),
         (crate::auto::auto(8), 20, 7),
+        (Mode::Auto { start: 1, cores: 8 }, 20, 7),
     ] {
         let plan = Plan {
             loads: vec![Load::from(0, Clients::Closed(6), 1_000, 50_000)],
@@ -269,6 +270,20 @@ fn workers_that_have_served_enough_are_replaced_and_nobody_notices() {
     assert_eq!(got.longest_wait(2 * SECOND, plan.until), 0);
     let paused = |told: &Decision| matches!(told, Decision::Pausing { .. });
     assert_eq!(got.told(paused), []);
+}
+
+#[test]
+fn workers_that_serve_one_request_each_are_replaced_faster_than_the_spawn_rate() {
+    let plan = Plan {
+        loads: vec![Load::from(SECOND, Clients::Closed(10), 1_000, 9_000)],
+        max_requests: 1,
+        until: 10 * SECOND,
+        ..Plan::calm(4, Mode::Static, 10)
+    };
+    let got = run(&plan, 1);
+    // Each takes 10 ms to serve, 2 ms to end, and 5 ms to be replaced.
+    let rate = got.rate(2 * SECOND, plan.until);
+    assert!(rate > 500, "{rate}");
 }
 
 // Deaths

@@ -179,8 +179,9 @@ proptest! {
                     pool.worker_down(now, worker);
                     while pool.dispatch(now).is_some() {}
                     let lived = Micros(number * 500_000);
-                    scaler.exited(now, match number % 3 {
+                    scaler.exited(now, match number % 4 {
                         0 => Exit::Withdrawn,
+                        2 => Exit::Spent,
                         1 => Exit::Clean { lived, had_work: false, had_served: false },
                         _ => Exit::Crashed { lived, had_work: true, had_served: number > 20 },
                     });
