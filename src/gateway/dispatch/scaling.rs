@@ -388,7 +388,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         ..About::default()
     };
     let pm = pool.settings.workers().map(|workers| workers.pm);
-    let what = words(&decision);
+    let what = words(&decision, matches!(pm, Some(Pm::Auto { .. })));
     match decision {
         Decision::Grew {
             by,
@@ -435,20 +435,32 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 /// A decision, and what it was made from.
-fn words(decision: &Decision) -> String {
+fn words(decision: &Decision, auto: bool) -> String {
     let ms = |span: Micros| span.0 / 1_000;
     match *decision {
         Decision::Grew {
             by,
             workers,
+            outdated,
             waiting: 0,
             ..
-        } => format!("{} started, which makes {workers}", counted(by, "worker")),
+        } => {
+            let why = match () {
+                () if outdated > 0 => format!(", {outdated} of them to be replaced"),
+                () if auto && workers > by => ", so that one is free for the next request".into(),
+                () => String::new(),
+            };
+            format!(
+                "{} started, which makes {workers}{why}",
+                counted(by, "worker")
+            )
+        }
         Decision::Grew {
             by,
             workers,
             waiting,
             waited,
+            ..
         } => format!(
             "{} started, which makes {workers}: {} waiting, the first for {} ms",
             counted(by, "worker"),
