@@ -230,6 +230,25 @@ fn a_worker_that_dies_is_told_and_replaced() {
 }
 
 #[test]
+fn workers_that_have_served_their_requests_are_told_and_replaced() {
+    let scripts = [("a.php", "<?php echo 'here';")];
+    let lines = same(
+        "",
+        "pm.max_requests = 2\npm.max_children = 1",
+        &scripts,
+        |place, running| {
+            for _ in 0..4 {
+                assert!(ask(place, "/a.php").out.ends_with("here"));
+            }
+            running.wait_for_logs("exited with code 0", 2);
+            running.wait_for_logs("started", 2);
+            told(place, &running.log(), "[pool www]")
+        },
+    );
+    assert_eq!(lines.len(), 4, "{lines:?}");
+}
+
+#[test]
 fn too_many_crashes_start_php_anew() {
     let scripts = [
         ("crash.php", "<?php posix_kill(getmypid(), 11); sleep(5);"),

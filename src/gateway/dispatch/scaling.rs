@@ -291,8 +291,11 @@ impl State {
         slot.grip = None;
         after.closing.extend(slot.conn.take());
         if let Some(worker) = slot.process {
-            let pool = pool.id;
-            after.messages.push(ToManager::Retire { pool, worker });
+            after.messages.push(ToManager::Retire {
+                pool: pool.id,
+                worker,
+                spent: slot.spent,
+            });
         }
     }
 
