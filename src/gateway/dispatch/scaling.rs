@@ -34,8 +34,6 @@ pub(super) struct Scaling {
     generation: u32,
     /// The manager has said that no worker can be started, and none has come since.
     down: bool,
-    /// When the pool's task looks next ([`clock::now`]).
-    wakes_at: u64,
 }
 
 /// What is to be done once the pool's lock is given back.
@@ -74,7 +72,6 @@ impl Scaling {
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
-            wakes_at: NEVER,
         }
     }
 
@@ -195,21 +192,23 @@ impl PoolHandle {
         });
     }
 
-    /// Looks at the pool whenever its scaling wants to be woken. Runs for ever; one for each pool.
+    /// Looks at the pool when its scaling wants to be woken, or a request has waited too long. Runs for ever; one for
+    /// each pool.
     pub(crate) async fn drive(self: Arc<Self>) {
         loop {
             let mut after = After::default();
             let wakes_at = {
                 let mut state = self.state();
                 let now = clock::precise();
-                if state.scaling.as_ref().is_some_and(|s| s.wakes_at <= now) {
+                if state.wakes_at <= now {
+                    state.wakes_at = NEVER;
+                    state.expire(Micros(now), &mut after);
                     state.look(&self, Micros(now), &mut after);
+                    state.wake_for_queue(&mut after);
                 }
-                match &state.scaling {
-                    Some(scaling) => scaling.wakes_at,
-                    None => return,
-                }
+                state.wakes_at
             };
+            after.wake = false;
             after.perform(&self);
             let left = wakes_at.saturating_sub(clock::precise());
             tokio::select! {
@@ -227,6 +226,7 @@ impl PoolHandle {
         change(&mut state, now, &mut after);
         state.settle(self, now, &mut after);
         state.look(self, now, &mut after);
+        state.wake_for_queue(&mut after);
         drop(state);
         after.perform(self);
     }
@@ -248,13 +248,8 @@ impl State {
         let orders = scaling.scaler.look(now, &self.pool);
         after.decisions.extend(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
-        if scaling.wakes_at <= now.0 {
-            scaling.wakes_at = next;
-        } else if next < scaling.wakes_at {
-            scaling.wakes_at = next;
-            after.wake = true;
-        }
         let expected = !scaling.down && scaling.scaler.expects_worker();
+        self.wake_at(next, after);
         self.pool.worker_expected(expected);
         if orders.start > 0 {
             after.messages.push(ToManager::StartWorkers {
@@ -271,6 +266,21 @@ impl State {
         }
         if !expected {
             self.settle(pool, now, after);
+        }
+    }
+
+    /// Has the pool's task wake then, unless it does before.
+    fn wake_at(&mut self, at: u64, after: &mut After) {
+        if at < self.wakes_at {
+            self.wakes_at = at;
+            after.wake = true;
+        }
+    }
+
+    /// Has the pool's task wake when the first of those who wait has waited too long.
+    pub(super) fn wake_for_queue(&mut self, after: &mut After) {
+        if let Some(deadline) = self.pool.next_deadline() {
+            self.wake_at(deadline.0, after);
         }
     }
 
