@@ -169,6 +169,8 @@ fn who_loses_patience_with_a_stop_asks_again() {
 #[test]
 fn a_weir_that_hangs_is_not_waited_for() {
     let weir = setup().start();
+    // Its manager has heard that it is ready: one that is not in time is given up.
+    weir.wait_for_error(&["serves"]);
     let gateway = weir.gateway();
     signal(gateway.pid, Signal::STOP);
     for asked in [&["status"][..], &["reload"], &["pool", "app", "restart"]] {
