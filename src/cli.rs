@@ -230,6 +230,11 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                     "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
                     EX_SOFTWARE,
                 ),
+                admin::client::Error::Silent { .. } => (
+                    "its gateway or manager hangs or is stopped; the manager (\"weir serve\" in ps) takes signals: \
+                     SIGTERM ends it, SIGHUP has it reload",
+                    EX_SOFTWARE,
+                ),
                 admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
                     ("", EX_CONFIG)
                 }

@@ -140,7 +140,10 @@ pub enum ToGateway<F = OwnedFd> {
         text: String,
     },
     /// Accept nothing more, finish what runs, then say `Drained`.
-    Drain,
+    Drain {
+        /// No other gateway follows: operators are answered here to the end.
+        last: bool,
+    },
     /// End now.
     Stop,
 }
@@ -515,8 +518,9 @@ impl<F> ToGateway<F> {
                 out.text(message);
                 None
             }
-            Self::Drain => {
+            Self::Drain { last } => {
                 out.u8(12);
+                out.u8(u8::from(*last));
                 None
             }
             Self::Stop => {
@@ -631,7 +635,9 @@ impl<F> ToGateway<F> {
                 pool: from.u16()?,
                 message: from.text()?,
             },
-            12 => Self::Drain,
+            12 => Self::Drain {
+                last: from.u8()? != 0,
+            },
             13 => Self::Stop,
             20 => Self::Window(take()?),
             14 => Self::PoolReady {

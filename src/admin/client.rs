@@ -1,7 +1,9 @@
 //! What talks to the window of a running weir: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
 
 use std::{
-    fmt, io,
+    fmt,
+    future::Future,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,6 +26,11 @@ pub enum Error {
     },
     /// Somebody was, and did not answer.
     Broken(String),
+    /// The connection was taken, and nothing more came: weir hangs, or is about to end.
+    Silent {
+        /// How long was waited.
+        limit: Duration,
+    },
     /// weir says no, and why.
     Refused(String),
 }
@@ -38,15 +45,23 @@ pub fn ask(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
         .build()
         .map_err(|error| Error::Broken(error.to_string()))?;
     runtime.block_on(async {
-        let asked = exchange(socket, method, path);
-        match tokio::time::timeout(PATIENCE, asked).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::Broken(format!(
-                "no answer within {} s",
-                PATIENCE.as_secs()
-            ))),
+        if method == Method::GET {
+            return within(SOON, exchange(socket, method, path)).await;
         }
+        // What is asked for may take long. Whether anybody will do it shows at once.
+        within(SOON, exchange(socket, Method::GET, "/healthz")).await?;
+        within(PATIENCE, exchange(socket, method, path)).await
     })
+}
+
+async fn within(
+    limit: Duration,
+    asked: impl Future<Output = Result<String, Error>>,
+) -> Result<String, Error> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::Silent { limit }),
+    }
 }
 
 async fn exchange(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
@@ -91,12 +106,19 @@ impl fmt::Display for Error {
                 write!(f, "no weir answers at {}: {error}", socket.display())
             }
             Self::Broken(cause) => write!(f, "the running weir did not answer: {cause}"),
+            Self::Silent { limit } => {
+                let seconds = limit.as_secs();
+                write!(f, "weir runs, and has not answered for {seconds} s")
+            }
             Self::Refused(why) => f.write_str(why.trim_end()),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+/// For what is known at once.
+const SOON: Duration = Duration::from_secs(10);
 
 /// A reload warms pools and starts a gateway before it is answered.
 const PATIENCE: Duration = Duration::from_secs(310);

@@ -89,6 +89,8 @@ pub(crate) struct Gateway {
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
     pub(crate) drain: Drain,
+    /// The operator's window takes nothing new any more: that of another gateway does.
+    window_ends: Drain,
     started: SystemTime,
     asked: Asked,
     /// The operator's window is closed, or there was none.
@@ -98,7 +100,7 @@ pub(crate) struct Gateway {
     requests: AtomicU64,
 }
 
-/// Whether the gateway finishes what runs and takes nothing new.
+/// Whether the gateway, or a part of it, finishes what runs and takes nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     started: AtomicBool,
@@ -189,6 +191,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     obey(&gateway, &control);
     // An operator who said so is still to hear that it is done.
     gateway.drain.start();
+    gateway.window_ends.start();
     gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
     for log in gateway.pool_logs.iter().flatten() {
@@ -247,6 +250,7 @@ impl Gateway {
                 server.max_connections_per_address,
             )),
             drain: Drain::default(),
+            window_ends: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
             window_closed: Flag::default(),
@@ -281,6 +285,10 @@ impl Flag {
     fn set(&self) {
         *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.told.notify_all();
+    }
+
+    fn is_set(&self) -> bool {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for it, no longer than `limit`.
@@ -482,7 +490,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
             ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
-            ToGateway::Drain => drain(gateway, control),
+            ToGateway::Drain { last } => drain(gateway, control, last),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
             ToGateway::Jail(_)
@@ -497,16 +505,21 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
 }
 
 /// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
-/// after its client has left; its lease says so.
-fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
+/// after its client has left; its lease says so. The operator's window stays open where this is the `last` gateway: who
+/// loses patience with a stop asks for another one there.
+fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: bool) {
     if gateway.drain.has_started() {
         return;
     }
     gateway.drain.start();
+    if !last {
+        gateway.window_ends.start();
+    }
     gateway.pools.iter().for_each(PoolHandle::wind_down);
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
-        while gateway.listening.load(Relaxed) > 0
+        let window = || usize::from(last && !gateway.window_closed.is_set());
+        while gateway.listening.load(Relaxed) > window()
             || gateway.census.count() > 0
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {

@@ -110,7 +110,7 @@ impl Window for View {
 
     fn closing(&self) -> Task<()> {
         let gateway = self.0.clone();
-        Box::pin(async move { gateway.drain.started().await })
+        Box::pin(async move { gateway.window_ends.started().await })
     }
 }
 

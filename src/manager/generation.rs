@@ -288,8 +288,8 @@ impl Generation {
         Ok(ours)
     }
 
-    /// Accepts nothing more, and ends when nothing runs any more, or after `limit`.
-    pub(super) fn drain(&mut self, now: Instant, limit: Duration) {
+    /// Accepts nothing more, and ends when nothing runs any more, or after `limit`. `last`: no other takes its place.
+    pub(super) fn drain(&mut self, now: Instant, limit: Duration, last: bool) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
             _ if !self.gateway.is_running() => self.stop(now, GRACE),
@@ -297,7 +297,7 @@ impl Generation {
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.pools.finish();
-                self.gateway.send(ToGateway::Drain);
+                self.gateway.send(ToGateway::Drain { last });
                 self.gateway.flush();
             }
         }

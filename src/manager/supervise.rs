@@ -415,7 +415,7 @@ impl Manager<'_> {
             Event::Ready => {
                 let names = next.sockets.clone();
                 let mut before = std::mem::replace(&mut self.current, next);
-                before.drain(now, before.shutdown_timeout());
+                before.drain(now, before.shutdown_timeout(), false);
                 self.old.push(before);
                 self.names.remove_names(&names);
                 self.names = names;
@@ -524,7 +524,7 @@ impl Manager<'_> {
         self.notifier.stopping();
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
-        self.current.drain(now, limit);
+        self.current.drain(now, limit, true);
         // The last ones of ours: who connects from here on is refused and can go elsewhere.
         self.names.close();
         self.abandon_next(now);

@@ -5,6 +5,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use rustix::process::Signal;
+
+use crate::support::process::signal;
 use crate::support::{GROUP, Setup, USER, Weir, is_root, wait_until};
 
 /// A weir with one PHP worker of its own and a window in its folder.
@@ -136,6 +139,48 @@ fn it_stops_when_it_is_told_to() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("no weir answers at"), "{said}");
     }
+}
+
+#[test]
+fn who_loses_patience_with_a_stop_asks_again() {
+    let mut weir = setup()
+        .file("endless.php", "<?php ignore_user_abort(true); sleep(600);")
+        .start();
+    let mut client = weir.client();
+    client.send("GET /endless.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("the script runs", || {
+        fine(&ask(&weir, &["status"])).contains("1 busy")
+    });
+    fine(&ask(&weir, &["stop"]));
+    wait_until("it takes nothing new", || {
+        fine(&ask(&weir, &["status"])).contains("draining")
+    });
+    for asked in ["stop", "reload"] {
+        let output = ask(&weir, &[asked]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success());
+        assert!(said.contains("weir is stopping"), "{said}");
+    }
+    fine(&ask(&weir, &["stop", "--now"]));
+    assert!(weir.wait_for_end().success());
+    assert!(!socket(&weir).exists());
+}
+
+#[test]
+fn a_weir_that_hangs_is_not_waited_for() {
+    let weir = setup().start();
+    // Its manager has heard that it is ready: one that is not in time is given up.
+    weir.wait_for_error(&["serves"]);
+    let gateway = weir.gateway();
+    signal(gateway.pid, Signal::STOP);
+    for asked in [&["status"][..], &["reload"], &["pool", "app", "restart"]] {
+        let output = ask(&weir, asked);
+        assert_eq!(output.status.code(), Some(70));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("has not answered for 10 s"), "{said}");
+    }
+    signal(gateway.pid, Signal::CONT);
+    fine(&ask(&weir, &["status"]));
 }
 
 #[test]

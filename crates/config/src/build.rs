@@ -380,6 +380,14 @@ fn php(entries: &Entries, env: &Environment, sink: &mut Sink) -> Php {
         })
     };
     let settings = ["php_value", "php_flag", "php_admin_value", "php_admin_flag"];
+    for key in ["php_flag", "php_admin_flag"] {
+        for (name, value) in entries.pairs(key) {
+            if !SWITCHES.contains(&value.to_ascii_lowercase().as_str()) {
+                let message = format!("`{name}` is a switch, and {value:?} is neither on nor off");
+                sink.error(entries.span(key), message, "write \"on\" or \"off\"");
+            }
+        }
+    }
     let slowlog_timeout = entries.duration("request_slowlog_timeout");
     if let Some(entry) = entries.entry("slowlog")
         && slowlog_timeout.is_zero()
@@ -411,7 +419,9 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     no_syslog(entries, "output_log", sink);
     let pm = entries.text("pm").unwrap_or_else(|| usual.to_owned());
     let max_children = match entries.is_written("max_children") {
-        true => entries.count("max_children"),
+        true if entries.entry("max_children").is_some() => entries.count("max_children"),
+        // That it is wrong, or misspelt, has been said: the numbers beside it are not compared with a guess.
+        true => MOST_WORKERS,
         false if pm == "auto" => env.most_workers(),
         false => env.default_workers(),
     };
@@ -438,6 +448,14 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
         decorate_output: entries.bool("decorate_output"),
     }
 }
+
+/// What PHP takes for a switch.
+const SWITCHES: [&str; 10] = [
+    "1", "0", "on", "off", "yes", "no", "true", "false", "none", "",
+];
+
+/// More than any pool may have.
+const MOST_WORKERS: usize = 100_000;
 
 /// PHP-FPM's rules for its spare servers (php-fpm.conf, "Process Manager").
 fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {

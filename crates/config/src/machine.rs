@@ -201,6 +201,9 @@ impl Pass<'_> {
 
     fn pool(&mut self, pool: &Pool) {
         let path = format!("pool.{}", pool.name);
+        if let Some(file) = &pool.access_log {
+            self.log_file(&format!("{path}.access_log"), file);
+        }
         match &pool.runtime {
             Runtime::Php(php) => {
                 if let Err((message, hint)) = self.machine.php(php.version.as_deref()) {
@@ -209,6 +212,15 @@ impl Pass<'_> {
                         None => "runtime",
                     };
                     self.error(&format!("{path}.{key}"), message, &hint);
+                }
+                if let Some(ini) = &php.ini
+                    && !self.machine.exists(ini)
+                {
+                    self.error(
+                        &format!("{path}.php_ini"),
+                        format!("{} does not exist", ini.display()),
+                        "write the path of a php.ini, or of its folder",
+                    );
                 }
                 if let Some(file) = &php.slowlog {
                     self.log_file(&format!("{path}.slowlog"), file);

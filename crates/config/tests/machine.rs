@@ -120,6 +120,33 @@ weir.toml:29:10: error: /nowhere: not there
 }
 
 #[test]
+fn what_a_pool_of_php_names_must_be_there() {
+    let text = r#"[server]
+spool_dir = "/tmp"
+[listen.web]
+address = "0.0.0.0:80"
+[site.a]
+root = "/srv"
+pool = "php"
+[pool.php]
+runtime = "php"
+php_ini = "/nowhere/php.ini"
+access_log = "/nowhere/access.log"
+"#;
+    let expected = "\
+weir.toml:10:11: error: /nowhere/php.ini does not exist
+   10 | php_ini = \"/nowhere/php.ini\"
+      |           ^^^^^^^^^^^^^^^^^^
+hint: write the path of a php.ini, or of its folder
+
+weir.toml:11:14: error: /nowhere: not there
+   11 | access_log = \"/nowhere/access.log\"
+      |              ^^^^^^^^^^^^^^^^^^^^^
+";
+    assert_eq!(said(text), expected);
+}
+
+#[test]
 fn what_may_not_be_written_is_an_error() {
     let text = r#"[server]
 user = "me"

@@ -27,7 +27,7 @@ pub enum Decision {
         /// The coldest of them had nothing to do for so long.
         idle: Micros,
     },
-    /// More workers are wanted than `max_children` allows. Told once until there are fewer workers again.
+    /// More workers are wanted than `max_children` allows. Told once until fewer are there, and wanted, again.
     ReachedMaxChildren {
         /// The limit.
         max_children: usize,

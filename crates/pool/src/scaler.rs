@@ -348,7 +348,8 @@ impl Scaler {
         let missing = self.missing(&view, waiting);
         let total = self.total(&view);
         self.wanted = total - view.leaving + missing;
-        self.at_max &= total >= self.scaling.max_children;
+        // Those that leave and are missed at once, as after `max_requests`, make no end of it.
+        self.at_max &= total.max(self.wanted) >= self.scaling.max_children;
         self.at_memory &= total >= self.memory.limit();
         let mut orders = Orders::default();
         if missing > 0 {

@@ -412,6 +412,21 @@ fn a_master_that_comes_back_has_the_workers_of_the_start_again() {
 }
 
 #[test]
+fn the_limit_is_told_once_however_often_workers_are_replaced() {
+    for max_requests in [1, 3] {
+        let plan = Plan {
+            loads: vec![Load::from(SECOND, Clients::Closed(30), 1_000, 10_000)],
+            max_requests,
+            until: 20 * SECOND,
+            ..Plan::calm(4, Mode::OnDemand, 4)
+        };
+        let got = run(&plan, 1);
+        assert!(got.started_within(SECOND, plan.until) > 100);
+        assert_eq!(got.max_children_reached, 1);
+    }
+}
+
+#[test]
 fn the_limit_is_told_again_when_there_were_fewer_meanwhile() {
     let crowd = Load::from(SECOND, Clients::Closed(30), 1_000, 50_000);
     let again = Load::from(40 * SECOND, Clients::Closed(30), 1_000, 50_000);
