@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     error_log::{self, Format},
+    machine,
     manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
 };
 
@@ -124,6 +125,10 @@ pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
     let Ok(translated) = fpm::translate(fpm, options, &start, &ThisMachine) else {
         return Vec::new();
     };
+    let (major, minor) = options.php;
+    if let Err((cause, mend)) = machine::php::find(Some(&format!("{major}.{minor}"))) {
+        return vec![Message::new(Level::Error, format!("{cause}; {mend}"))];
+    }
     let environment = Environment::of_this_machine(Path::new("/"));
     match weir_config::read(&made_of(fpm), &translated.text, &environment) {
         Ok(_) => Vec::new(),
