@@ -101,7 +101,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             done,
             text
         }),
-        Just(ToGateway::Drain),
+        any::<bool>().prop_map(|last| ToGateway::Drain { last }),
         Just(ToGateway::Stop),
     ]
 }
