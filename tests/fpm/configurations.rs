@@ -333,7 +333,7 @@ fn what_php_fpm_fills_in_is_shown() {
         "pm.status_path = /s\npm.status_listen = 9999",
         "ping.path = /ping",
         "ping.response = unused",
-        "prefix = /tmp\nlisten = run/$pool.sock\naccess.log = $pool.log",
+        "prefix = @/\nlisten = run/$pool.sock\naccess.log = $pool.log",
         "php_admin_value[error_log] = log/php.log\nphp_admin_value[extension_dir] = ext",
         "php_admin_value[error_log] = syslog\nphp_value[sendmail_path] = x",
         "chroot = /usr\nchdir = /bin\nphp_admin_value[error_log] = log",

@@ -242,7 +242,7 @@ fn workers_that_have_served_their_requests_are_told_and_replaced() {
             }
             running.wait_for_logs("exited with code 0", 2);
             running.wait_for_logs("started", 2);
-            told(place, &running.log(), "[pool www]")
+            told(place, &running.log(), "[pool www] child")
         },
     );
     assert_eq!(lines.len(), 4, "{lines:?}");
