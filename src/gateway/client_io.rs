@@ -205,6 +205,12 @@ impl Conn {
             .then(|| self.head_started.load(Relaxed))
     }
 
+    /// As [`Self::idle_since`], for a connection that is parked at once.
+    pub(crate) fn rests_since(&self) -> Option<u64> {
+        (matches!(self.phase(), Phase::Idle | Phase::Parked) && self.requests() > 0)
+            .then(|| self.head_started.load(Relaxed))
+    }
+
     /// Since when a connection that has not made its first request exists; none for all others.
     pub(crate) fn fresh_since(&self) -> Option<u64> {
         (self.requests() == 0).then(|| self.head_started.load(Relaxed))

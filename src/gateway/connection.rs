@@ -127,8 +127,9 @@ async fn drive(
             return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_LATE)));
         }
         if !draining && gateway.drain.has_started() {
-            match conn.fresh_since() {
-                // Its first request is on its way, or the client only keeps it ready.
+            match conn.fresh_since().or(conn.idle_since()) {
+                // Its first request is on its way, or the client only keeps it ready. Or the next one is: who has just
+                // been answered without a word of closing may have sent it already. That one's answer has the word.
                 Some(since) if now.saturating_sub(since) < FIRST_REQUEST => {}
                 _ => {
                     draining = true;
@@ -245,7 +246,8 @@ pub(super) async fn linger(mut socket: Socket) {
 /// Idle for so long (µs), a connection puts down hyper and its buffers.
 pub(crate) const PARK_AFTER: u64 = 1_000_000;
 
-/// How long a drain waits for the first request of a connection that was just made, and for the rest of a head, µs.
+/// How long a drain waits for the first request of a connection that was just made, for the next one of a connection
+/// that has just had one, and for the rest of a head, µs.
 const FIRST_REQUEST: u64 = 1_000_000;
 
 const TOO_SLOW: &str = "the head took longer than header_timeout";

@@ -591,7 +591,7 @@ fn respond(
     }
     let most =
         record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
-    if most > 0 && conn.requests() >= most {
+    if (most > 0 && conn.requests() >= most) || record.gateway.drain.has_started() {
         reply
             .headers
             .insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -345,6 +345,7 @@ impl Masters {
     fn send(&mut self, id: MasterId, order: &Order<'_>, attached: Vec<OwnedFd>) {
         if let Some(master) = self.get(id) {
             master.send(order, attached);
+            master.wake();
         }
     }
 }
@@ -427,6 +428,17 @@ impl Master {
         if self.channel.take().is_some() {
             self.queue.clear();
             self.until = Some(now + LAST_WORDS);
+        }
+    }
+
+    /// A script may have stopped it, which runs as the same user: then nothing would be forked or killed any more.
+    fn wake(&self) {
+        if let Err(error) = process::wake(self.pid) {
+            tell!(
+                error,
+                self.about(),
+                "cannot wake the pool's master: {error}"
+            );
         }
     }
 

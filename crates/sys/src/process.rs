@@ -208,6 +208,20 @@ pub fn kill(pid: u32) -> io::Result<()> {
     signal_group(pid, process::Signal::KILL)
 }
 
+/// Lets a process that was stopped (`SIGSTOP`) go on; another one does not notice. One that is gone is no error.
+///
+/// # Errors
+/// As kill(2).
+pub fn wake(pid: u32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    match process::kill_process(pid, process::Signal::CONT) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Asks the kernel to kill us when the thread that started us ends. A change of user takes this back, so it is
 /// to be asked for after one. `false`: `parent` has ended already.
 ///

@@ -297,16 +297,18 @@ impl Wire {
         }
     }
 
-    /// Whether a connection that waits for a request is closed while the gateway drains: those that have had one at once,
-    /// those whose first may be on its way a little later.
+    /// Whether a connection that waits for a request is closed while the gateway drains: not where one may be on its way,
+    /// the first or, soon after the drain has begun, another.
     fn may_go(&mut self, now: u64) -> bool {
         let seen = *self.drain_seen.get_or_insert(now);
+        let is_over = |since: u64| now.saturating_sub(since) >= FIRST_REQUEST;
         match self.conn.phase() {
-            Phase::Head => now.saturating_sub(seen) >= FIRST_REQUEST,
-            _ => self
-                .conn
-                .fresh_since()
-                .is_none_or(|since| now.saturating_sub(since) >= FIRST_REQUEST),
+            Phase::Head => is_over(seen),
+            _ if is_over(seen) => self.conn.fresh_since().is_none_or(is_over),
+            _ => {
+                let since = self.conn.fresh_since().or(self.conn.rests_since());
+                since.is_none_or(is_over)
+            }
         }
     }
 
@@ -460,6 +462,6 @@ const BODY_MEMORY: usize = 64 * 1024;
 /// While so many bytes of answers wait for the web server, nothing more is read from it.
 const MAX_UNREAD: usize = 512 * 1024;
 
-/// How long a drain waits for the first request of a connection that was just made, and for the rest of its parameters,
-/// µs.
+/// How long a drain waits for the first request of a connection that was just made, for another one of a connection that
+/// has had one, and for the rest of parameters, µs.
 const FIRST_REQUEST: u64 = 1_000_000;

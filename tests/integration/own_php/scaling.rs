@@ -230,7 +230,6 @@ fn a_reload_loses_no_request() {
     pid(&weir);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // A connection for each request: one that is kept may be closed just as the next request is on its way.
         let ask = || {
             let mut pids = BTreeSet::new();
             while !stop.load(Relaxed) {
@@ -238,8 +237,25 @@ fn a_reload_loses_no_request() {
             }
             pids
         };
-        let asking: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
-        for round in 1..=2 {
+        // On one connection, until an answer says that it is closed.
+        let ask_on = || {
+            let mut pids = BTreeSet::new();
+            while !stop.load(Relaxed) {
+                let mut client = weir.client();
+                while !stop.load(Relaxed) {
+                    client.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
+                    let answer = client.response().expect(200);
+                    pids.insert(answer.text().parse().expect("a pid"));
+                    if answer.header("connection") == Some("close") {
+                        break;
+                    }
+                }
+            }
+            pids
+        };
+        let mut asking: Vec<_> = (0..2).map(|_| scope.spawn(ask)).collect();
+        asking.extend((0..2).map(|_| scope.spawn(ask_on)));
+        for round in 1..=5 {
             weir.signal(rustix::process::Signal::HUP);
             wait_until("reloaded", || {
                 weir.stderr().matches("reloaded: ").count() == round

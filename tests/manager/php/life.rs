@@ -104,6 +104,30 @@ fn all_pools_together_have_no_more_workers_than_process_max() {
 }
 
 #[test]
+fn a_master_that_a_script_has_stopped_goes_on_when_it_is_needed() {
+    let (site, text) = php_site(
+        "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"100ms\"\n\
+         request_terminate_timeout = \"1s\"",
+    );
+    let script = |name: &str, text: &str| fs::write(site.path("site").join(name), text).unwrap();
+    let stop = "<?php posix_kill(posix_getppid(), 19);";
+    script("stop.php", &format!("{stop} echo 'stopped';"));
+    script("hang.php", &format!("{stop} while (true);"));
+    let weir = Weir::start_with(&site, &text);
+    let master = number(&weir.get("/who.php"), "master");
+    // There is nobody to take the next request but a worker that it must fork.
+    assert!(weir.get("/stop.php").ends_with("stopped"));
+    wait_until("no worker is left", || offspring(master).is_empty());
+    assert_eq!(number(&weir.get("/who.php"), "master"), master);
+    // Nor to end a script that it must kill.
+    let answer = weir.get("/hang.php");
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    wait_until("its worker is gone", || offspring(master).is_empty());
+    assert_eq!(number(&weir.get("/who.php"), "master"), master);
+    weir.stop();
+}
+
+#[test]
 fn scripts_that_exhaust_memory_or_time_or_leave_children_behind_cost_only_their_worker() {
     let (site, text) = php_site(
         "pm = \"static\"\nmax_children = 2\nrequest_terminate_timeout = \"1s\"\n\
