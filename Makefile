@@ -3,11 +3,15 @@
 #   make run     build weir and serve examples/site on http://127.0.0.1:8080/ with PHP running
 #   make test    formatting, lints, unit tests, simulator, integration tests against real programs
 #   make bench   weir and its peers side by side; figures to bench/runs/
+#
+# And to install it: make build, then make install as root (PREFIX, DESTDIR).
 
 CARGO ?= cargo
 LISTEN ?= 127.0.0.1:8080
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: all run test bench build php setup-run setup-test clean
+.PHONY: all run test bench build php install setup-run setup-test clean
 
 all: build
 
@@ -16,10 +20,18 @@ build: php
 
 # weir-php, for every PHP that can be embedded here.
 php:
-	@$(MAKE) --no-print-directory -C php CARGO_TARGET_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target))
+	@$(MAKE) --no-print-directory -C php CARGO_TARGET_DIR=$(abspath $(TARGET))
+
+# Builds nothing, so that root needs no Rust.
+install:
+	@test -x $(TARGET)/release/weir || { echo 'install: there is nothing to install yet: make build' >&2; exit 1; }
+	install -D -m 755 $(TARGET)/release/weir $(DESTDIR)$(PREFIX)/bin/weir
+	install -d -m 755 $(DESTDIR)$(PREFIX)/lib/weir
+	for program in $(TARGET)/php/weir-php*; do \
+		[ ! -e "$$program" ] || install -m 755 "$$program" $(DESTDIR)$(PREFIX)/lib/weir/; done
 
 run: setup-run build
-	@setup/run.sh target/release/weir examples/site $(LISTEN)
+	@setup/run.sh $(TARGET)/release/weir examples/site $(LISTEN)
 
 test: setup-test
 	@CARGO="$(CARGO)" setup/test.sh

@@ -184,6 +184,8 @@ pub enum ToManager {
         pool: u16,
         /// Its number.
         worker: u32,
+        /// It has served its requests, or has grown: another one takes its place.
+        spent: bool,
     },
     /// The PHP stack of what this worker runs is to be written to the slow log.
     TraceWorker {
@@ -488,9 +490,7 @@ impl<F> ToGateway<F> {
                 used,
                 connection,
             } => {
-                out.u8(9);
-                out.u16(*pool);
-                out.u32(*worker);
+                out.of_pool(9, *pool, *worker);
                 out.u32(*pid);
                 out.u32(*generation);
                 out.u8((*used).into());
@@ -502,9 +502,7 @@ impl<F> ToGateway<F> {
                 pid,
                 exit,
             } => {
-                out.u8(10);
-                out.u16(*pool);
-                out.u32(*worker);
+                out.of_pool(10, *pool, *worker);
                 out.u32(*pid);
                 let (kind, number) = match *exit {
                     Exit::Code(code) => (0, code),
@@ -540,9 +538,7 @@ impl<F> ToGateway<F> {
                 None
             }
             Self::StartFailed { pool, count } => {
-                out.u8(15);
-                out.u16(*pool);
-                out.u32(*count);
+                out.of_pool(15, *pool, *count);
                 None
             }
             Self::Memory {
@@ -687,32 +683,19 @@ impl ToManager {
                 out.u8(3);
                 out.text(message);
             }
-            Self::Connect { pool, worker } => {
-                out.u8(4);
-                out.u16(*pool);
-                out.u32(*worker);
-            }
-            Self::Kill { pool, worker } => {
-                out.u8(5);
-                out.u16(*pool);
-                out.u32(*worker);
-            }
+            Self::Connect { pool, worker } => out.of_pool(4, *pool, *worker),
+            Self::Kill { pool, worker } => out.of_pool(5, *pool, *worker),
             Self::Drained => out.u8(6),
-            Self::StartWorkers { pool, count } => {
-                out.u8(7);
-                out.u16(*pool);
-                out.u32(*count);
+            Self::StartWorkers { pool, count } => out.of_pool(7, *pool, *count),
+            Self::Retire {
+                pool,
+                worker,
+                spent,
+            } => {
+                out.of_pool(8, *pool, *worker);
+                out.u8(u8::from(*spent));
             }
-            Self::Retire { pool, worker } => {
-                out.u8(8);
-                out.u16(*pool);
-                out.u32(*worker);
-            }
-            Self::TraceWorker { pool, worker } => {
-                out.u8(9);
-                out.u16(*pool);
-                out.u32(*worker);
-            }
+            Self::TraceWorker { pool, worker } => out.of_pool(9, *pool, *worker),
             Self::Act { id, action } => {
                 out.u8(10);
                 out.u32(*id);
@@ -756,6 +739,7 @@ impl ToManager {
             8 => Self::Retire {
                 pool: from.u16()?,
                 worker: from.u32()?,
+                spent: from.flag()?,
             },
             9 => Self::TraceWorker {
                 pool: from.u16()?,

@@ -135,6 +135,8 @@ pub enum Ending {
     Unasked,
     /// weir killed it for its request: one that ran for too long, say, or that it did not answer rightly.
     Killed,
+    /// It has served as many requests as a worker is to, or has grown too large.
+    Spent,
     /// It was idle and is not needed any more.
     Idle,
     /// weir told it to: after its last request, for a newer generation, because weir stops.
@@ -147,11 +149,11 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let (level, what) = match why {
         Ending::Unasked if exit != Exit::Code(0) => (Level::Error, "died"),
         Ending::Unasked | Ending::Killed => (Level::Info, "ended"),
-        Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
+        Ending::Spent | Ending::Idle | Ending::Asked => (Level::Debug, "ended"),
     };
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
-        Ending::Unasked | Ending::Killed => bad,
+        Ending::Unasked | Ending::Killed | Ending::Spent => bad,
         // Nothing was lost.
         Ending::Asked | Ending::Idle => Level::Debug,
     };

@@ -48,9 +48,14 @@ fn pool(out: &mut String, pool: &Value) {
         text(&pool["state"]),
         text(&pool["generation"]),
     );
+    // Less than may be configured: what `pm = "auto"` finds worth having.
+    let limit = match workers["limit"].as_u64() < workers["max"].as_u64() {
+        true => format!(", for now {}", text(&workers["limit"])),
+        false => String::new(),
+    };
     let _ = writeln!(
         out,
-        "  workers   {} busy, {} idle, {} starting; at most {} ({}), {} busy at once so far",
+        "  workers   {} busy, {} idle, {} starting; at most {}{limit} ({}), {} busy at once so far",
         text(&workers["busy"]),
         text(&workers["idle"]),
         text(&workers["starting"]),
@@ -155,7 +160,7 @@ mod tests {
             "listeners": [{ "name": "web", "address": "0.0.0.0:80", "protocol": "http", "serves": ["shop", "blog"] }],
             "pools": [{
                 "name": "shop", "runtime": "php", "state": "up", "generation": 2, "pm": "dynamic",
-                "workers": { "busy": 1, "idle": 2, "starting": 0, "max": 20, "most_busy": 9 },
+                "workers": { "busy": 1, "idle": 2, "starting": 0, "max": 20, "limit": 6, "most_busy": 9 },
                 "queue": { "waiting": 0, "max": 1000, "timeout": 10.0, "most_waiting": 4, "longest_wait": 0.25 },
                 "requests": { "taken": 10, "finished": 9, "refused": 0, "lost": 0, "slow": 1 },
                 "processes": [{ "pid": 9, "state": "Running", "requests": 3, "time": 0.0123, "method": "GET",
@@ -168,6 +173,7 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("1 busy, 2 idle"), "{shown}");
+        assert!(shown.contains("at most 20, for now 6 (dynamic)"), "{shown}");
         assert!(shown.contains("longest wait 250.0 ms"), "{shown}");
         // What a client sent cannot colour or move anything.
         assert!(!shown.contains('\u{1b}'), "{shown}");

@@ -101,7 +101,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             done,
             text
         }),
-        Just(ToGateway::Drain),
+        any::<bool>().prop_map(|last| ToGateway::Drain { last }),
         Just(ToGateway::Stop),
     ]
 }
@@ -125,7 +125,13 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         Just(ToManager::Drained),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
-        (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Retire { pool, worker }),
+        (any::<u16>(), any::<u32>(), any::<bool>()).prop_map(|(pool, worker, spent)| {
+            ToManager::Retire {
+                pool,
+                worker,
+                spent,
+            }
+        }),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, worker)| ToManager::TraceWorker { pool, worker }),
         (any::<u32>(), action()).prop_map(|(id, action)| ToManager::Act { id, action }),

@@ -31,6 +31,13 @@ impl Writer {
         self.bytes.extend(value.to_be_bytes());
     }
 
+    /// A kind of packet, and what it is about: a pool, and one of its workers or how many.
+    pub(super) fn of_pool(&mut self, kind: u8, pool: u16, number: u32) {
+        self.u8(kind);
+        self.u16(pool);
+        self.u32(number);
+    }
+
     /// Text, cut to what fits any message: it is meant for people.
     pub(super) fn text(&mut self, text: &str) {
         let mut end = text.len().min(MAX_TEXT);

@@ -91,6 +91,13 @@ fn test(options: &Options, dump: bool, force_stderr: bool) -> ExitCode {
         Ok(()) => Ok(fpm),
         Err(refused) => Err(refused),
     });
+    let read = read.and_then(|fpm| match run::look_ahead(&fpm, options) {
+        wrong if wrong.is_empty() => Ok(fpm),
+        wrong => {
+            said.messages.extend(wrong);
+            Err(fpm::Refused)
+        }
+    });
     voice.tell(&said, force_stderr);
     let Ok(fpm) = read else {
         voice.error(NOT_STARTED);

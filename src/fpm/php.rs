@@ -1,31 +1,16 @@
 //! PHP's own answers: `-v`, `-i` and `-m` are given by `weir-php`, which is PHP.
 
-use std::{
-    ffi::OsString,
-    fs,
-    os::unix::{fs::PermissionsExt, process::CommandExt},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, os::unix::process::CommandExt, process::Command};
 
 use super::arguments::Arguments;
+use crate::machine;
 
 /// Becomes `weir-php` and asks it. Returns where that cannot be done, with why.
 pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) -> String {
     let (major, minor) = version;
-    let name = format!("weir-php{major}.{minor}");
-    let folders = folders();
-    let Some(program) = folders
-        .iter()
-        .map(|folder| folder.join(&name))
-        .find(|p| runs(p))
-    else {
-        let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
-        return format!(
-            "there is no program for PHP {major}.{minor} ({name}) in {}; install PHP for embedding \
-             (Debian: libphp{major}.{minor}-embed) and run `make`",
-            places.join(", ")
-        );
+    let (_, program) = match machine::php::find(Some(&format!("{major}.{minor}"))) {
+        Ok(found) => found,
+        Err((cause, mend)) => return format!("{cause}; {mend}"),
     };
     let mut command = Command::new(&program);
     if arguments.no_php_ini {
@@ -43,39 +28,16 @@ pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) ->
 
 /// The newest PHP that there is: of those that weir can run, else of those that are configured.
 pub(super) fn newest() -> Option<(u32, u32)> {
-    let version = |name: OsString| parse(name.to_str()?.strip_prefix("weir-php")?);
-    let built = folders().into_iter().flat_map(names).filter_map(version);
-    built.max().or_else(|| {
-        let configured = names(PathBuf::from("/etc/php"));
-        let fpm = |version: &(u32, u32)| {
-            let (major, minor) = version;
-            Path::new(&format!("/etc/php/{major}.{minor}/fpm/php-fpm.conf")).exists()
-        };
-        let version = |name: OsString| parse(name.to_str()?);
-        configured.filter_map(version).filter(fpm).max()
-    })
-}
-
-fn names(folder: PathBuf) -> impl Iterator<Item = OsString> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name())
+    if let Ok((version, _)) = machine::php::find(None) {
+        return parse(&version);
+    }
+    let entries = fs::read_dir("/etc/php").into_iter().flatten().flatten();
+    let configured = entries.filter(|entry| entry.path().join("fpm/php-fpm.conf").exists());
+    let versions = configured.filter_map(|entry| parse(entry.file_name().to_str()?));
+    versions.max()
 }
 
 fn parse(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Where `weir-php` is: beside weir, beside a weir that was just built, and where packages put it.
-fn folders() -> Vec<PathBuf> {
-    let program = std::env::current_exe().unwrap_or_default();
-    let own = program.parent().map(Path::to_owned);
-    let built = own.as_deref().and_then(Path::parent);
-    let built = built.map(|target| target.join("php"));
-    let installed = ["/usr/lib/weir", "/usr/local/lib/weir"].map(PathBuf::from);
-    own.into_iter().chain(built).chain(installed).collect()
-}
-
-fn runs(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     error_log::{self, Format},
+    machine,
     manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
 };
 
@@ -111,6 +112,43 @@ fn read(
     }
 }
 
+/// What weir would refuse at the start of what PHP-FPM takes, for a test that promises more than it holds helps nobody.
+/// What PHP-FPM itself finds out only at the start, it finds out only then here, too.
+pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
+    let start = fpm::Start::default();
+    if fpm::start(fpm, options, &ThisMachine, &mut Said::default()).is_err() {
+        return Vec::new();
+    }
+    if let Err(message) = fpm::refuse(fpm, &ThisMachine) {
+        return vec![message];
+    }
+    let Ok(translated) = fpm::translate(fpm, options, &start, &ThisMachine) else {
+        return Vec::new();
+    };
+    let (major, minor) = options.php;
+    if let Err((cause, mend)) = machine::php::find(Some(&format!("{major}.{minor}"))) {
+        return vec![Message::new(Level::Error, format!("{cause}; {mend}"))];
+    }
+    let environment = Environment::of_this_machine(Path::new("/"));
+    match weir_config::read(&made_of(fpm), &translated.text, &environment) {
+        Ok(_) => Vec::new(),
+        Err(wrong) => causes(&wrong.to_string())
+            .map(|cause| Message::new(Level::Error, cause))
+            .collect(),
+    }
+}
+
+/// What the translation is called in messages.
+fn made_of(fpm: &Fpm) -> String {
+    format!("weir.toml made of {}", fpm.file)
+}
+
+/// The lines that say what is wrong: what would mend it is indented, and speaks of keys that nobody has written.
+fn causes(message: &str) -> impl Iterator<Item = &str> {
+    let is_cause = |line: &&str| !line.is_empty() && !line.starts_with(' ');
+    message.lines().filter(is_cause)
+}
+
 fn serve(
     options: &Options,
     arguments: &Arguments,
@@ -141,7 +179,7 @@ fn serve(
         voice.0 = None;
     };
     let start = manager::Start {
-        name: format!("weir.toml made of {}", fpm.file),
+        name: made_of(&fpm),
         text: translated.text,
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
@@ -162,12 +200,7 @@ fn serve(
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let mut voice = voice_left.unwrap_or_else(Voice::new);
-            // What would mend it is indented, and speaks of keys that nobody has written.
-            let causes = failure
-                .message
-                .lines()
-                .filter(|line| !line.starts_with(' '));
-            for cause in causes.filter(|line| !line.is_empty()) {
+            for cause in causes(&failure.message) {
                 voice.error(cause);
             }
             match failure.code {

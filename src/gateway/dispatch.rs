@@ -114,6 +114,8 @@ struct State {
     exits: VecDeque<(u32, Exit)>,
     waiting: HashMap<RequestId, Waiting>,
     expired: Vec<RequestId>,
+    /// When the pool's task looks at it next ([`clock::now`]).
+    wakes_at: u64,
     slow_requests: u64,
     /// The most memory that a request took, bytes.
     memory_peak: u64,
@@ -190,6 +192,7 @@ impl PoolHandle {
             exits: VecDeque::new(),
             waiting: HashMap::new(),
             expired: Vec::new(),
+            wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
         };
@@ -265,6 +268,7 @@ impl PoolHandle {
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
                     state.look_at_load(self, Micros(now), &mut after);
+                    state.wake_for_queue(&mut after);
                     receiver
                 }
             }
@@ -275,28 +279,12 @@ impl PoolHandle {
             request,
             waiting: true,
         };
-        let lease = Box::pin(self.wait(receiver, admitted)).await;
+        let lease = receiver.await.unwrap_or(Err(ShedReason::NoWorker));
         place.waiting = false;
         if let Some(wait) = wait {
             wait.waited = Some(clock::now() - admitted);
         }
         lease
-    }
-
-    async fn wait(
-        self: &Arc<Self>,
-        mut receiver: oneshot::Receiver<Result<Lease, ShedReason>>,
-        admitted: u64,
-    ) -> Result<Lease, ShedReason> {
-        let limit = self.settings.queue.timeout.as_micros() as u64;
-        let deadline = admitted.saturating_add(limit);
-        loop {
-            let left = Duration::from_micros(deadline.saturating_sub(clock::now()).max(1_000));
-            match tokio::time::timeout(left, &mut receiver).await {
-                Ok(result) => return result.unwrap_or(Err(ShedReason::NoWorker)),
-                Err(_) => self.change(|state, now, after| state.expire(now, after)),
-            }
-        }
     }
 
     /// The manager has a connection to a worker: a new process, or a new connection to one that runs.

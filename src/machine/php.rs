@@ -1,4 +1,4 @@
-//! Where the program of a PHP version is: `weir-php8.2`, beside weir or where it was installed.
+//! Where the program of a PHP version is: `weir-php8.2`, beside weir or where both were installed.
 
 use std::{
     fs,
@@ -80,16 +80,20 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Where to look, first to last: beside weir, beside a weir that was just built, and where packages put it.
+/// Where to look, first to last: beside weir, beside a weir that was just built, where `make install` put it, and where
+/// packages do.
 fn folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
-    let own = program.parent().map(Path::to_owned);
-    let built = own
-        .as_deref()
-        .and_then(Path::parent)
-        .map(|target| target.join("php"));
-    let installed = ["/usr/lib/weir", "/usr/local/lib/weir"].map(PathBuf::from);
-    own.into_iter().chain(built).chain(installed).collect()
+    let own = program.parent();
+    let near = own.and_then(Path::parent).into_iter();
+    let near = near.flat_map(|above| ["php", "lib/weir"].map(|name| above.join(name)));
+    let mut folders: Vec<PathBuf> = own.map(Path::to_owned).into_iter().chain(near).collect();
+    for usual in ["/usr/lib/weir", "/usr/local/lib/weir"].map(PathBuf::from) {
+        if !folders.contains(&usual) {
+            folders.push(usual);
+        }
+    }
+    folders
 }
 
 fn programs(folder: &Path) -> Vec<(Version, PathBuf)> {

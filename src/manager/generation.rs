@@ -226,7 +226,11 @@ impl Generation {
                 ToManager::StartWorkers { pool, count } => {
                     self.pools.start_workers(now, pool, count);
                 }
-                ToManager::Retire { pool, worker } => self.pools.retire(now, pool, worker),
+                ToManager::Retire {
+                    pool,
+                    worker,
+                    spent,
+                } => self.pools.retire(now, pool, worker, spent),
                 ToManager::TraceWorker { pool, worker } => self.pools.trace(pool, worker, masters),
                 ToManager::Act {
                     id,

@@ -98,7 +98,7 @@ struct Pool {
     /// How many workers it has depends on memory.
     auto: bool,
     emergency: Crashes,
-    /// Workers that ended without having been asked to, and were not replaced yet.
+    /// Workers in whose place others are to start: they ended unasked, or have served their time.
     lost: usize,
     log: Rc<OutputLog>,
 }
@@ -295,14 +295,18 @@ impl Pools {
         }
     }
 
-    /// A worker is not wanted any more.
-    pub(super) fn retire(&mut self, now: Instant, pool: u16, worker: u32) {
+    /// A worker is not wanted any more; `spent`: another one takes its place.
+    pub(super) fn retire(&mut self, now: Instant, pool: u16, worker: u32, spent: bool) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
             let why = match pool.workers[index].generation == pool.generation {
+                true if spent => Ending::Spent,
                 true => Ending::Idle,
                 false => Ending::Asked,
             };
+            if why == Ending::Spent {
+                pool.lost = (pool.lost + 1).min(pool.quota.most);
+            }
             pool.workers[index].leave(&pool.name, why, now + RETIRE_LIMIT);
         }
     }

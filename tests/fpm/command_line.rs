@@ -1,6 +1,9 @@
 //! Flags and exit codes.
 
-use crate::support::{PHP_FPM, Place, say, version};
+use crate::{
+    starts::configuration,
+    support::{PHP_FPM, Place, is_root, say, version},
+};
 
 #[test]
 fn exit_codes_are_php_fpm_s() {
@@ -63,6 +66,30 @@ fn files_are_named_in_every_way_that_php_takes() {
 }
 
 #[test]
+fn a_test_tells_what_weir_alone_refuses() {
+    let place = Place::new();
+    let test = |pool: &str, flags: &[&str]| {
+        let text = configuration("", "").replace("listen = @/fpm.sock", pool);
+        let file = place.write("php-fpm.conf", text);
+        let arguments = [flags, &["-t", "-y", file.to_str().unwrap()]].concat();
+        place.both(&arguments)
+    };
+    let (fpm, weir) = test(&format!("listen = @/{}", "s".repeat(120)), &[]);
+    assert_eq!(fpm.code, Some(0), "{}", fpm.text);
+    assert_eq!(weir.code, Some(78), "{}", weir.text);
+    assert!(weir.text.contains("path is too long"), "{}", weir.text);
+    if is_root() {
+        // PHP-FPM finds out when it starts, so a test of what it would refuse is told nothing.
+        let (fpm, weir) = test("listen = 9000\nuser = root", &[]);
+        assert_eq!(weir, fpm);
+        let (fpm, weir) = test("listen = 9000\nuser = root", &["-R"]);
+        assert_eq!(fpm.code, Some(0), "{}", fpm.text);
+        assert_eq!(weir.code, Some(78), "{}", weir.text);
+        assert!(weir.text.contains("as root"), "{}", weir.text);
+    }
+}
+
+#[test]
 fn help_names_every_flag_of_php_fpm() {
     let place = Place::new();
     let (fpm, weir) = place.both(&["-h"]);
@@ -87,4 +114,47 @@ fn weir_fpm_says_what_php_fpm_says() {
     assert_eq!(say(weir, &["fpm", "-tt", "-y", &file]), fpm);
     assert_eq!(say(weir, &["fpm", "-tt"]), fpm);
     assert_eq!(say(weir, &["fpm", "-Z"]).code, Some(64));
+}
+
+#[test]
+fn php_tells_its_version_modules_and_settings_itself() {
+    let place = Place::new();
+    let (fpm, weir) = place.both(&["-v"]);
+    let unbuilt = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .map(|line| line.split(" (built: ").next().unwrap_or(line));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(unbuilt(&weir.text), unbuilt(&fpm.text));
+    assert!(weir.text.contains("(fpm-fcgi) (built: "), "{}", weir.text);
+
+    // Debian builds PHP for embedding with more modules than php-fpm.
+    let (fpm, weir) = place.both(&["-m"]);
+    let missing = fpm
+        .text
+        .lines()
+        .find(|name| !weir.text.lines().any(|line| line == *name));
+    assert_eq!(missing, None);
+
+    for arguments in [
+        &["-n", "-d", "memory_limit=7M", "-i"][..],
+        &["-i", "-d", "precision=3", "-d", "html_errors"],
+    ] {
+        let (fpm, weir) = place.both(arguments);
+        let setting = |text: &str, name: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with(name));
+            lines.map(str::to_owned).collect()
+        };
+        for name in [
+            "memory_limit",
+            "precision",
+            "html_errors",
+            "Loaded Configuration File",
+        ] {
+            let (weir, fpm) = (setting(&weir.text, name), setting(&fpm.text, name));
+            assert_eq!(weir, fpm, "{arguments:?}");
+            assert_eq!(weir.len(), 1, "{arguments:?}: {name}");
+        }
+    }
 }

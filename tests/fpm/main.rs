@@ -2,6 +2,7 @@
 
 mod command_line;
 mod configurations;
+mod debian;
 mod generated;
 mod requests;
 mod signals;

@@ -472,6 +472,11 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
         }
     }
     let count = |key: &str| entries.entry(key).map(|_| entries.count(key));
+    // Where what was written cannot be read, that has been said.
+    let max_children = match max_children {
+        0 => usize::MAX,
+        known => known,
+    };
     match pm {
         "dynamic" => {
             let min_spare = entries.count("min_spare_servers");
@@ -702,6 +707,12 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         if !used && !config.listeners.iter().any(listens) {
             let message = format!("no site uses [pool.{}]", tables.pool.name);
             sink.warning_of_whole(tables.pool.entries.header.clone(), message, "");
+        }
+        let watches = |pool: &Pool| pool.php().is_some_and(|php| php.watch_root);
+        if !used && config.pools.get(index).is_some_and(watches) {
+            let message = "`watch_root` has no effect: no site runs its scripts in this pool, so no root is known";
+            let hint = "after a deploy: weir pool NAME restart";
+            sink.warning(tables.pool.entries.span("watch_root"), message, hint);
         }
     }
     let spool = config.server.max_spool;

@@ -323,8 +323,14 @@ fn unknown_key(
     meant
 }
 
-/// What a key could be: it belongs in another table, another program calls one of ours so, or it is misspelt.
+/// What a key could be: PHP-FPM has it for something that is said elsewhere here, it belongs in another table, another
+/// program calls one of ours so, or it is misspelt.
 fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Option<&'static str>) {
+    if section == Section::Pool
+        && let Some((_, hint)) = OF_PHP_FPM.iter().find(|(known, _)| *known == name)
+    {
+        return (Some((*hint).to_owned()), None);
+    }
     if rows::all().any(|row| row.name == name) {
         return (Some(format!("`{name}` belongs in {}", titles(name))), None);
     }
@@ -367,6 +373,25 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
     }
     (None, None)
 }
+
+/// Keys of PHP-FPM's pools that are no keys of `[pool.NAME]`: `status.path` is a table of that name to TOML.
+const OF_PHP_FPM: &[(&str, &str)] = &[
+    (
+        "listen",
+        "where it listens is said by a [listen.NAME] with protocol = \"fastcgi\" and pool = \"…\"",
+    ),
+    (
+        "catch_workers_output",
+        "leave it out: what workers print is always written to a log",
+    ),
+    ("status", "`pm.status_path` is called `status_path` here"),
+    ("ping", "it is called `ping_path` or `ping_response` here"),
+    (
+        "access",
+        "it is called `access_log`, `access_format` or `access_suppress_path` here",
+    ),
+    ("security", "it is called `limit_extensions` here"),
+];
 
 /// The sections that have the key.
 fn titles(name: &str) -> String {

@@ -27,10 +27,16 @@ pub fn reference() -> String {
             section.title(),
             about(section)
         ));
-        page.push_str("| key | takes | default | |\n|---|---|---|---|\n");
-        for row in built {
+        if built[0].group.is_empty() {
+            page.push_str(HEAD);
+        }
+        for (index, row) in built.into_iter().enumerate() {
             if section == Section::Route && row.sections.contains(&Section::Site) {
                 continue;
+            }
+            if !row.group.is_empty() {
+                let space = if index > 0 { "\n" } else { "" };
+                page.push_str(&format!("{space}### {}\n\n{HEAD}", row.group));
             }
             let takes = takes(&row.kind);
             let default = default(&row.default);
@@ -78,7 +84,15 @@ fn about(section: Section) -> &'static str {
             "Rules of a site, in order; the first one that matches the path and the method is used. Besides these keys \
              a route takes every key of its site but `hosts` and `listen`, and says otherwise for what it matches."
         }
-        Section::Pool => "One table per pool of workers.",
+        Section::Pool => {
+            "One table per pool of workers. Which of the three runtimes a key is for is said in brackets; without any, it is \
+             for all.\n\n\
+             Keys that PHP-FPM has too have their names, without what stands before a dot where that says nothing: \
+             `pm.max_children` is `max_children`, `pm.status_path` `status_path`, `ping.path` `ping_path`, `access.log` \
+             `access_log`, `security.limit_extensions` `limit_extensions`, `process.priority` `process_priority`. \
+             `php_admin_value[NAME]` is a table, `env[NAME]` too; `listen` and what follows it stand in `[listen.NAME]`. A \
+             whole php-fpm.conf is taken as it is by [weir fpm](php-fpm.md)."
+        }
         Section::Queue => {
             "Requests that wait for a worker of the pool: in order of arrival, and not for ever."
         }
@@ -100,7 +114,7 @@ fn takes(kind: &Kind) -> String {
             max => format!("a whole number, {min} to {max}"),
         },
         Kind::Size { min, max } => match (*min, *max) {
-            (0, max) if max == i64::MAX as u64 => "a size".into(),
+            (0 | 1, max) if max == i64::MAX as u64 => "a size".into(),
             (min, max) => format!("a size, {} to {}", show_size(min), show_size(max)),
         },
         kind => {
@@ -129,6 +143,8 @@ fn default(default: &Default) -> String {
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
+
+const HEAD: &str = "| key | takes | default | |\n|---|---|---|---|\n";
 
 const INTRODUCTION: &str = "\
 # weir.toml

@@ -49,6 +49,8 @@ pub(crate) struct Row {
     pub(crate) state: State,
     /// What other programs call it.
     pub(crate) elsewhere: &'static [&'static str],
+    /// The title of the group that begins with it on the reference page; empty: it goes on with the one before.
+    pub(crate) group: &'static str,
 }
 
 /// What holds where the key is not written.
@@ -242,6 +244,7 @@ const fn key(
         help,
         state: State::Built,
         elsewhere: &[],
+        group: "",
     }
 }
 
@@ -259,10 +262,16 @@ const fn later(
         help,
         state: State::NotBuiltYet(instead),
         elsewhere: &[],
+        group: "",
     }
 }
 
 impl Row {
+    const fn begins(mut self, group: &'static str) -> Self {
+        self.group = group;
+        self
+    }
+
     const fn called(mut self, elsewhere: &'static [&'static str]) -> Self {
         self.elsewhere = elsewhere;
         self
@@ -465,25 +474,25 @@ const SETTINGS: &[Row] = &[
 const POOL: &[Row] = &[
     key(&[Pool], "runtime", Kind::Word(&["php", "command", "servers"], &[]), Required,
         "`\"php\"`: weir's own PHP workers. `\"command\"`: weir runs the workers, any FastCGI program. `\"servers\"`: \
-         somebody else does (PHP-FPM, …)."),
+         somebody else does (PHP-FPM, …).").begins("What runs there"),
     key(&[Pool], "php", Kind::Text, Absent("the newest installed"),
-        "Which PHP runs (php): `\"8.2\"`.").called(&["php_version"]),
+        "Which PHP runs, of those that `weir-php` was built for (php): `\"8.2\"`.").called(&["php_version"]),
     key(&[Pool], "php_ini", Kind::Path, Absent("PHP's own place: /etc/php/VERSION/fpm on Debian"),
         "php.ini, or the folder that it is in (php)."),
     key(&[Pool], "no_php_ini", Kind::Bool, Value("false"),
         "No php.ini is read (php)."),
     key(&[Pool], "php_value", Kind::PhpIni, Absent("none"),
-        "Settings as in php.ini; scripts may change them (php)."),
+        "Settings as in php.ini; scripts may change them (php). PHP-FPM's `php_value[memory_limit] = 256M`."),
     key(&[Pool], "php_flag", Kind::PhpIni, Absent("none"),
-        "Switches as in php.ini; scripts may change them (php)."),
+        "The same for switches: `{ display_errors = false }` (php)."),
     key(&[Pool], "php_admin_value", Kind::PhpIni, Absent("none"),
-        "Settings as in php.ini that neither scripts nor .user.ini can change (php)."),
+        "Settings as in php.ini that neither scripts nor .user.ini can change; `disable_functions` and `disable_classes` too (php)."),
     key(&[Pool], "php_admin_flag", Kind::PhpIni, Absent("none"),
-        "Switches as in php.ini that neither scripts nor .user.ini can change (php)."),
+        "The same for switches (php)."),
     key(&[Pool], "php_define", Kind::PhpIni, Absent("none"),
-        "Settings in place of what php.ini says, also those that are read at start only (php)."),
+        "Settings in place of what php.ini says, as with `php -d`: also those that are read at start only, such as `opcache.memory_consumption` (php)."),
     key(&[Pool], "watch_root", Kind::Bool, Value("false"),
-        "Where a site's root is, or leads through, a symlink: one that changes starts the pool anew (php)."),
+        "Where a site's root is, or leads through, a symbolic link: when that is switched, the pool starts anew within a second, beside its old workers (php)."),
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
         "Program and arguments; it listens on its fd 0. A name without slash is looked for in PATH.")
         .called(&["bin_path", "exec"]),
@@ -492,14 +501,15 @@ const POOL: &[Row] = &[
     key(&[Pool], "pm", Kind::Word(&["static", "dynamic", "ondemand", "auto"], &[]),
         Absent("`\"auto\"` with php, `\"static\"` with command"),
         "How the number of workers is chosen: `\"static\"`: always `max_children`. `\"dynamic\"`: some are kept spare. \
-         `\"ondemand\"`: none without requests. `\"auto\"`: from waiting time, cores and memory (php, command)."),
+         `\"ondemand\"`: none without requests. `\"auto\"`: as many as finish more requests than fewer would, and as there \
+         is memory for (php, command).").begins("How many workers"),
     key(&[Pool], "max_children", Kind::Count { min: 1, max: 100_000 },
         Absent("four per core, at least 4, and no more than fit half the memory at 64M each; with `pm = \"auto\"` as many as \
                  fit three quarters of the memory at 16M each"),
-        "Workers at most (php, command). Each runs one request at a time.").called(&["workers", "max_procs", "children"]),
+        "Workers at most (php, command). Each runs one request at a time. With `auto` rarely the limit that counts: `weir status` shows that.").called(&["workers", "max_procs", "children"]),
     key(&[Pool], "start_servers", Kind::Count { min: 1, max: 100_000 },
         Absent("between the spare servers with dynamic, one with auto"),
-        "Workers at the start (dynamic, auto)."),
+        "Workers at the start (dynamic, auto). With `auto` there are never fewer."),
     key(&[Pool], "min_spare_servers", Kind::Count { min: 1, max: 100_000 }, Value("1"),
         "Fewer free workers, and others are started (dynamic)."),
     key(&[Pool], "max_spare_servers", Kind::Count { min: 1, max: 100_000 },
@@ -509,13 +519,14 @@ const POOL: &[Row] = &[
         "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
          `max_memory` (php, command)."),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
-        "A worker that is free for so long is stopped (ondemand, auto)."),
+        "A worker that is free for so long is stopped (ondemand, auto; with auto later, where they were missed soon after)."),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "A worker is replaced after so many requests; 0: never (php, command).").called(&["PHP_FCGI_MAX_REQUESTS"]),
     key(&[Pool], "max_memory", Kind::Size { min: 1, max: SIZE_MAX }, Absent("none"),
-        "A worker whose resident memory has been larger is replaced after its request (php)."),
+        "A worker whose resident memory has been larger is replaced after its request (php). PHP's `memory_limit` ends the script."),
     key(&[Pool], "user", Kind::Text, Absent("the gateway's"),
-        "Identity of the workers, when weir is started by root (php, command).").called(&["uid"]),
+        "Identity of the workers, when weir is started by root (php, command). PHP's master is this user too, from its first \
+         instruction.").called(&["uid"]).begins("Who the workers are, and what they may"),
     key(&[Pool], "group", Kind::Text, Absent("the user's primary group"),
         "Group of the workers (php, command).").called(&["gid"]),
     key(&[Pool], "chroot", Kind::Path, Absent("none"),
@@ -536,18 +547,19 @@ const POOL: &[Row] = &[
     key(&[Pool], "process_dumpable", Kind::Bool, Value("false"),
         "Debuggers of the same user may look into the workers (php).").called(&["process.dumpable"]),
     key(&[Pool], "output_log", Kind::LogTarget, Absent("the error log"),
-        "Where the lines go that workers print to their standard output and error (php, command)."),
+        "Where the lines go that workers print to their standard output and error (php, command). There is no \
+         `catch_workers_output`: they are always written.").begins("Logs and pages"),
     key(&[Pool], "decorate_output", Kind::Bool, Value("true"),
         "These lines are written with time, pool and process before them; `false`: as they are (php, command).")
         .called(&["decorate_workers_output"]),
     key(&[Pool], "request_slowlog_timeout", Kind::Duration { zero: true }, Value("\"0\""),
-        "The PHP stack of a script that runs for longer is written to `slowlog`; 0: never (php)."),
+        "The PHP stack of a script that runs for longer is written to `slowlog`; 0: never (php). The script is not stopped."),
     key(&[Pool], "request_slowlog_trace_depth", Kind::Count { min: 1, max: 1000 }, Value("20"),
         "Calls of that stack at most (php)."),
     key(&[Pool], "slowlog", Kind::Path, Absent("the error log"),
         "The slow log (php)."),
     key(&[Pool], "status_path", Kind::UrlPath, Absent("none"),
-        "Where PHP-FPM's status page is; the gateway answers it, however busy the workers are.").called(&["pm_status_path"]),
+        "Where PHP-FPM's status page is, `\"/status\"` for example; the gateway answers it, however busy the workers are.").called(&["pm_status_path"]),
     key(&[Pool], "ping_path", Kind::UrlPath, Absent("none"),
         "Where PHP-FPM's ping page is."),
     key(&[Pool], "ping_response", Kind::Text, Value("\"pong\""),
@@ -558,16 +570,16 @@ const POOL: &[Row] = &[
         "How its lines are written, with PHP-FPM's `%` codes."),
     key(&[Pool], "access_suppress_path", Kind::UrlPrefixes, Absent("none"),
         "GET and HEAD requests without a body for these paths are not written there if all went well."),
-    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with php and command, `false` with servers"),
-        "A connection serves many requests, with servers those only whose method is idempotent. There, an idle kept connection holds a PHP-FPM worker, and a worker \
+    key(&[Pool], "keep_conn", Kind::Bool, Absent("`true` with command, `false` with servers"),
+        "A connection serves many requests (command, servers), with servers those only whose method is idempotent. There, an idle kept connection holds a PHP-FPM worker, and a worker \
          that goes on after `fastcgi_finish_request()` looks free when it is not.")
-        .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]),
+        .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]).begins("Requests"),
     key(&[Pool], "max_reqs", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
-        "Requests per connection; 0: no limit.").called(&["max-reqs"]),
+        "Requests per connection (command, servers); 0: no limit.").called(&["max-reqs"]),
     key(&[Pool], "balance", Kind::Word(&["leastconn"], &["roundrobin", "first", "random", "hash", "source", "uri"]),
-        Value("\"leastconn\""), "Which of the servers gets a request.").called(&["lb_policy", "lbmethod"]),
+        Value("\"leastconn\""), "Which of the servers gets a request (servers).").called(&["lb_policy", "lbmethod"]),
     key(&[Pool], "connect_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
-        "Waiting for a connection to be made; longer: the next server, or 503.")
+        "Waiting for a connection to be made; longer: the next server, or 503 (servers).")
         .called(&["timeout_connect", "fastcgi_connect_timeout", "dial_timeout"]),
     key(&[Pool], "read_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
         "A worker may be silent for so long (between two reads or writes); then 504, and the worker is given up.")

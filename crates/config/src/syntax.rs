@@ -113,6 +113,21 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
     }
     if message.starts_with("key with no value") {
         let message = "this is no `key = value`".to_owned();
+        if key.starts_with("php_") || key.starts_with("env[") {
+            // As PHP-FPM has it: php_value[memory_limit] = 128M, env[LANG] = C
+            if let Some((table, rest)) = key.split_once('[')
+                && let Some((name, _)) = rest.split_once(']')
+            {
+                let value = quote(value.trim_matches(['"', '\'']));
+                let name = match name.contains('.') {
+                    true => quote(name),
+                    false => name.to_owned(),
+                };
+                let hint =
+                    format!("write all of them as one table: {table} = {{ {name} = {value} }}");
+                return (message, Some(hint));
+            }
+        }
         let hint = match line.trim_end().ends_with('{') {
             true => "weir.toml is TOML: tables are written [NAME], keys `key = value`",
             false => "write `key = value`, texts in quotes",
@@ -149,6 +164,9 @@ fn explain(message: &str, line: &str) -> (String, Option<String>) {
                 )),
             ),
         };
+    }
+    if message.starts_with("string values must be quoted") {
+        return ("texts are written in quotes".to_owned(), None);
     }
     let message = message
         .strip_suffix(", expected nothing")

@@ -435,4 +435,4 @@ pub(crate) fn show_size(bytes: u64) -> String {
 
 const LOG_WORDS: [&str; 3] = ["stdout", "stderr", "off"];
 /// `sun_path` of sockaddr_un without its NUL (unix(7)).
-const SOCKET_PATH_MAX: usize = 107;
+pub(crate) const SOCKET_PATH_MAX: usize = 107;

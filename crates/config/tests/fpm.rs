@@ -1,6 +1,10 @@
 //! PHP-FPM's configuration: what becomes of it in weir's terms, and that no text, however wrong, does harm.
 //! That it is read as PHP-FPM reads it is tested beside the real php-fpm (tests/fpm of the main crate).
 
+#[allow(
+    unreachable_pub,
+    reason = "the fuzz target takes the same file as part of a library"
+)]
 mod paper;
 
 use std::time::Duration;

@@ -11,7 +11,9 @@ pub enum Decision {
         by: usize,
         /// That makes so many, the starting ones included.
         workers: usize,
-        /// Requests that wait for a worker; 0: workers of the start, spare ones, or ones that take a dead one's place.
+        /// Workers of an earlier generation, whose places the new ones take.
+        outdated: usize,
+        /// Requests that wait for a worker; 0: workers of the start, spare ones, or ones that take another one's place.
         waiting: usize,
         /// The longest wait of these so far.
         waited: Micros,

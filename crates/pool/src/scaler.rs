@@ -530,6 +530,7 @@ impl Scaler {
         self.tell(Decision::Grew {
             by: count,
             workers: total + count,
+            outdated: view.outdated_free + view.outdated_busy,
             waiting,
             waited: oldest.map_or(Micros::ZERO, |oldest| now.since(oldest)),
         });

@@ -56,14 +56,12 @@ pub fn read(fd: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether this process's memory may be given out in huge pages. Children inherit it, also over exec(2).
-///
-/// An allocator that reserves memory ahead makes a process that needs little take megabytes of them. Where the kernel
-/// does not know the wish, nothing changes.
-pub fn use_huge_pages(wanted: bool) {
-    let disable = libc::c_ulong::from(!wanted);
+/// Lets this process's memory be given out in huge pages again. Children inherit it, also over exec(2): those of a
+/// process whose allocator has turned them off for itself would have to do without. Where the kernel does not know the
+/// wish, nothing changes.
+pub fn use_huge_pages() {
     // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs later pages.
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0) };
 }
 
 /// Gives back to the kernel what the calling thread has freed. The allocator does so by itself while it is used, but not

@@ -333,7 +333,7 @@ impl Child {
         signal::reset_all()?;
         process::setsid()?;
         if self.huge_pages {
-            memory::use_huge_pages(true);
+            memory::use_huge_pages();
         }
         if let Some(limit) = self.open_files {
             *step = Step::OpenFiles;

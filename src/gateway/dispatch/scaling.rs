@@ -34,8 +34,6 @@ pub(super) struct Scaling {
     generation: u32,
     /// The manager has said that no worker can be started, and none has come since.
     down: bool,
-    /// When the pool's task looks next ([`clock::now`]).
-    wakes_at: u64,
 }
 
 /// What is to be done once the pool's lock is given back.
@@ -74,7 +72,6 @@ impl Scaling {
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
-            wakes_at: NEVER,
         }
     }
 
@@ -195,21 +192,23 @@ impl PoolHandle {
         });
     }
 
-    /// Looks at the pool whenever its scaling wants to be woken. Runs for ever; one for each pool.
+    /// Looks at the pool when its scaling wants to be woken, or a request has waited too long. Runs for ever; one for
+    /// each pool.
     pub(crate) async fn drive(self: Arc<Self>) {
         loop {
             let mut after = After::default();
             let wakes_at = {
                 let mut state = self.state();
                 let now = clock::precise();
-                if state.scaling.as_ref().is_some_and(|s| s.wakes_at <= now) {
+                if state.wakes_at <= now {
+                    state.wakes_at = NEVER;
+                    state.expire(Micros(now), &mut after);
                     state.look(&self, Micros(now), &mut after);
+                    state.wake_for_queue(&mut after);
                 }
-                match &state.scaling {
-                    Some(scaling) => scaling.wakes_at,
-                    None => return,
-                }
+                state.wakes_at
             };
+            after.wake = false;
             after.perform(&self);
             let left = wakes_at.saturating_sub(clock::precise());
             tokio::select! {
@@ -227,6 +226,7 @@ impl PoolHandle {
         change(&mut state, now, &mut after);
         state.settle(self, now, &mut after);
         state.look(self, now, &mut after);
+        state.wake_for_queue(&mut after);
         drop(state);
         after.perform(self);
     }
@@ -248,13 +248,8 @@ impl State {
         let orders = scaling.scaler.look(now, &self.pool);
         after.decisions.extend(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
-        if scaling.wakes_at <= now.0 {
-            scaling.wakes_at = next;
-        } else if next < scaling.wakes_at {
-            scaling.wakes_at = next;
-            after.wake = true;
-        }
         let expected = !scaling.down && scaling.scaler.expects_worker();
+        self.wake_at(next, after);
         self.pool.worker_expected(expected);
         if orders.start > 0 {
             after.messages.push(ToManager::StartWorkers {
@@ -274,6 +269,21 @@ impl State {
         }
     }
 
+    /// Has the pool's task wake then, unless it does before.
+    fn wake_at(&mut self, at: u64, after: &mut After) {
+        if at < self.wakes_at {
+            self.wakes_at = at;
+            after.wake = true;
+        }
+    }
+
+    /// Has the pool's task wake when the first of those who wait has waited too long.
+    pub(super) fn wake_for_queue(&mut self, after: &mut After) {
+        if let Some(deadline) = self.pool.next_deadline() {
+            self.wake_at(deadline.0, after);
+        }
+    }
+
     /// Ends a worker that gets no more requests: by closing its connection, and on the manager's word.
     pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, after: &mut After) {
         let slot = &mut self.slots[worker.0 as usize];
@@ -281,8 +291,11 @@ impl State {
         slot.grip = None;
         after.closing.extend(slot.conn.take());
         if let Some(worker) = slot.process {
-            let pool = pool.id;
-            after.messages.push(ToManager::Retire { pool, worker });
+            after.messages.push(ToManager::Retire {
+                pool: pool.id,
+                worker,
+                spent: slot.spent,
+            });
         }
     }
 
@@ -378,7 +391,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         ..About::default()
     };
     let pm = pool.settings.workers().map(|workers| workers.pm);
-    let what = words(&decision);
+    let what = words(&decision, matches!(pm, Some(Pm::Auto { .. })));
     match decision {
         Decision::Grew {
             by,
@@ -425,20 +438,32 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 /// A decision, and what it was made from.
-fn words(decision: &Decision) -> String {
+fn words(decision: &Decision, auto: bool) -> String {
     let ms = |span: Micros| span.0 / 1_000;
     match *decision {
         Decision::Grew {
             by,
             workers,
+            outdated,
             waiting: 0,
             ..
-        } => format!("{} started, which makes {workers}", counted(by, "worker")),
+        } => {
+            let why = match () {
+                () if outdated > 0 => format!(", {outdated} of them to be replaced"),
+                () if auto && workers > by => ", so that one is free for the next request".into(),
+                () => String::new(),
+            };
+            format!(
+                "{} started, which makes {workers}{why}",
+                counted(by, "worker")
+            )
+        }
         Decision::Grew {
             by,
             workers,
             waiting,
             waited,
+            ..
         } => format!(
             "{} started, which makes {workers}: {} waiting, the first for {} ms",
             counted(by, "worker"),

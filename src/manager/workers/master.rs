@@ -430,7 +430,10 @@ impl Pool {
         php.warm_from = None;
         self.generation += 1;
         self.down = false;
-        let text = format!("PHP {} is loaded", next.version);
+        let text = format!(
+            "PHP {} is loaded: new workers take the old ones' places",
+            next.version
+        );
         events::php_loaded(&self.name, &next.version);
         news.push(self.ready());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));

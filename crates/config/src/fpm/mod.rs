@@ -25,7 +25,7 @@ use std::io;
 
 pub use directives::{DEFAULT_BACKLOG, Global, Level, Pm, Pool, UNSET_PRIORITY};
 pub use dump::dump;
-pub use translate::{Start, Translated, translate};
+pub use translate::{Start, Translated, refuse, translate};
 
 /// What PHP-FPM was told on its command line, as far as its configuration depends on it.
 #[derive(Debug, Clone)]
@@ -117,7 +117,8 @@ pub struct Message {
 }
 
 impl Message {
-    pub(super) fn new(level: Level, text: impl Into<String>) -> Self {
+    /// What is said at a level.
+    pub fn new(level: Level, text: impl Into<String>) -> Self {
         Self {
             level: Some(level),
             text: text.into(),

@@ -11,7 +11,10 @@ use super::{
     check::{is_number, is_unix, written},
     directives::{Global, Pm, Pool, UNSET_PRIORITY},
 };
-use crate::{rows::FACILITIES, texts::quote};
+use crate::{
+    rows::FACILITIES,
+    texts::{SOCKET_PATH_MAX, quote},
+};
 
 /// What the translation depends on beside the configuration.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +38,37 @@ pub struct Translated {
     pub said: Vec<Message>,
 }
 
+/// Refuses what PHP-FPM does and weir does not, which `-t` is to tell, too.
+///
+/// # Errors
+/// A pool that would run scripts as root, or whose socket's path is longer than the kernel takes.
+pub fn refuse(fpm: &Fpm, outside: &dyn Outside) -> Result<(), Message> {
+    for pool in &fpm.pools {
+        let wrong = |text: &str| {
+            let text = format!("[pool {}] {text}", pool.name);
+            Err(Message::new(Level::Error, text))
+        };
+        let is_root = |name: &str| {
+            let uid_of = |name| outside.user(name).map(|user| user.uid);
+            name.parse().ok().or_else(|| uid_of(name)) == Some(0)
+        };
+        if outside.is_root() && written(&pool.user).is_some_and(is_root) {
+            return wrong(
+                "weir runs no script as root, whatever --allow-to-run-as-root says: name an ordinary user",
+            );
+        }
+        let listen = pool.listen.as_deref().unwrap_or_default();
+        if is_unix(listen) && listen.len() > SOCKET_PATH_MAX {
+            return wrong(&format!(
+                "cannot bind to UNIX socket '{listen}' as path is too long (found length: {}, \
+                 maximal length: {SOCKET_PATH_MAX})",
+                listen.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Translates.
 ///
 /// # Errors
@@ -45,6 +79,7 @@ pub fn translate(
     start: &Start,
     outside: &dyn Outside,
 ) -> Result<Translated, Message> {
+    refuse(fpm, outside)?;
     let mut writer = Writer {
         out: String::new(),
         said: Vec::new(),
@@ -306,7 +341,7 @@ impl Writer<'_> {
         if start.no_php_ini {
             self.line("no_php_ini", "true");
         }
-        self.identity(pool)?;
+        self.identity(pool);
         self.workers(pool, global);
         self.requests(pool);
         self.environment(pool);
@@ -325,27 +360,15 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn identity(&mut self, pool: &Pool) -> Result<(), Message> {
+    fn identity(&mut self, pool: &Pool) {
         self.text("chdir", written(&pool.chdir));
         if !self.outside.is_root() {
-            return Ok(());
+            return;
         }
         let user = written(&pool.user);
-        let root = |name: &str| self.outside.user(name).is_some_and(|user| user.uid == 0);
-        if user.is_some_and(|name| name == "0" || root(name)) {
-            return Err(Message::new(
-                Level::Error,
-                format!(
-                    "[pool {}] weir runs no script as root, whatever --allow-to-run-as-root says: \
-                     name an ordinary user",
-                    pool.name
-                ),
-            ));
-        }
         self.text("user", user);
         self.text("group", written(&pool.group).filter(|_| user.is_some()));
         self.text("chroot", written(&pool.chroot));
-        Ok(())
     }
 
     fn workers(&mut self, pool: &Pool, global: &Global) {

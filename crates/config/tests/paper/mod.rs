@@ -14,7 +14,7 @@ use weir_config::{
 
 /// A machine in memory: files, folders that all begin with /srv or are /, and the users shop and root.
 #[derive(Default)]
-pub(crate) struct Paper {
+pub struct Paper {
     files: HashMap<String, Vec<u8>>,
     /// Who asks is not root.
     pub ordinary: bool,
@@ -22,14 +22,14 @@ pub(crate) struct Paper {
 
 impl Paper {
     /// With this php-fpm.conf.
-    pub(crate) fn with(text: impl AsRef<[u8]>) -> Self {
+    pub fn with(text: impl AsRef<[u8]>) -> Self {
         let mut paper = Self::default();
         paper.add("/etc/php/8.2/fpm/php-fpm.conf", text);
         paper
     }
 
     /// Adds a file.
-    pub(crate) fn add(&mut self, path: &str, text: impl AsRef<[u8]>) {
+    pub fn add(&mut self, path: &str, text: impl AsRef<[u8]>) {
         self.files.insert(path.to_owned(), text.as_ref().to_vec());
     }
 }
@@ -109,7 +109,7 @@ impl Outside for Paper {
 }
 
 /// Nothing said on the command line.
-pub(crate) fn options() -> Options {
+pub fn options() -> Options {
     Options {
         php: (8, 2),
         prefix: None,
@@ -121,7 +121,7 @@ pub(crate) fn options() -> Options {
 }
 
 /// All of a start but the start; the text of weir.toml, what it means, and what was said.
-pub(crate) fn translate_as(
+pub fn translate_as(
     paper: &Paper,
     options: &Options,
     start: &Start,
@@ -142,12 +142,20 @@ pub(crate) fn translate_as(
     };
     match read("made of php-fpm.conf", &translated.text, &environment) {
         Ok(checked) => Ok((translated.text, checked, said.messages)),
+        // weir takes no control characters, which PHP-FPM does; nobody means them.
+        Err(wrong) if wrong.to_string().contains("control characters") => {
+            said.messages.push(Message {
+                level: None,
+                text: wrong.to_string(),
+            });
+            Err(said.messages)
+        }
         Err(wrong) => panic!("{}\n{wrong}", translated.text),
     }
 }
 
 /// Whatever it is: it is refused with a reason, or it has a meaning that survives being printed.
-pub(crate) fn look_at(text: &[u8]) {
+pub fn look_at(text: &[u8]) {
     match translate_as(&Paper::with(text), &options(), &Start::default()) {
         Err(said) => assert!(!said.is_empty()),
         Ok((made, checked, _)) => {

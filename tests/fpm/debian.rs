@@ -1,0 +1,153 @@
+//! Debian's own php-fpm: its configuration and its scripts, without a changed line, with weir in php-fpm's place.
+//!
+//! Mounts that nobody else sees put a program in the place of /usr/sbin/php-fpm8.2, and empty folders in the places
+//! of those that it writes to. That takes root.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use crate::support::{PHP_FPM, Place, get, is_alive, is_root, version, wait_until, without_times};
+
+/// A shell that keeps the mounts.
+struct Machine {
+    keeper: Child,
+    place: Place,
+}
+
+/// `$1`: the program; `$2`: where it belongs; `$3`: weir-php. The scripts of Debian look for processes by program, and
+/// those of other tests run the same ones: hence copies.
+const MOUNTS: &str = "set -e
+mount --make-rprivate / 2>/dev/null || true
+for folder in /run /var/log /usr/local/lib; do mount -t tmpfs -o mode=755 tmpfs $folder; done
+mkdir /usr/local/lib/weir /run/php
+cp \"$1\" /usr/local/lib/program
+cp \"$3\" /usr/local/lib/weir/
+mount --bind /usr/local/lib/program \"$2\"
+echo done
+read line || true";
+
+impl Machine {
+    /// `None` where mounts are not allowed.
+    fn with(program: &Path) -> Option<Self> {
+        let place = Place::new();
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let php = weir
+            .with_file_name("../php")
+            .join(format!("weir-php{}", version()));
+        let mut keeper = Command::new("unshare")
+            .args(["--mount", "sh", "-c", MOUNTS, "sh"])
+            .args([program, PHP_FPM.as_path(), &php])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut said = BufReader::new(keeper.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        if line != "done\n" {
+            let _ = keeper.wait();
+            return None;
+        }
+        Some(Self { keeper, place })
+    }
+
+    /// A file there, seen from here.
+    fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.keeper.id()))
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap_or_default()
+    }
+
+    /// Runs a program there; its exit code.
+    fn run(&self, command: &[&str]) -> Option<i32> {
+        let keeper = self.keeper.id().to_string();
+        let mut child = Command::new("nsenter")
+            .args(["--mount", "--target", &keeper, "--"])
+            .args(command)
+            .env("VERBOSE", "no")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.wait().unwrap().code()
+    }
+
+    fn log(&self) -> String {
+        without_times(&self.read(&format!("/var/log/php{}-fpm.log", version())))
+    }
+
+    fn pid(&self) -> u32 {
+        let pid = self.read(&format!("/run/php/php{}-fpm.pid", version()));
+        pid.trim().parse().unwrap_or_default()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.pid()).unwrap_or_default();
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+#[test]
+fn debian_s_scripts_start_reload_and_stop_it() {
+    if !is_root() {
+        return;
+    }
+    let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+    for program in [PHP_FPM.as_path(), weir] {
+        let Some(machine) = Machine::with(program) else {
+            return;
+        };
+        let init = format!("/etc/init.d/php{}-fpm", version());
+        let init = |what: &str| machine.run(&[&init, what]);
+        assert_eq!(init("start"), Some(0), "{program:?}: {}", machine.log());
+        assert_eq!(init("status"), Some(0));
+        let pid = machine.pid();
+        assert!(is_alive(pid));
+        // Already running.
+        assert_eq!(init("start"), Some(0));
+        assert_eq!(machine.pid(), pid);
+
+        let socket = machine.path(&format!("/run/php/php{}-fpm.sock", version()));
+        let script = machine.place.write(
+            "a.php",
+            "<?php echo posix_getpwuid(posix_geteuid())['name'], PHP_SAPI;",
+        );
+        let answer = get(&socket, &script, "/a.php");
+        assert!(answer.out.ends_with("www-datafpm-fcgi"), "{answer:?}");
+
+        assert_eq!(init("reload"), Some(0));
+        let ready = || machine.log().matches("ready to handle").count();
+        wait_until("it is ready again", || ready() == 2);
+        assert!(machine.log().contains("NOTICE: Reloading in progress ..."));
+        // PHP-FPM goes into the background a second time.
+        let pid = machine.pid();
+        let answer = get(&socket, &script, "/a.php");
+        assert!(answer.out.ends_with("www-datafpm-fcgi"), "{answer:?}");
+
+        // As logrotate does.
+        let log = machine.path(&format!("/var/log/php{}-fpm.log", version()));
+        fs::rename(&log, log.with_extension("log.1")).unwrap();
+        let reopen = format!("/usr/lib/php/php{}-fpm-reopenlogs", version());
+        assert_eq!(machine.run(&[&reopen]), Some(0));
+        wait_until("the log is new", || {
+            machine.log().contains("log file re-opened")
+        });
+
+        assert_eq!(init("stop"), Some(0));
+        assert!(!is_alive(pid));
+        assert!(machine.log().contains("NOTICE: exiting, bye-bye!"));
+        assert!(!socket.exists());
+    }
+}
