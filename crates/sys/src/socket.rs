@@ -27,6 +27,15 @@ pub fn end(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::shutdown(socket, net::Shutdown::Both)?)
 }
 
+/// Holds back what is sent until the connection's end, which then comes in the same packet (`TCP_CORK`), so that the
+/// peer learns of both at once. The kernel holds it for 200 ms at most.
+///
+/// # Errors
+/// As setsockopt(2); where it is no TCP connection.
+pub fn hold_until_end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_tcp_cork(socket, true)?)
+}
+
 /// Whether a connection that should be silent no longer is: closed, broken, or with bytes nobody asked for.
 /// Takes nothing from the socket and never waits.
 pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {

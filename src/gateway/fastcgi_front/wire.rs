@@ -7,6 +7,7 @@ use std::{
     cell::RefCell,
     future::{Future, poll_fn},
     io,
+    os::fd::AsFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -224,6 +225,15 @@ impl Wire {
         let Some(begun) = self.begun.take() else {
             return Err(Ending::Lost);
         };
+        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
+        let most = listener.max_requests_per_connection;
+        let is_enough = most > 0 && self.conn.requests() >= most;
+        let is_last = is_enough || self.last || self.gateway.drain.has_started();
+        if is_last && begun.keep_conn {
+            // A web server that learnt of the answer first could send its next request into the end. A unix socket has
+            // no packets to hold.
+            let _ = weir_sys::socket::hold_until_end(self.socket.as_fd());
+        }
         server::end_request(&mut self.out, begun.id, 0, ProtocolStatus::RequestComplete);
         self.decoder.end_request();
         match self.flush().await {
@@ -231,12 +241,10 @@ impl Wire {
             Err(Interrupt::Lost(ending)) => return Err(ending),
             Err(Interrupt::Aborted) => return Err(Ending::Lost),
         }
-        let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
-        let most = listener.max_requests_per_connection;
         if close || !begun.whole {
             return Err(Ending::Linger);
         }
-        if !begun.keep_conn || self.last || (most > 0 && self.conn.requests() >= most) {
+        if !begun.keep_conn || is_last {
             return Err(Ending::Clean);
         }
         self.rest();
@@ -298,18 +306,14 @@ impl Wire {
     }
 
     /// Whether a connection that waits for a request is closed while the gateway drains: not where one may be on its way,
-    /// the first or, soon after the drain has begun, another.
+    /// the first or, soon after another, the last.
     fn may_go(&mut self, now: u64) -> bool {
         let seen = *self.drain_seen.get_or_insert(now);
-        let is_over = |since: u64| now.saturating_sub(since) >= FIRST_REQUEST;
-        match self.conn.phase() {
-            Phase::Head => is_over(seen),
-            _ if is_over(seen) => self.conn.fresh_since().is_none_or(is_over),
-            _ => {
-                let since = self.conn.fresh_since().or(self.conn.rests_since());
-                since.is_none_or(is_over)
-            }
-        }
+        let since = match self.conn.phase() {
+            Phase::Head => Some(seen),
+            _ => self.conn.fresh_since().or(self.conn.rests_since()),
+        };
+        since.is_none_or(|since| now.saturating_sub(since) >= FIRST_REQUEST)
     }
 
     /// Writes what waits to be written and reads once; ready when something was read.
