@@ -330,7 +330,9 @@ static int deactivate(void)
 		close(body_file);
 	}
 	body_file = -1;
-	if (serving && SG(server_context) && zend_memory_usage(1) > MUCH_MEMORY) {
+	const struct pool_config *config = SG(server_context);
+	/* What a request cost is told with the end of its response: whoever writes a line about both gets both. */
+	if (serving && config && !config->figures && zend_memory_usage(1) > MUCH_MEMORY) {
 		stream_end();
 		stream_flush();
 	}
