@@ -38,7 +38,12 @@ struct Running {
 
 impl Gateway {
     /// Starts the process and gives it `messages`.
-    pub(super) fn start(&mut self, now: Instant, messages: Vec<ToGateway>) -> Result<(), String> {
+    pub(super) fn start(
+        &mut self,
+        now: Instant,
+        messages: Vec<ToGateway>,
+        priority: Option<i32>,
+    ) -> Result<(), String> {
         let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
         let clone = |stream: BorrowedFd<'_>| {
             stream
@@ -64,6 +69,7 @@ impl Gateway {
             stderr: clone(io::stderr().as_fd())?,
         };
         let pid = spawn.start().map_err(|error| error.to_string())?;
+        put_first(pid, priority);
         self.due = None;
         self.running = Some(Running {
             pid,
@@ -260,6 +266,23 @@ const RESEND: Duration = Duration::from_millis(5);
 
 /// Messages that a gateway may leave waiting; beyond, it is taken for stuck.
 const MAX_QUEUE: usize = 16_384;
+
+/// Has the kernel prefer the gateway to the workers that it feeds. It has one thread yet; those that it starts are
+/// preferred as well.
+fn put_first(pid: u32, wanted: Option<i32>) {
+    let usual = || process::priority().map(|own| (own - weir_config::GATEWAY_FIRST).max(FIRST));
+    let set = match wanted {
+        Some(nice) => process::set_priority(pid, nice),
+        // Without the right to do that it is as good as others.
+        None => usual().and_then(|nice| process::set_priority(pid, nice).or(Ok(()))),
+    };
+    if let Err(error) = set {
+        log::warn!("[server] process_priority: the gateway's priority cannot be set: {error}");
+    }
+}
+
+/// The first of all nice values.
+const FIRST: i32 = -20;
 
 #[cfg(test)]
 mod tests {

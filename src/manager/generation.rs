@@ -126,7 +126,8 @@ impl Generation {
             std::io::Result::Ok(messages)
         };
         let messages = messages().map_err(|error| error.to_string())?;
-        self.gateway.start(now, messages)?;
+        let priority = self.loaded.config.server.priority;
+        self.gateway.start(now, messages, priority)?;
         self.pools.serve_new_gateway(now);
         Ok(())
     }

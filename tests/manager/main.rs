@@ -24,6 +24,31 @@ use std::{
 use support::*;
 
 #[test]
+fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
+    let nice = |pid: u32| -> i32 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        // proc_pid_stat(5): the 19th field; the name, which may hold blanks, is the second.
+        let after_name = stat.rsplit(") ").next().unwrap();
+        after_name.split(' ').nth(16).unwrap().parse().unwrap()
+    };
+    let own = nice(std::process::id());
+    let weir = Weir::start(&Site::new());
+    // Where the tests' user may not put anything first, and in a container without the right, it is as good as others.
+    assert!([own, own - 5].contains(&nice(weir.gateway())));
+    weir.stop();
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    let text = site
+        .text()
+        .replace("[server]", "[server]\nprocess_priority = 3");
+    let weir = Weir::start_with(&site, &text);
+    assert_eq!(nice(weir.gateway()), 3.max(own));
+    weir.stop();
+}
+
+#[test]
 fn a_gateway_killed_is_replaced_and_queued_connections_are_answered() {
     let weir = Weir::start(&Site::new());
     let first = weir.gateway();

@@ -62,6 +62,9 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
         admin: entries.window("admin"),
+        priority: entries
+            .entry("process_priority")
+            .map(|_| entries.number("process_priority").cast_signed() as i32),
         process_max: entries.count("process_max"),
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),

@@ -58,6 +58,8 @@ pub struct Server {
     pub max_spool: u64,
     /// The operator's window.
     pub admin: Window,
+    /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
+    pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.
     pub process_max: usize,
     /// So many workers of a pool killed by SIGSEGV or SIGBUS within `emergency_restart_interval` start it anew; 0: never.
@@ -65,6 +67,9 @@ pub struct Server {
     /// See `emergency_restart_threshold`.
     pub emergency_restart_interval: Duration,
 }
+
+/// So much before weir's own priority (nice values) the gateway runs where nothing else is said.
+pub const GATEWAY_FIRST: i32 = 5;
 
 /// Where the operator's window is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -113,6 +113,7 @@ fn server(server: &Server, key: &str) -> Printed {
             Window::Off => Value("\"off\"".into()),
             Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
         },
+        "process_priority" => option(server.priority.map(|priority| priority.to_string())),
         "process_max" => plain(server.process_max),
         "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
         "emergency_restart_interval" => Value(duration(server.emergency_restart_interval)),

@@ -311,6 +311,9 @@ const SERVER: &[Row] = &[
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
         "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
+    key(&[Server], "process_priority", Kind::Priority, Absent("five before weir's own, where that is allowed"),
+        "Nice value of the gateway, -19 (first) to 20 (last), when weir is started by root: who hands out requests is not to \
+         wait behind the workers that it feeds."),
     key(&[Server], "process_max", Kind::Count { min: 0, max: 1_000_000 }, Value("0"),
         "Workers of all pools together; 0: no limit but each pool's own.").called(&["process.max"]),
     key(&[Server], "emergency_restart_threshold", Kind::Count { min: 0, max: 100_000 }, Value("0"),

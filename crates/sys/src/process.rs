@@ -192,6 +192,24 @@ pub fn reap() -> io::Result<Option<(u32, Exit)>> {
     }
 }
 
+/// Our own nice value.
+///
+/// # Errors
+/// As getpriority(2).
+pub fn priority() -> io::Result<i32> {
+    Ok(process::getpriority_process(None)?)
+}
+
+/// Gives a process, which has only one thread yet, a nice value: -20 (first) to 19 (last).
+///
+/// # Errors
+/// As setpriority(2): `PermissionDenied` to put it before others, without the right to do that.
+pub fn set_priority(pid: u32, nice: i32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(process::setpriority_process(Some(pid), nice)?)
+}
+
 /// Asks the process group that `pid` leads to end (`SIGTERM`). A process that is gone is no error.
 ///
 /// # Errors
