@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::http::form;
-use crate::support::php::{Fpm, cgi_pool};
+use crate::support::php::{Fpm, cgi_pool, own_pool};
 use crate::support::process::{newest, signal, table, wait};
 use crate::support::weir::{mode, request};
 use crate::support::{LIMIT, Response, Setup, USER, Weir, is_root, wait_until};
@@ -36,6 +36,16 @@ fn wordpress_on_php_cgi() {
     let setup = prepare(Setup::new());
     let database = Database::start(setup.folder());
     let weir = serve(setup, &cgi_pool(4));
+    walk_through(&weir, &database);
+    drop(weir);
+    drop(database);
+}
+
+#[test]
+fn wordpress_on_weirs_own_php() {
+    let setup = prepare(Setup::new());
+    let database = Database::start(setup.folder());
+    let weir = serve(setup, &own_pool(4));
     walk_through(&weir, &database);
     drop(weir);
     drop(database);

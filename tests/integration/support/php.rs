@@ -140,6 +140,15 @@ pub fn cgi_pool(children: usize) -> String {
     )
 }
 
+/// A pool's text: weir's own PHP, as many workers as it takes, up to so many.
+pub fn own_pool(children: usize) -> String {
+    format!(
+        "runtime = \"php\"\nmax_children = {children}\n\
+         php_admin_value = {{ upload_max_filesize = \"64M\", post_max_size = \"64M\", sendmail_path = \"{MAILER}\" }}\n{}",
+        identity(),
+    )
+}
+
 /// The lines of a pool that say as whom its command runs, where the tests run as root.
 pub fn identity() -> String {
     if is_root() {
