@@ -136,7 +136,7 @@ fn a_worker_inherits_what_it_needs_and_its_programs_nothing() {
         function files($list) { $list = array_diff(array_map('trim', $list), ['', '.', '..']); sort($list); return implode(' ', $list); }
         $own = [];
         foreach (scandir('/proc/self/fd') as $fd) { $to = @readlink(\"/proc/self/fd/$fd\"); if ($to) $own[$fd] = preg_replace('~\\\\d+~', 'N', $to); }
-        echo json_encode($own), \"\n\";
+        echo json_encode($own, JSON_FORCE_OBJECT), \"\n\";
         $ls = 'ls /proc/self/fd';
         exec($ls, $lines); echo files($lines), \"\n\";
         echo files(explode(\"\n\", shell_exec($ls))), \"\n\";
