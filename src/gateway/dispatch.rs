@@ -71,6 +71,20 @@ pub(crate) struct PoolHandle {
 #[derive(Clone)]
 pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
 
+/// A request as the queue sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) id: RequestId,
+    /// The reactor that serves it.
+    pub(crate) home: u16,
+    /// Nobody wants its answer after that ([`clock::now`]); [`clock::NEVER`]: no deadline of its own.
+    pub(crate) deadline: u64,
+    /// Lower first.
+    pub(crate) priority: i16,
+    /// Who asks: those of one client share one share of the workers. A keyed hash; 0: nobody in particular.
+    pub(crate) client: u64,
+}
+
 /// How a request came to its worker, for the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wait {
@@ -218,7 +232,7 @@ impl PoolHandle {
         }
     }
 
-    /// A worker for `request`, at once or after waiting in the queue.
+    /// A worker for a request, at once or after waiting in the queue.
     ///
     /// `wait` says when the request was admitted to this pool before, where it is run again: it then waits at the
     /// queue's head under its first deadline. It is filled in whatever becomes of the request.
@@ -228,10 +242,12 @@ impl PoolHandle {
     /// Why the request is refused.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        request: RequestId,
-        home: u16,
+        ask: &Ask,
         wait: &mut Option<Wait>,
     ) -> Result<Lease, ShedReason> {
+        let Ask {
+            id: request, home, ..
+        } = *ask;
         let now = clock::now();
         let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);

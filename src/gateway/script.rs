@@ -26,7 +26,7 @@ use super::{
     cgi::{self, Head},
     client_io::Conn,
     clock,
-    dispatch::{Lease, PoolHandle},
+    dispatch::{Ask, Lease, PoolHandle},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
     pool_log::Noted,
@@ -308,7 +308,14 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
         pool.settings.name,
         pool.waiting()
     );
-    pool.acquire(weir_pool::RequestId(record.id), conn.home, &mut record.wait)
+    let ask = Ask {
+        id: weir_pool::RequestId(record.id),
+        home: conn.home,
+        deadline: clock::NEVER,
+        priority: 0,
+        client: 0,
+    };
+    pool.acquire(&ask, &mut record.wait)
         .await
         .map_err(|reason| {
             let message = why_shed(record, pool);
