@@ -47,11 +47,17 @@
 
 extern crate alloc;
 
+mod answers;
 mod backoff;
 mod climb;
 mod decision;
+mod estimate;
+mod flows;
+mod index;
 mod limits;
 mod memory;
+mod overload;
+mod patience;
 mod pool;
 mod queue;
 mod retry;
@@ -60,12 +66,13 @@ mod stats;
 mod time;
 mod workers;
 
+pub use answers::{
+    Action, Admission, Assignment, Refused, Released, RequestId, ShedReason, WorkerId,
+};
 pub use backoff::Emergency;
 pub use decision::Decision;
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
-pub use pool::{
-    Action, Admission, Assignment, Pool, Refused, Released, RequestId, ShedReason, WorkerId,
-};
+pub use pool::Pool;
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;

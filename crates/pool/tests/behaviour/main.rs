@@ -5,6 +5,9 @@
 
 mod auto;
 mod checked;
+mod crowd;
+mod crowds;
+mod line;
 mod machine;
 mod random;
 mod scaled;
