@@ -25,6 +25,7 @@ use crate::{
     admin, error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
+    watch,
 };
 
 /// Wrong command line (sysexits.h).
@@ -39,6 +40,8 @@ pub enum Command {
     Check(CheckArgs),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
     Ask(Asked, WindowArgs),
+    /// `weir watch`
+    Watch(watch::Flags, WindowArgs),
 }
 
 /// Flags of `weir serve`.
@@ -145,6 +148,10 @@ pub fn main() -> ExitCode {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
+        Ok(Command::Watch(flags, args)) => match args.socket_if_any() {
+            Ok(window) => watch::main(&flags, window.as_deref()),
+            Err(code) => code,
+        },
         Err(code) => code,
     }
 }
@@ -247,6 +254,14 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
 }
 
 impl WindowArgs {
+    /// The socket of the window that is meant; none: none was named, and there is no usual one.
+    fn socket_if_any(&self) -> Result<Option<PathBuf>, ExitCode> {
+        match (&self.admin, &self.config) {
+            (None, None) => Ok(machine::usual_window()),
+            _ => self.socket().map(Some),
+        }
+    }
+
     /// The socket of the window that is meant.
     fn socket(&self) -> Result<PathBuf, ExitCode> {
         let window = match (&self.admin, &self.config) {
@@ -477,8 +492,19 @@ enum TypedCommand {
     },
     /// Say what will bite (not built yet)
     Doctor(Later),
-    /// The kernel's view of listeners (not built yet)
-    Watch(Later),
+    /// The kernel's queues in front of listeners, of weir or any other program: length, limit, drops
+    ///
+    /// Accept queues as the kernel has them, also where the program cannot see its own, as PHP-FPM cannot its unix
+    /// socket's. A table that is drawn anew every second on a terminal, lines elsewhere. No rights are needed; as root all
+    /// processes are named. Nothing is connected to. What TCP counts as turned away is of this network namespace.
+    ///
+    /// Exit codes: 0 fine, 64 wrong command line, 69 nobody listens there, 70 the kernel does not tell.
+    Watch {
+        #[command(flatten)]
+        flags: watch::Flags,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
     /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
     /// Load a URL and report (not built yet)
@@ -533,7 +559,9 @@ impl Stop {
                 let hint = match *command {
                     "drain" => "`weir stop` finishes what runs, and stops",
                     "pool set" => "change the configuration, then weir reload",
-                    _ => "what works now: weir serve, check, status, reload, stop, pool, fpm",
+                    _ => {
+                        "what works now: weir serve, check, status, watch, reload, stop, pool, fpm"
+                    }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
@@ -562,6 +590,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Asked::Stop { now }, window));
         }
+        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Drain(_) => "drain",
         TypedCommand::Pool {
             name: pool,
@@ -572,7 +601,6 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             ..
         } => "pool set",
         TypedCommand::Doctor(_) => "doctor",
-        TypedCommand::Watch(_) => "watch",
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(_) => "bench",
         TypedCommand::Fpm(_) => "fpm",

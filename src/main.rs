@@ -16,6 +16,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod watch;
 mod window;
 
 use std::process::ExitCode;

@@ -19,4 +19,5 @@ pub mod signal;
 pub mod sock_diag;
 pub mod socket;
 pub mod socket_owners;
+pub mod terminal;
 pub mod watch;
