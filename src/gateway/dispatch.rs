@@ -12,6 +12,7 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod scaling;
 mod servers;
@@ -34,6 +35,7 @@ use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
 };
@@ -64,6 +66,8 @@ pub(crate) struct PoolHandle {
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
 }
 
@@ -210,6 +214,8 @@ impl PoolHandle {
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
@@ -228,6 +234,7 @@ impl PoolHandle {
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
         }
     }
@@ -392,6 +399,23 @@ impl PoolHandle {
     /// Seconds after which a refused client may come again: what the queue needs to drain at its limit, at least 1.
     pub(crate) fn retry_after(&self) -> u64 {
         self.settings.queue.timeout.as_secs().clamp(1, 60)
+    }
+
+    /// A client has left while its script ran, so long after its request was admitted.
+    pub(crate) fn client_left(&self, _since_admitted: Micros) {}
+
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
     }
 
     /// Whether weir runs the workers itself.
