@@ -12,6 +12,7 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod scaling;
 mod servers;
@@ -35,6 +36,7 @@ use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
 };
@@ -65,6 +67,8 @@ pub(crate) struct PoolHandle {
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
 }
 
@@ -207,6 +211,8 @@ impl PoolHandle {
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
@@ -225,6 +231,7 @@ impl PoolHandle {
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
         }
     }
@@ -397,6 +404,20 @@ impl PoolHandle {
     pub(crate) fn client_left(&self, since_admitted: Micros) {
         let now = Micros(clock::now());
         self.state().pool.client_left(now, since_admitted);
+    }
+
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
     }
 
     /// Whether weir runs the workers itself.
