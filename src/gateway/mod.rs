@@ -32,6 +32,7 @@ mod fastcgi_front;
 mod files;
 mod kernel_queues;
 mod params;
+mod policy;
 mod pool_log;
 mod read_ahead;
 mod record;
@@ -60,7 +61,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, Protocol};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -69,6 +70,7 @@ use self::{
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
     kernel_queues::{KernelQueues, KernelView},
+    policy::Policy,
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
@@ -87,6 +89,8 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
+    /// What requests are worth that come over each listener, in the configuration's order; over HTTP, the router knows.
+    pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
@@ -249,6 +253,15 @@ impl Gateway {
                 manager,
             ))
         };
+        let listener_policies = config
+            .listeners
+            .iter()
+            .map(|listener| match &listener.protocol {
+                Protocol::FastCgi(front) => Policy::new(&front.policy)
+                    .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
+                Protocol::Http => Ok(Policy::default()),
+            });
+        let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match files.spool_dir {
             Some(dir) => dir,
@@ -279,6 +292,7 @@ impl Gateway {
             requests: AtomicU64::new(0),
             router,
             pools,
+            listener_policies,
             config,
         })
     }
