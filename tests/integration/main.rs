@@ -11,6 +11,7 @@ mod command;
 mod fastcgi_front;
 mod files;
 mod http;
+mod kernel_queue;
 mod log;
 mod overload;
 mod own_php;
