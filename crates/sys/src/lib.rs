@@ -4,6 +4,7 @@
 //! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
 //! function says what it does without it.
 
+pub mod cpu;
 pub mod daemon;
 pub mod file;
 pub mod glob;
@@ -16,4 +17,5 @@ pub mod poll;
 pub mod process;
 pub mod signal;
 pub mod socket;
+pub mod timer;
 pub mod watch;
