@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bench;
 mod cli;
 mod control;
 mod error_log;
