@@ -15,6 +15,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod metrics;
 mod window;
 
 use std::process::ExitCode;
