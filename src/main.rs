@@ -17,6 +17,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod metrics;
 mod window;
 
 use std::process::ExitCode;

@@ -41,7 +41,7 @@
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
 //! many do any good), `balance.rs` and `health.rs` (which server, and whether
-//! it is up), `limit.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
+//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
 //! promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
