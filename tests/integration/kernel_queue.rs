@@ -267,6 +267,43 @@ fn a_backlog_that_the_kernel_cuts_is_told_at_the_start_with_what_mends_it() {
     assert_eq!(sockets[0]["limit"].to_string(), most.trim());
 }
 
+/// In a network namespace of the test's own, whose settings and counters are nobody else's.
+#[test]
+fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
+    let setup = Setup::new().server("threads = 2").listen("backlog = 512");
+    let (file, out) = (setup.write_toml(), setup.folder().join("seen"));
+    let script = format!(
+        "echo 128 > /proc/sys/net/core/somaxconn || exit 9\n\
+         {weir} serve -c {file} 2> {said} & weir=$!\n\
+         for i in $(seq 300); do {weir} watch {address} --once --json > {out} 2> /dev/null && break; sleep 0.1; done\n\
+         kill -TERM $weir; wait $weir\n",
+        weir = env!("CARGO_BIN_EXE_weir"),
+        file = file.display(),
+        said = setup.folder().join("log/stderr").display(),
+        out = out.display(),
+        address = setup.address(),
+    );
+    let namespace: &[&str] = match crate::support::is_root() {
+        true => &["--net"],
+        false => &["--net", "--map-root-user"],
+    };
+    let status = Command::new("unshare")
+        .args(namespace)
+        .args(["sh", "-c", &script])
+        .status()
+        .expect("unshare");
+    let said = fs::read_to_string(setup.folder().join("log/stderr")).unwrap_or_default();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let seen: Value = serde_json::from_slice(&fs::read(out).expect("seen")).expect("an object");
+    let listener = &seen["listeners"][0];
+    assert_eq!(listener["limit"], 512, "{seen}");
+    assert_eq!(listener["sockets"].as_array().expect("a list").len(), 4);
+    assert_eq!(
+        (&seen["somaxconn"], &seen["tcp_overflows"]),
+        (&128.into(), &0.into())
+    );
+}
+
 #[test]
 fn what_cannot_be_watched_is_told_with_its_reason() {
     let setup = Setup::new();
