@@ -694,7 +694,7 @@ impl std::fmt::Display for WorthText<'_> {
         }
         if worth.deadline != NEVER {
             let left = Duration::from_micros(worth.deadline.saturating_sub(clock::now()));
-            write!(f, " left={:.3}s", left.as_secs_f64())?;
+            write!(f, " remaining={:.3}s", left.as_secs_f64())?;
         }
         Ok(())
     }
