@@ -199,7 +199,10 @@ fn clients_may_lower_the_limit_where_they_are_asked() {
         ("/left.php/unasked", "60", 60.0, 100.0),
     ] {
         let left = told(path, says).expect("a deadline");
-        assert!((least..most + 0.01).contains(&left), "{path} {says:?}: {left}");
+        assert!(
+            (least..most + 0.01).contains(&left),
+            "{path} {says:?}: {left}"
+        );
     }
     assert_eq!(told("/left.php/only", "soon"), None);
     assert_eq!(told("/left.php/free", "1"), None);

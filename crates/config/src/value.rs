@@ -1,5 +1,7 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod reserve;
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -19,7 +21,7 @@ use crate::{
     entries::in_order,
     model::{
         Action, Address, FairBy, HostPattern, LogFormat, LogTarget, PathPattern, PriorityRule,
-        ValuePattern, Window,
+        Reserve, ValuePattern, Window,
     },
     rows::{Kind, PRIORITIES},
     scalar::{self, Checked, Wrong, wrong},
@@ -53,6 +55,7 @@ pub(crate) enum Value {
     Signed(i64),
     PriorityRules(Vec<PriorityRule>),
     FairBy(FairBy),
+    Reserves(Vec<Reserve>),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -211,6 +214,7 @@ impl Reader<'_> {
                     .map(Value::Folders)
             }
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::Any => None,
         }
     }
