@@ -349,3 +349,162 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     weir.get("/none.txt").expect(404);
     assert!(weir.logged("/none.txt")["priority"].is_null());
 }
+
+/// One worker behind a gate, that says what it was asked for.
+fn gated(site: &str) -> (Weir, Responder, Gate) {
+    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |request, answer| {
+        shut.pass();
+        answer.page(request.param("QUERY_STRING"));
+    });
+    let setup = setup.server("threads = 1").site(site);
+    let weir = setup.pool(&responder.pool(1)).start();
+    (weir, responder, gate)
+}
+
+/// Has a request wait in the queue, or work.
+fn ask_for(weir: &Weir, query: &str, headers: &str) -> Client {
+    let mut client = weir.client();
+    client.send(format!(
+        "GET /run.php?{query} HTTP/1.1\r\nHost: a\r\n{headers}\r\n"
+    ));
+    // There is one reactor: what came before this was looked at before this is answered.
+    weir.get("/text.txt").expect(200);
+    client
+}
+
+/// In which order they were given to the worker.
+fn order(responder: &Responder) -> Vec<String> {
+    let uris = responder.uris().into_iter();
+    uris.map(|uri| uri.replace("/run.php?", "")).collect()
+}
+
+#[test]
+fn who_waits_past_the_deadline_is_told_so() {
+    let (weir, responder, gate) =
+        gated("timeout = \"60s\"\ntimeout_header = \"X-Request-Timeout\"");
+    let mut running = ask_for(&weir, "running", "");
+    wait_until("one is at work", || responder.running() == 1);
+    let mut late = ask_for(&weir, "late", "X-Request-Timeout: 0.8\r\n");
+    let mut stays = ask_for(&weir, "stays", "");
+    let answer = late.response().expect(503).expect_reason("queue_timeout");
+    assert!(answer.header("retry-after").is_some());
+    let line = weir.logged("/run.php?late");
+    assert_eq!(
+        (&line["time_limit"], line["worker"].is_null()),
+        (&0.8.into(), true)
+    );
+    gate.open();
+    running.response().expect(200);
+    stays.response().expect(200);
+    assert_eq!(order(&responder), ["running", "stays"]);
+}
+
+#[test]
+fn lower_priorities_are_served_first() {
+    let (weir, responder, gate) = gated(
+        "priority_by = [{ header = \"User-Agent\", match = \"*bot*\", priority = 50 }, \
+         { cookie = \"cart\", priority = -10 }]",
+    );
+    let mut clients = vec![ask_for(&weir, "running", "")];
+    wait_until("one is at work", || responder.running() == 1);
+    for (query, headers) in [
+        ("crawls", "User-Agent: somebot/1\r\n"),
+        ("looks", ""),
+        ("crawls2", "User-Agent: somebot/1\r\nCookie: cart=1\r\n"),
+        ("buys", "Cookie: a=b; cart=1\r\n"),
+    ] {
+        clients.push(ask_for(&weir, query, headers));
+    }
+    gate.open();
+    for client in &mut clients {
+        client.response().expect(200);
+    }
+    assert_eq!(
+        order(&responder),
+        ["running", "buys", "looks", "crawls", "crawls2"]
+    );
+}
+
+#[test]
+fn clients_are_told_apart_as_the_site_says() {
+    for (fair_by, header) in [
+        ("header:X-Real-IP", "X-Real-IP: "),
+        ("cookie:session", "Cookie: a=1; session="),
+    ] {
+        let (weir, responder, gate) = gated(&format!("fair_by = \"{fair_by}\""));
+        let mut clients = vec![ask_for(&weir, "running", "")];
+        wait_until("one is at work", || responder.running() == 1);
+        for number in 0..10 {
+            let query = format!("greedy{number}");
+            clients.push(ask_for(&weir, &query, &format!("{header}192.0.2.1\r\n")));
+        }
+        clients.push(ask_for(&weir, "modest", &format!("{header}192.0.2.2\r\n")));
+        gate.open();
+        for client in &mut clients {
+            client.response().expect(200);
+        }
+        let order = order(&responder);
+        let place = order.iter().position(|query| query == "modest");
+        assert!(
+            place.is_some_and(|place| place <= 3),
+            "{fair_by}: {order:?}"
+        );
+    }
+}
+
+#[test]
+fn clients_are_told_apart_by_their_addresses() {
+    let (weir, responder, gate) = gated("");
+    let mut clients = vec![ask_for(&weir, "running", "")];
+    wait_until("one is at work", || responder.running() == 1);
+    for number in 0..10 {
+        clients.push(ask_for(&weir, &format!("greedy{number}"), ""));
+    }
+    let mut modest = Client::connect_from([127, 0, 0, 99].into(), weir.address());
+    modest.send("GET /run.php?modest HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.get("/text.txt").expect(200);
+    clients.push(modest);
+    gate.open();
+    for client in &mut clients {
+        client.response().expect(200);
+    }
+    let order = order(&responder);
+    let place = order.iter().position(|query| query == "modest");
+    assert!(place.is_some_and(|place| place <= 3), "{order:?}");
+}
+
+#[test]
+fn clients_of_a_web_server_in_front_are_told_apart() {
+    let setup = Setup::new().file("run.php", "");
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |request, answer| {
+        shut.pass();
+        answer.page(request.param("QUERY_STRING"));
+    });
+    let behind = Behind::start(setup.server("threads = 1"), &responder.pool(1), "");
+    let ask = |query: &str, address: &str| {
+        let mut front = behind.front();
+        let params = behind.params(&format!("/run.php?{query}"));
+        let params = params.with("REMOTE_ADDR", address);
+        front.send(crate::support::front::request(1, true, &params, b""));
+        behind.weir.get("/none.txt").expect(404);
+        front
+    };
+    let mut fronts = vec![ask("running", "192.0.2.1")];
+    wait_until("one is at work", || responder.running() == 1);
+    for number in 0..10 {
+        fronts.push(ask(&format!("greedy{number}"), "192.0.2.1"));
+    }
+    fronts.push(ask("modest", "192.0.2.2"));
+    gate.open();
+    for front in &mut fronts {
+        front.answer(1).text();
+    }
+    let order = order(&responder);
+    let place = order.iter().position(|query| query == "modest");
+    assert!(place.is_some_and(|place| place <= 3), "{order:?}");
+}
