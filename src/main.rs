@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bench;
 mod cli;
 mod control;
 mod error_log;
@@ -16,6 +17,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod metrics;
 mod window;
 
 use std::process::ExitCode;

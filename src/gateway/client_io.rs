@@ -211,6 +211,11 @@ impl Conn {
             .then(|| self.head_started.load(Relaxed))
     }
 
+    /// Whether it has no request.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::Parked)
+    }
+
     /// As [`Self::idle_since`], for a connection that is parked at once.
     pub(crate) fn rests_since(&self) -> Option<u64> {
         (matches!(self.phase(), Phase::Idle | Phase::Parked) && self.requests() > 0)

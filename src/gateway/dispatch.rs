@@ -16,9 +16,10 @@ mod cancels;
 mod lease;
 mod scaling;
 mod servers;
+mod waiting;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -39,10 +40,12 @@ use self::{
     cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
+    waiting::WaitingRoom,
 };
 use super::{
     clock,
     scoreboard::{Card, Cost, PoolStatus},
+    tally::Tally,
     worker_conn::WorkerConn,
 };
 use crate::control::ToManager;
@@ -60,8 +63,7 @@ pub(crate) struct PoolHandle {
     /// The process ends by itself then: one that was used before it came here may be about to.
     ends_by_itself: bool,
     started: SystemTime,
-    /// What the scaling decided lately, and when.
-    decisions: Mutex<VecDeque<(SystemTime, String)>>,
+    decisions: Mutex<Decisions>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
@@ -70,6 +72,16 @@ pub(crate) struct PoolHandle {
     /// How many scripts may be cancelled; none where others run the workers.
     cancels: Option<Mutex<Cancels>>,
     manager: Manager,
+    tally: Arc<Tally>,
+}
+
+/// What the scaling decided.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// Lately, and when; the oldest first.
+    last: VecDeque<(SystemTime, String)>,
+    /// How often, by what.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// How the manager is told of workers. Never waits.
@@ -131,7 +143,7 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, Waiting>,
+    waiting: WaitingRoom,
     expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
@@ -178,6 +190,7 @@ impl PoolHandle {
         chroot: Option<&Path>,
         cores: usize,
         manager: Manager,
+        tally: Arc<Tally>,
     ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
         let mut pool = Pool::new(limits(&settings.queue));
@@ -205,7 +218,7 @@ impl PoolHandle {
             slots,
             servers,
             exits: VecDeque::new(),
-            waiting: HashMap::new(),
+            waiting: WaitingRoom::default(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
@@ -233,6 +246,7 @@ impl PoolHandle {
             woken: Notify::new(),
             cancels,
             manager,
+            tally,
         }
     }
 
@@ -454,6 +468,11 @@ impl PoolHandle {
         self.state().pool.stats()
     }
 
+    /// Time that requests have spent waiting, those included that wait now, µs.
+    pub(crate) fn waiting_time(&self) -> u64 {
+        self.state().waiting.time()
+    }
+
     /// The pool's figures now, and those of its workers, for the status page.
     pub(crate) fn status(&self) -> PoolStatus {
         let (stats, figures, slow_requests, memory_peak, cards) = {
@@ -509,17 +528,26 @@ impl PoolHandle {
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions.iter().cloned().collect()
+        decisions.last.iter().cloned().collect()
+    }
+
+    /// How often the scaling decided what.
+    pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let counts = decisions.counts.iter();
+        counts.map(|(what, count)| (*what, *count)).collect()
     }
 
     /// Notes a decision for whoever looks at the pool.
-    fn note_decision(&self, what: String) {
+    fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() == REMEMBERED_DECISIONS {
-            decisions.pop_front();
+        *decisions.counts.entry(kind).or_default() += 1;
+        if decisions.last.len() == REMEMBERED_DECISIONS {
+            decisions.last.pop_front();
         }
-        decisions.push_back((SystemTime::now(), what));
+        decisions.last.push_back((SystemTime::now(), what));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -578,6 +606,8 @@ impl State {
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
+            lent: clock::now(),
+            site: None,
         }
     }
 

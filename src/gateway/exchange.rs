@@ -37,7 +37,9 @@ use super::{
     route::{Rules, Script, Target},
     script::{self, Answer, Instead, about},
     spool::Spooled,
-    status, template, trace,
+    status,
+    tally::Ended,
+    template, trace,
 };
 use crate::error_log::tell;
 
@@ -92,6 +94,15 @@ pub(crate) fn refused_head(
     let (code, from) = (status.as_u16(), &conn.ends.remote_addr);
     log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;
+    gateway.tally.ended(&Ended {
+        site: None,
+        pool: None,
+        status: status.as_u16(),
+        bytes_in: 0,
+        bytes_out: 0,
+        total: time,
+        left_running: false,
+    });
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
         request_id: id,

@@ -25,6 +25,7 @@ use super::{
     pool_log,
     pool_log::Noted,
     route::Script,
+    tally::Ended,
     template::Variables,
     trace,
 };
@@ -222,6 +223,7 @@ impl Record {
             self.tell_patience(now);
         }
         self.log_for_pool(now);
+        self.count(now, left);
         let log = &self.gateway.access_log;
         if self.silent || log.is_off() {
             return;
@@ -271,6 +273,24 @@ impl Record {
         {
             pool.client_left(Micros(now.saturating_sub(wait.admitted)));
         }
+    }
+
+    /// Counts it for the operator's window. `now`: [`clock::now`]; `left`: its client has not got the whole answer.
+    fn count(&self, now: u64, left: bool) {
+        let waited = self.wait.map(|wait| {
+            let until_now = now.saturating_sub(wait.admitted);
+            wait.waited.unwrap_or(until_now)
+        });
+        let pool = self.pool.as_ref().map(|pool| pool.id);
+        self.gateway.tally.ended(&Ended {
+            site: self.site,
+            pool: pool.zip(waited),
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            total: now.saturating_sub(self.started),
+            left_running: left && self.wait.is_some_and(|wait| wait.waited.is_some()),
+        });
     }
 
     /// The line in the pool's own log, if it has one and the request belongs there. `now`: [`clock::now`].

@@ -176,6 +176,7 @@ pub(crate) async fn begin(
     let idempotent = record.parts.method.is_idempotent();
     loop {
         let mut lease = admit(record, conn, pool).await?;
+        lease.serve(record.site);
         let connected = lease
             .connect(conn.home, !idempotent || record.retries > 0)
             .await;

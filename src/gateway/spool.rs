@@ -104,6 +104,13 @@ pub(crate) async fn spool(
     spooler.finish().await.map_err(BodyError::Spool)
 }
 
+impl SpoolSpace {
+    /// What temporary files take now, bytes.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+}
+
 impl Spooler {
     /// Nothing yet of a body that has `announced` bytes, as far as its sender says.
     pub(crate) fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {

@@ -138,9 +138,9 @@ pub(crate) enum Kind {
     Types,
     Folders,
     Reply,
+    Reserves,
     PriorityRules,
     FairBy,
-    Reserves,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -208,6 +208,10 @@ impl Kind {
                 "a table with status and body",
                 "{ status = 200, body = \"ok\" }",
             ),
+            Kind::Reserves => (
+                "a list of tables with priority and workers",
+                "[{ priority = -10, workers = 1 }]",
+            ),
             Kind::PriorityRules => (
                 "a list of rules",
                 "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
@@ -215,10 +219,6 @@ impl Kind {
             Kind::FairBy => (
                 "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
                 "\"header:X-Real-IP\"",
-            ),
-            Kind::Reserves => (
-                "a list of tables with priority and workers",
-                "[{ priority = -10, workers = 1 }]",
             ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
