@@ -508,3 +508,29 @@ fn clients_of_a_web_server_in_front_are_told_apart() {
     let place = order.iter().position(|query| query == "modest");
     assert!(place.is_some_and(|place| place <= 3), "{order:?}");
 }
+
+#[test]
+fn a_server_that_takes_no_connection_keeps_nobody_past_the_deadline() {
+    // Its accept queue is full: the kernel drops what else comes, and connect(2) waits.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    rustix::net::listen(&deaf, 0).expect("listen");
+    let address = deaf.local_addr().expect("an address");
+    let limit = Duration::from_millis(300);
+    let filling: Vec<_> =
+        std::iter::from_fn(|| std::net::TcpStream::connect_timeout(&address, limit).ok()).collect();
+    assert!(filling.len() < 10, "{}", filling.len());
+    let pool = format!(
+        "runtime = \"servers\"\nservers = [\"{address}\"]\nqueue.maxconn = 2\nconnect_timeout = \"60s\"\n"
+    );
+    let weir = Setup::new()
+        .file("run.php", "")
+        .pool(&pool)
+        .site("timeout = \"500ms\"")
+        .start();
+    for _ in 0..3 {
+        weir.get("/run.php")
+            .expect(503)
+            .expect_reason("queue_timeout");
+    }
+    weir.wait_for_error(&["503 queue_timeout", "before a server took a connection"]);
+}
