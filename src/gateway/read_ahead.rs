@@ -350,7 +350,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::OwnedFd;
+    use std::{os::fd::OwnedFd, time::Duration};
 
     /// The client takes the last of the file while the disk refuses what comes behind it.
     #[test]
