@@ -95,8 +95,17 @@ fn over_time(out: &mut String, summary: &Summary) {
         class,
         points,
     };
+    // Nothing is sent while the last answers are waited for.
+    let sent = points
+        .iter()
+        .filter(|moment| moment.at < summary.elapsed - 0.001)
+        .map(|moment| {
+            let span = moment.span.min(summary.elapsed - moment.at);
+            (moment.at + span / 2.0, moment.sent as f64 / span)
+        })
+        .collect();
     let mut rates = vec![
-        line("sent", "faint", rate(|moment| moment.sent)),
+        line("sent", "faint", sent),
         line("good", "good", rate(|moment| moment.good)),
     ];
     if summary.refused > 0 {
@@ -301,7 +310,7 @@ fn own(out: &mut String, summary: &Summary) {
     });
     let _ = writeln!(
         out,
-        "<h2>Load generator</h2>\n<p>{:.1} µs of CPU a request; the busiest of {} threads was at work {:.0} % of the \
+        "<h2>Load generator</h2>\n<p>{:.1} µs of CPU a request; the busiest thread of {} was at work {:.0} % of the \
          time; {} connections, {} requests sent again because the server had closed a kept one{late}.</p>",
         own.cpu_per_request,
         own.threads,
