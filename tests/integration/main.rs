@@ -4,6 +4,7 @@
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
 
 mod bad_input;
+mod bench;
 mod bodies;
 mod browser;
 mod cli;
