@@ -35,6 +35,7 @@ mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
+mod resolver;
 mod route;
 mod scoreboard;
 mod script;
@@ -58,7 +59,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, Runtime};
 use weir_pool::MemoryView;
 
 use self::{
@@ -66,13 +67,14 @@ use self::{
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
     pool_log::PoolLog,
+    resolver::Resolver,
     route::{Reach, Router},
     spool::SpoolSpace,
     window::{Asked, View},
     worker_conn::WorkerConn,
 };
 use crate::{
-    control::{Heritage, ToGateway, ToManager},
+    control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
     window::{Serve, Task},
@@ -126,6 +128,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         chroot,
         opened,
         window,
+        names,
         control,
     } = heritage;
     let reach = Reach {
@@ -152,6 +155,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
+    let mut resolver = resolver(&config, &names)?;
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -181,7 +185,11 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         serve_window(socket, view)
     });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets, window.take())?;
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(&gateway, home as u16, sockets, window.take(), resolver)?;
     }
     control
         .tell_manager(&ToManager::Ready)
@@ -200,6 +208,18 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     trace::flush(LAST_WORDS);
     error_log::flush(LAST_WORDS);
     Ok(())
+}
+
+/// What looks the servers' names up; none where they have none.
+fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
+    let named = |pool: &weir_config::Pool| match &pool.runtime {
+        Runtime::Servers(servers) => servers.has_names(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    match config.pools.iter().any(named) {
+        true => Resolver::new(&config.server.resolver, names).map(Some),
+        false => Ok(None),
+    }
 }
 
 /// What the manager has opened for the gateway to write.
@@ -221,13 +241,7 @@ impl Gateway {
         let router = Router::with_reach(&config, reach)?;
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
             let manager = manager.clone();
-            Arc::new(PoolHandle::new(
-                id as u16,
-                pool.clone(),
-                chroot.as_deref(),
-                cores,
-                manager,
-            ))
+            PoolHandle::new(id as u16, pool.clone(), chroot.as_deref(), cores, manager)
         };
         let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match files.spool_dir {
@@ -363,6 +377,7 @@ fn start_reactor(
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
     window: Option<Task<io::Result<()>>>,
+    resolver: Option<Resolver>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -395,8 +410,10 @@ fn start_reactor(
                     });
                 }
                 if home == 0 {
+                    let resolver = resolver.map(Arc::new);
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
+                        pool.tend(resolver.as_ref());
                     }
                 }
                 accept::sweep(gateway).await;

@@ -26,7 +26,7 @@ use super::{
     cgi::{self, Head},
     client_io::Conn,
     clock,
-    dispatch::{Ask, Lease, PoolHandle},
+    dispatch::{Ask, Lease, PoolHandle, Toward},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
     pool_log::Noted,
@@ -174,10 +174,15 @@ pub(crate) async fn begin(
     let idempotent = record.parts.method.is_idempotent();
     loop {
         let mut lease = admit(record, conn, pool).await?;
-        let connected = lease
-            .connect(conn.home, !idempotent || record.retries > 0)
-            .await;
+        let toward = Toward {
+            key: pool.hash_key(record),
+            tried: &record.tried,
+            certain: !idempotent || record.retries > 0,
+        };
+        let connected = lease.connect(conn.home, toward).await;
         record.worker = lease.worker();
+        let server = lease.server();
+        record.tried.extend(server);
         let worker = match connected {
             Ok(worker) => worker,
             Err(error) => {
@@ -244,6 +249,9 @@ pub(crate) async fn begin(
                 return Err(Box::pin(worker_failed(pool, failure)).await);
             }
             Err(NoHead::Bad(message)) => {
+                if let Some(server) = server.filter(|_| !run.blame(&message)) {
+                    pool.blame(server, &message);
+                }
                 return Err(Refusal::upstream(
                     StatusCode::BAD_GATEWAY,
                     "bad_response",
