@@ -7,8 +7,10 @@
 mod admin;
 mod cli;
 mod control;
+mod doctor;
 mod error_log;
 mod events;
+mod findings;
 mod fpm;
 mod gateway;
 mod log_sink;

@@ -1,0 +1,601 @@
+//! Roots and scripts of sites: whether the gateway and the workers come there, and the path that a worker would really
+//! try.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use regex::bytes::Regex;
+use weir_config::{Pool, PoolId, Runtime, Settings};
+
+use super::{
+    Notes,
+    case::{Case, Place, is_here, pattern, worker_root},
+    people::Who,
+    rights::{Answer, Cause, Need, may, quoted, resolve},
+};
+
+/// Every site, and every route that differs from its site.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let mut walked = BTreeSet::new();
+    for place in case.places() {
+        let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
+            continue;
+        };
+        if !root.is_dir() {
+            // Not there: `weir check` says so. Out of sight: who may look says it below.
+            if let Err(error) = fs::metadata(root)
+                && error.kind() == io::ErrorKind::PermissionDenied
+                && !case.people.us.is_root()
+            {
+                notes.unseen(
+                    format!("{} root = \"{}\" is out of sight", place.label, root.display()),
+                    "run `weir doctor` as root",
+                );
+            }
+            continue;
+        }
+        gateway(case, &place, root, notes);
+        let entries = entries(&place, root);
+        for script in &entries.scripts {
+            script_runs(case, &place, script, notes);
+        }
+        fallback(&place, root, notes);
+        if entries.is_empty() && place.settings.fallback.is_none() && !answers_slash(case, &place) {
+            notes.warn(
+                format!(
+                    "{} neither index file ({}) is in {}, and there is no fallback",
+                    place.label,
+                    place.settings.index.join(", "),
+                    root.display()
+                ),
+                "\"/\" is answered with 404",
+                "index = [\"…\"] with a file that is there, or fallback = \"/index.php\"",
+            );
+        }
+        error_pages(case, &place, root, notes);
+        if walked.insert(root.to_owned()) && !place.settings.follow_symlinks {
+            links_out(&place, root, notes);
+        }
+    }
+}
+
+/// What `/` and the fallback lead to, of what is there.
+struct Entries {
+    /// Scripts, by the name that begins with a slash; which key names them.
+    scripts: Vec<Script>,
+    files: usize,
+}
+
+struct Script {
+    name: String,
+    key: &'static str,
+}
+
+impl Entries {
+    fn is_empty(&self) -> bool {
+        self.scripts.is_empty() && self.files == 0
+    }
+}
+
+fn entries(place: &Place<'_>, root: &Path) -> Entries {
+    let settings = place.settings;
+    let mut found = Entries {
+        scripts: Vec::new(),
+        files: 0,
+    };
+    let pattern = pattern(&settings.script);
+    let candidates = settings.index.iter().map(|name| (format!("/{name}"), "index"));
+    let fallback = settings.fallback.iter().map(|path| (path.clone(), "fallback"));
+    for (path, key) in candidates.chain(fallback) {
+        match script_name(pattern.as_ref(), &path) {
+            Some(name) if root.join(&name[1..]).is_file() => {
+                if found.scripts.iter().all(|script| script.name != name) {
+                    found.scripts.push(Script { name, key });
+                }
+            }
+            None if key == "index" && root.join(&path[1..]).is_file() => found.files += 1,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The script's part of a path.
+fn script_name(pattern: Option<&Regex>, path: &str) -> Option<String> {
+    let found = pattern?.captures(path.as_bytes())?;
+    let name = found.get(1).or(found.get(0))?.as_bytes();
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    (name.len() > 1 && name.starts_with('/')).then_some(name)
+}
+
+/// Whether the gateway comes into the root. In a chroot it sees what is inside; what is outside was opened before.
+fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Some(who) = &case.people.gateway else {
+        return;
+    };
+    let label = format!("{} root = \"{}\"", place.label, root.display());
+    match gateway_may(case, who, root, Need::Enter) {
+        Answer::Yes => notes.ok(format!("{label}: the gateway's user, {}, comes in", who.name)),
+        Answer::No(barrier) => notes.breaks(
+            format!("{label}: the gateway's user, {}, does not come in: {barrier}", who.name),
+            "every file of the site is answered with 403 or 404",
+            barrier.mend(who),
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
+}
+
+fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Answer {
+    let Some(chroot) = &case.config.server.chroot else {
+        return may(who, None, path, need);
+    };
+    let (real, chroot) = (
+        path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        chroot.canonicalize().unwrap_or_else(|_| chroot.clone()),
+    );
+    match real.strip_prefix(&chroot) {
+        Ok(inside) => may(who, Some(&chroot), &Path::new("/").join(inside), need),
+        Err(_) => may(who, Some(&real), Path::new("/"), need),
+    }
+}
+
+/// Whether a script that is there would run: by the gateway's rules, and with the worker's rights.
+fn script_runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &mut Notes) {
+    let (settings, name) = (place.settings, &script.name);
+    let label = format!("{} {} {name}", place.label, script.key);
+    if settings.deny_scripts.iter().any(|prefix| name.starts_with(prefix)) {
+        // As an index file it is passed over; as a fallback it is a file like others.
+        if script.key == "fallback" {
+            notes.breaks(
+                format!("{label} is below deny_scripts"),
+                "every URL that is no file is answered with the script's source, as text",
+                "take its prefix out of deny_scripts, or name another fallback",
+            );
+        }
+        return;
+    }
+    let Some((id, pool)) = settings.pool.and_then(|id| Some((id, case.pool(id)?))) else {
+        notes.breaks(
+            format!("{label} is a script, and no pool runs it"),
+            "it is answered with 403",
+            "pool = \"NAME\"",
+        );
+        return;
+    };
+    let limit = &pool.limit_extensions;
+    if !limit.is_empty() && !limit.iter().any(|end| name.ends_with(end.as_str())) {
+        let extension = name.rfind('.').map_or("", |dot| &name[dot..]);
+        notes.breaks(
+            format!(
+                "{label} is not among limit_extensions = {limit:?} of [pool.{}]",
+                pool.name
+            ),
+            "it is answered with 403",
+            format!("[pool.{}] limit_extensions = {:?}", pool.name, {
+                let mut more = limit.clone();
+                more.push(extension.to_owned());
+                more
+            }),
+        );
+        return;
+    }
+    if let Some(hidden) = hides(settings, name) {
+        notes.note(
+            format!("{label} is hidden by hide_files ('{hidden}')"),
+            "other URLs run it, and its own is answered with 404",
+            "take that expression out of hide_files, if the script is to have a URL of its own",
+        );
+    }
+    worker_reads(case, place, id, pool, script, notes);
+}
+
+/// The path that a worker tries, and whether it can read it there.
+fn worker_reads(
+    case: &Case<'_>,
+    place: &Place<'_>,
+    id: PoolId,
+    pool: &Pool,
+    script: &Script,
+    notes: &mut Notes,
+) {
+    let (settings, name) = (place.settings, &script.name);
+    if !is_here(pool) {
+        return;
+    }
+    let (who, chroot) = match &pool.runtime {
+        Runtime::Servers(servers) => match case.fpm_behind(servers) {
+            Some((who, chroot)) => (who, chroot),
+            None => return,
+        },
+        _ => (
+            case.worker(id).cloned(),
+            pool.workers().and_then(|workers| workers.chroot.clone()),
+        ),
+    };
+    let Some(who) = who else { return };
+    let label = format!("{} {} {name}", place.label, script.key);
+    let locked = match &chroot {
+        Some(chroot) => format!(", who is locked into {}", chroot.display()),
+        None => String::new(),
+    };
+    let workers = format!("the workers of [pool.{}] ({}{locked})", pool.name, who.name);
+    let Some(root) = worker_root(settings, pool) else {
+        let root = settings.root.as_deref().unwrap_or(Path::new("/"));
+        let chroot = chroot.as_deref().unwrap_or(Path::new("/"));
+        notes.breaks(
+            format!(
+                "{label}: {workers} would try {}{name}, and see nothing outside of {}",
+                root.display(),
+                chroot.display()
+            ),
+            "every script is answered with 404, \"File not found\"",
+            format!(
+                "move the root beneath {}, or say with script_root what they call it",
+                chroot.display()
+            ),
+        );
+        return;
+    };
+    let filename = format!("{root}{name}");
+    let tried = format!("SCRIPT_FILENAME={filename}");
+    match may(&who, chroot.as_deref(), Path::new(&filename), Need::Read) {
+        Answer::Yes => {
+            notes.ok(format!("{label}: {workers} may read it ({tried})"));
+            same_file(place, &label, chroot.as_deref(), &filename, name, notes);
+            open_basedir(case, id, pool, &label, &filename, notes);
+        }
+        Answer::No(barrier) if barrier.cause == Cause::Missing => {
+            let mend = right_script_root(settings, chroot.as_deref());
+            notes.breaks(
+                format!("{label}: {workers} would try {tried}, and {barrier}"),
+                "every script is answered with 404, \"File not found\"",
+                mend,
+            );
+        }
+        Answer::No(barrier) => notes.breaks(
+            format!("{label}: {workers} would try {tried}, and cannot: {barrier}"),
+            "every script is answered with \"Access denied\" or \"File not found\"",
+            barrier.mend(&who),
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
+}
+
+/// A `script_root` that leads elsewhere runs other files than the gateway has looked at.
+fn same_file(
+    place: &Place<'_>,
+    label: &str,
+    chroot: Option<&Path>,
+    filename: &str,
+    name: &str,
+    notes: &mut Notes,
+) {
+    let root = place.settings.root.as_deref().unwrap_or(Path::new("/"));
+    let ours = resolve(None, &root.join(&name[1..]));
+    let theirs = resolve(chroot, Path::new(filename));
+    if let (Some(ours), Some(theirs)) = (ours, theirs)
+        && !same(&ours, &theirs)
+    {
+        notes.warn(
+            format!(
+                "{label}: the gateway looks at {}, and workers run {}",
+                ours.display(),
+                theirs.display()
+            ),
+            "a script that is in one place only is answered with 404, and other code runs than is looked at",
+            right_script_root(place.settings, chroot),
+        );
+    }
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => one == other,
+    }
+}
+
+/// What `script_root` ought to be.
+fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
+    let real = settings.root.as_deref().and_then(|root| root.canonicalize().ok());
+    let chroot = chroot.map(|chroot| chroot.canonicalize().unwrap_or_else(|_| chroot.to_owned()));
+    let inside = match (&real, &chroot) {
+        (Some(real), Some(chroot)) => real.strip_prefix(chroot).ok().map(|path| Path::new("/").join(path)),
+        (Some(real), None) => Some(real.clone()),
+        (None, _) => None,
+    };
+    match (inside, &settings.script_root) {
+        (Some(inside), Some(_)) => format!("script_root = \"{}\"", inside.display()),
+        _ => "say with script_root what the workers call the root".into(),
+    }
+}
+
+/// PHP opens nothing outside of `open_basedir`, the script itself neither.
+fn open_basedir(
+    case: &Case<'_>,
+    id: PoolId,
+    pool: &Pool,
+    label: &str,
+    filename: &str,
+    notes: &mut Notes,
+) {
+    let Some(allowed) = case.php_setting(id.0, "open_basedir").filter(|text| !text.is_empty()) else {
+        return;
+    };
+    if allowed.split(':').any(|folder| within(folder, filename)) {
+        notes.ok(format!("{label}: {filename} is within open_basedir"));
+        return;
+    }
+    let folder = Path::new(filename).parent().unwrap_or(Path::new("/"));
+    notes.breaks(
+        format!("{label}: {filename} is not within open_basedir = \"{allowed}\" of [pool.{}]", pool.name),
+        "PHP refuses to open the script",
+        format!("open_basedir = \"{allowed}:{}\"", folder.display()),
+    );
+}
+
+/// As PHP compares: an entry is a folder, and what is beneath it is within.
+fn within(folder: &str, filename: &str) -> bool {
+    if folder == "." {
+        // The script's own folder, or `chdir`: not known here to be elsewhere.
+        return true;
+    }
+    Path::new(filename).starts_with(folder.trim_end_matches('/')) || folder == "/"
+}
+
+fn fallback(place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Some(fallback) = &place.settings.fallback else {
+        return;
+    };
+    let pattern = pattern(&place.settings.script);
+    let name = script_name(pattern.as_ref(), fallback).unwrap_or_else(|| fallback.clone());
+    let file = root.join(name.trim_start_matches('/'));
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.is_file() => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
+            format!("{} fallback: {} is out of sight", place.label, file.display()),
+            "run `weir doctor` as root",
+        ),
+        _ => notes.breaks(
+            format!("{} fallback = \"{fallback}\": {} is no file", place.label, file.display()),
+            "every URL that is no file is answered with 404",
+            "name a script that is there, or take fallback out",
+        ),
+    }
+}
+
+/// A route that takes "/" says what comes there.
+fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
+    if place.label.contains("] route ") {
+        return true;
+    }
+    let site = case.config.sites.iter().find(|site| place.label == format!("[site.{}]", site.name));
+    site.is_some_and(|site| {
+        site.routes.iter().any(|route| match &route.path {
+            weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
+            weir_config::PathPattern::Regex(text) => {
+                pattern(text).is_some_and(|pattern| pattern.is_match(b"/"))
+            }
+        })
+    })
+}
+
+/// The expression that hides a path.
+pub(super) fn hides<'s>(settings: &'s Settings, path: &str) -> Option<&'s str> {
+    let hidden = settings.hide_files.iter();
+    let mut hidden = hidden.filter(|text| pattern(text).is_some_and(|p| p.is_match(path.as_bytes())));
+    hidden.next().map(String::as_str)
+}
+
+fn error_pages(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Some(who) = &case.people.gateway else {
+        return;
+    };
+    for (status, page) in &place.settings.error_pages {
+        let file = root.join(page);
+        let label = format!("{} error_pages: {status}", place.label);
+        match gateway_may(case, who, &file, Need::Read) {
+            Answer::Yes => notes.ok(format!("{label} is {}", file.display())),
+            Answer::No(barrier) => notes.warn(
+                format!("{label}: the gateway's user, {}, cannot read it: {barrier}", who.name),
+                format!("weir's own page for {status} is sent in its place"),
+                match barrier.cause {
+                    Cause::Missing => format!("make {}, or name another file", quoted(&file)),
+                    _ => barrier.mend(who),
+                },
+            ),
+            Answer::Unseen(at) => unseen(notes, &label, &at),
+        }
+    }
+}
+
+/// Links in the upper two levels of a root that lead out of it: they are refused.
+fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Ok(real) = root.canonicalize() else {
+        return;
+    };
+    let mut left = MOST_ENTRIES;
+    let mut out = Vec::new();
+    let mut folders = vec![(root.to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if kind.is_dir() && depth == 0 {
+                folders.push((path, 1));
+            } else if kind.is_symlink()
+                && let Ok(target) = path.canonicalize()
+                && !target.starts_with(&real)
+            {
+                out.push((path, target));
+            }
+        }
+    }
+    out.sort();
+    let Some((link, target)): Option<&(PathBuf, PathBuf)> = out.first() else {
+        return;
+    };
+    let more = match out.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    notes.warn(
+        format!(
+            "{} {} leads out of the root, to {}{more}",
+            place.label,
+            link.display(),
+            target.display()
+        ),
+        "what is there is answered with 403",
+        "follow_symlinks = true, or move it into the root",
+    );
+}
+
+fn unseen(notes: &mut Notes, label: &str, at: &Path) {
+    notes.unseen(
+        format!("{label}: {} is out of sight", at.display()),
+        "run `weir doctor` as root",
+    );
+}
+
+/// Entries of a root that are looked at.
+const MOST_ENTRIES: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use super::super::tests::{said, with_config};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn root() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+
+    fn file(root: &tempfile::TempDir, name: &str) {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+
+    /// What is found of a site, without what is fine.
+    fn looked(root: &tempfile::TempDir, site: &str, pool: &str) -> Vec<String> {
+        let folder = root.path().display().to_string();
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{folder}\"\n{}\n\
+             [pool.app]\nruntime = \"command\"\ncommand = [\"sh\"]\n{}\n",
+            site.replace("ROOT", &folder),
+            pool.replace("ROOT", &folder)
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            let bad = said(&notes).into_iter().filter(|text| !text.starts_with("ok: "));
+            bad.collect()
+        })
+    }
+
+    #[test]
+    fn a_site_whose_script_is_there_is_fine() {
+        let root = root();
+        file(&root, "index.php");
+        let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_root_without_index_and_a_fallback_that_is_missing_are_told() {
+        let root = root();
+        let found = looked(&root, "pool = \"app\"", "");
+        assert!(found[0].starts_with("warn: ") && found[0].contains("index.php"), "{found:?}");
+        let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
+        assert!(found[0].starts_with("break: ") && found[0].contains("is no file"), "{found:?}");
+    }
+
+    #[test]
+    fn a_script_that_the_pool_may_not_run_is_told() {
+        let root = root();
+        file(&root, "index.php");
+        let site = "pool = \"app\"\nfallback = \"/index.php\"";
+        let found = looked(&root, site, "limit_extensions = [\".phtml\"]");
+        assert!(found[0].contains(r#"limit_extensions = [".phtml", ".php"]"#), "{found:?}");
+        let found = looked(&root, "fallback = \"/index.php\"", "");
+        assert!(found[0].contains("no pool runs it"), "{found:?}");
+        let found = looked(&root, &format!("{site}\ndeny_scripts = [\"/index\"]"), "");
+        assert!(found[0].starts_with("break: ") && found[0].contains("source"), "{found:?}");
+        let found = looked(&root, &format!("{site}\nhide_files = ['^/index']"), "");
+        assert!(found[0].starts_with("note: ") && found[0].contains("hide_files"), "{found:?}");
+    }
+
+    #[test]
+    fn the_path_that_a_worker_would_try_is_said() {
+        let root = root();
+        file(&root, "index.php");
+        let found = looked(&root, "pool = \"app\"\nscript_root = \"/elsewhere\"", "");
+        assert!(found[0].contains("SCRIPT_FILENAME=/elsewhere/index.php"), "{found:?}");
+        let real = root.path().canonicalize().unwrap();
+        let mend = format!("script_root = \"{}\"", real.display());
+        assert!(found[0].contains(&mend), "{found:?}");
+        // Inside of a chroot the same file has another name.
+        file(&root, "public/index.php");
+        let site = "pool = \"app\"\nroot = \"ROOT/public\"";
+        let text = |more: &str| {
+            let folder = root.path().display().to_string();
+            format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\n{}\n{more}\n[pool.app]\nruntime = \"command\"\n\
+                 command = [\"sh\"]\nuser = \"nobody\"\nchroot = \"{folder}\"\n",
+                site.replace("ROOT", &folder)
+            )
+        };
+        let looked = |more: &str| {
+            with_config(&text(more), |case| {
+                let mut notes = Notes::default();
+                look(case, &mut notes);
+                said(&notes)
+            })
+        };
+        let fine = looked("");
+        assert!(fine.iter().any(|f| f.contains("SCRIPT_FILENAME=/public/index.php")), "{fine:?}");
+        let wrong = looked("script_root = \"/srv/public\"");
+        assert!(wrong.iter().any(|f| f.starts_with("break: ") && f.contains("script_root = \"/public\"")), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_root_outside_of_its_worker_s_chroot_is_told() {
+        let (root, jail) = (root(), tempfile::tempdir().unwrap());
+        file(&root, "index.php");
+        let pool = format!("user = \"nobody\"\nchroot = \"{}\"", jail.path().display());
+        let found = looked(&root, "pool = \"app\"", &pool);
+        assert!(found[0].starts_with("break: ") && found[0].contains("see nothing outside"), "{found:?}");
+    }
+
+    #[test]
+    fn links_out_and_error_pages_that_are_missing_are_told() {
+        let root = root();
+        file(&root, "index.html");
+        symlink("/etc", root.path().join("out")).unwrap();
+        symlink("index.html", root.path().join("in")).unwrap();
+        let found = looked(&root, "error_pages = { 503 = \"503.html\" }", "");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("503"), "{found:?}");
+        assert!(found[1].contains("/out leads out of the root, to /etc"), "{found:?}");
+        assert_eq!(looked(&root, "follow_symlinks = true", ""), [""; 0]);
+    }
+
+    #[test]
+    fn open_basedir_is_a_list_of_folders() {
+        assert!(within("/srv/shop", "/srv/shop/index.php") && within("/srv/shop/", "/srv/shop/a/b.php"));
+        assert!(!within("/srv/sho", "/srv/shop/index.php") && within("/", "/srv/a.php"));
+    }
+}
