@@ -30,6 +30,7 @@ mod exchange;
 mod fastcgi;
 mod fastcgi_front;
 mod files;
+mod kernel_queues;
 mod params;
 mod pool_log;
 mod read_ahead;
@@ -49,6 +50,7 @@ mod worker_conn;
 use std::{
     io,
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -60,11 +62,13 @@ use std::{
 use tokio::sync::Notify;
 use weir_config::{Config, Log, LogTarget};
 use weir_pool::MemoryView;
+use weir_sys::net_stat;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
+    kernel_queues::{KernelQueues, KernelView},
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
@@ -88,6 +92,8 @@ pub(crate) struct Gateway {
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
@@ -128,9 +134,16 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         window,
         control,
     } = heritage;
+    let (mut counters, mut folders) = (None, Vec::new());
+    for (path, file) in opened {
+        match path == Path::new(net_stat::PATH) {
+            true => counters = Some(file),
+            false => folders.push((path, file)),
+        }
+    }
     let reach = Reach {
         chroot,
-        opened: opened.into_iter().collect(),
+        opened: folders.into_iter().collect(),
     };
     if let Some(fd) = error_log {
         let used = match config.log.error {
@@ -144,6 +157,10 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
+    let sockets = listeners
+        .iter()
+        .map(|(listener, _, socket)| (*listener, socket));
+    let kernel_queues = KernelQueues::new(&config, sockets, counters);
     let control = Arc::new(control);
     let manager = {
         let control = control.clone();
@@ -161,6 +178,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             pool_logs,
             spool_dir,
         },
+        kernel_queues,
         &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
@@ -183,6 +201,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     for (home, sockets) in per_reactor.into_iter().enumerate() {
         start_reactor(&gateway, home as u16, sockets, window.take())?;
     }
+    watch_kernel_queues(gateway.clone())?;
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
@@ -215,6 +234,7 @@ impl Gateway {
         reach: Reach,
         cores: usize,
         files: Files,
+        kernel_queues: KernelQueues,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
@@ -249,6 +269,7 @@ impl Gateway {
                 server.max_connections,
                 server.max_connections_per_address,
             )),
+            kernel_queues,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -260,6 +281,13 @@ impl Gateway {
             pools,
             config,
         })
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
     }
 
     /// A number for the next request.
@@ -406,6 +434,20 @@ fn start_reactor(
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
 }
 
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
+}
+
 /// Does what the manager says until it says stop, or is gone.
 fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     loop {
@@ -537,6 +579,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;
+
+/// For a thread that writes lines to the log, bytes.
+const SMALL_STACK: usize = 256 << 10;
 
 /// How often a draining gateway looks whether it is done.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);

@@ -480,10 +480,36 @@ pub struct Workers {
 pub struct Queue {
     /// Requests at work at once.
     pub maxconn: usize,
+    /// With fullconn: the limit is never below. 0: there is no fullconn.
+    pub minconn: usize,
+    /// The load (running and waiting) at which the limit is maxconn; below it grows with the load. 0: always maxconn.
+    pub fullconn: usize,
     /// Requests waiting at most; more are shed at once.
     pub max_queue: usize,
     /// Waiting at most; then 503.
     pub timeout: Duration,
+    /// Workers kept for requests of a priority, each with a different one, together fewer than maxconn.
+    pub reserve: Vec<Reserve>,
+    /// Who goes first under lasting overload.
+    pub order: QueueOrder,
+}
+
+/// Workers that only take requests of a priority or a lower number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    /// The highest number that may use them, -1000 to 1000.
+    pub priority: i16,
+    /// So many, at least 1.
+    pub workers: usize,
+}
+
+/// Who goes first under lasting overload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The queue is kept short, and who has waited too long goes last.
+    Adaptive,
+    /// As they came.
+    Fifo,
 }
 
 /// `[log]`

@@ -6,8 +6,8 @@ use std::{path::Path, time::Duration};
 use crate::{
     model::{
         Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
-        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
-        Site, Window, Workers,
+        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
+        Runtime, Server, Settings, Site, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -413,6 +413,20 @@ fn process(workers: &Workers, key: &str) -> Printed {
 fn queue(queue: &Queue, key: &str) -> Printed {
     match key {
         "maxconn" => plain(queue.maxconn),
+        "minconn" => option((queue.fullconn > 0).then(|| queue.minconn.to_string())),
+        "fullconn" => option((queue.fullconn > 0).then(|| queue.fullconn.to_string())),
+        "reserve" => {
+            let table = |reserve: &Reserve| {
+                let Reserve { priority, workers } = reserve;
+                format!("{{ priority = {priority}, workers = {workers} }}")
+            };
+            let tables: Vec<String> = queue.reserve.iter().map(table).collect();
+            option((!tables.is_empty()).then(|| format!("[{}]", tables.join(", "))))
+        }
+        "order" => Value(quote(match queue.order {
+            QueueOrder::Adaptive => "adaptive",
+            QueueOrder::Fifo => "fifo",
+        })),
         "max_queue" => plain(queue.max_queue),
         "timeout" => Value(duration(queue.timeout)),
         _ => Foreign,

@@ -131,6 +131,7 @@ pub(crate) enum Kind {
     Types,
     Folders,
     Reply,
+    Reserves,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -195,6 +196,10 @@ impl Kind {
             Kind::Reply => (
                 "a table with status and body",
                 "{ status = 200, body = \"ok\" }",
+            ),
+            Kind::Reserves => (
+                "a list of tables with priority and workers",
+                "[{ priority = -10, workers = 1 }]",
             ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
@@ -611,8 +616,17 @@ const QUEUE: &[Row] = &[
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Waiting at most; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
-    later(&[Queue], "minconn", "With fullconn: the limit grows from minconn to maxconn with the load.", "`maxconn` alone is a fixed limit"),
-    later(&[Queue], "fullconn", "The load at which the limit is maxconn.", "`maxconn` alone is a fixed limit"),
+    key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is maxconn at any load"),
+        "With fullconn: the limit of requests at work is never below this, however few there are."),
+    key(&[Queue], "fullconn", Kind::Count { min: 1, max: 10_000_000 }, Absent("the limit is maxconn at any load"),
+        "The load (requests at work and waiting) at which the limit is maxconn; below it, maxconn × load ÷ fullconn, at least \
+         minconn."),
+    key(&[Queue], "reserve", Kind::Reserves, Absent("none"),
+        "Workers kept for requests of a priority: `[{ priority = -10, workers = 1 }]` leaves one worker to requests of priority \
+         -10 or a lower number, whatever the others do. The last worker that is up is never kept."),
+    key(&[Queue], "order", Kind::Word(&["adaptive", "fifo"], &[]), Value("\"adaptive\""),
+        "`\"adaptive\"`: under lasting overload the queue is kept short, newcomers beyond it are answered with 503 at once, and \
+         who has waited for long goes last. `\"fifo\"`: in turn, whatever the load."),
 ];
 
 #[rustfmt::skip]
