@@ -539,7 +539,9 @@ impl Stop {
                 let hint = match *command {
                     "drain" => "`weir stop` finishes what runs, and stops",
                     "pool set" => "change the configuration, then weir reload",
-                    _ => "what works now: weir serve, check, doctor, status, reload, stop, pool, fpm",
+                    _ => {
+                        "what works now: weir serve, check, doctor, status, reload, stop, pool, fpm"
+                    }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }

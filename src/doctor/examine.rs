@@ -27,7 +27,9 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
     let mut diagnostics = checked.warnings.clone();
     // What warns of the machine is looked at here more closely, subject by subject.
     let of_machine = check_environment(&checked, &ThisMachine);
-    let errors = of_machine.into_iter().filter(|d| d.severity == Severity::Error);
+    let errors = of_machine
+        .into_iter()
+        .filter(|d| d.severity == Severity::Error);
     diagnostics.extend(errors);
     let said = diagnostics.iter().map(|diagnostic| Said {
         error: diagnostic.severity == Severity::Error,
@@ -68,7 +70,9 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
 
 fn uses_servers(config: &weir_config::Config) -> bool {
     let pools = config.pools.iter();
-    pools.into_iter().any(|pool| matches!(pool.runtime, weir_config::Runtime::Servers(_)))
+    pools
+        .into_iter()
+        .any(|pool| matches!(pool.runtime, weir_config::Runtime::Servers(_)))
 }
 
 /// As whom things were judged, and what is known of a weir that runs.
@@ -78,8 +82,12 @@ fn stance(people: &People, found: &Found) -> Vec<String> {
             "weir runs (process {}) and was asked for its figures",
             live.manager.map_or("unknown".into(), |pid| pid.to_string()),
         ),
-        Found::Nobody => "no weir runs with this window; what only a running one tells is left out".into(),
-        Found::NoWindow => "there is no window to ask at whether weir runs (admin = \"off\")".into(),
+        Found::Nobody => {
+            "no weir runs with this window; what only a running one tells is left out".into()
+        }
+        Found::NoWindow => {
+            "there is no window to ask at whether weir runs (admin = \"off\")".into()
+        }
         Found::Unseen(why) => format!("whether weir runs is not known: {why}"),
     };
     vec![people.stance.clone(), runs]

@@ -12,7 +12,9 @@ use crate::machine::limits::{self as kernel, Kernel};
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let mut limits = Kernel::look();
     limits.open_files = case.open_files();
-    notes.findings.extend(kernel::findings(case.config, &limits));
+    notes
+        .findings
+        .extend(kernel::findings(case.config, &limits));
     descriptors(case, notes);
     ports(case, &Ports::look(), notes);
 }
@@ -28,7 +30,11 @@ fn descriptors(case: &Case<'_>, notes: &mut Notes) {
         None => {
             let own = limits::open_files();
             notes.note(
-                format!("the limit of open files is this shell's: {} (hard {})", number(own.soft), number(own.hard)),
+                format!(
+                    "the limit of open files is this shell's: {} (hard {})",
+                    number(own.soft),
+                    number(own.hard)
+                ),
                 "a service manager gives weir another one",
                 "LimitNOFILE=… in the systemd unit; or run `weir doctor` while weir runs",
             );
@@ -68,14 +74,20 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        let tcp = servers.iter().filter(|address| matches!(address, Address::Tcp(_))).count() as u64;
+        let tcp = servers
+            .iter()
+            .filter(|address| matches!(address, Address::Tcp(_)))
+            .count() as u64;
         if tcp == 0 {
             continue;
         }
         let label = format!("[pool.{}]", pool.name);
         if (pool.queue.maxconn as u64) > count * tcp {
             notes.breaks(
-                format!("{label} maxconn = {} is more than {count} ports to each of {tcp} servers", pool.queue.maxconn),
+                format!(
+                    "{label} maxconn = {} is more than {count} ports to each of {tcp} servers",
+                    pool.queue.maxconn
+                ),
                 "connections past that fail: 503 no_worker",
                 "sysctl -w net.ipv4.ip_local_port_range='1024 65535', or unix sockets",
             );
@@ -105,14 +117,14 @@ const ENOUGH: u64 = 20_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
 
     #[test]
     fn connections_to_servers_need_ports() {
         let looked = |range, more: &str| {
             let text = format!(
-                "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"a\"\n[pool.a]\nruntime = \"servers\"\n\
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n[pool.a]\nruntime = \"servers\"\n\
                  servers = [\"127.0.0.1:9000\"]\nqueue.maxconn = 500\n{more}"
             );
             with_config(&text, |case| {
@@ -130,6 +142,10 @@ mod tests {
 
     #[test]
     fn this_kernel_says_its_ports() {
-        assert!(Ports::look().range.is_some_and(|(first, last)| first < last));
+        assert!(
+            Ports::look()
+                .range
+                .is_some_and(|(first, last)| first < last)
+        );
     }
 }

@@ -52,7 +52,10 @@ fn at(socket: PathBuf) -> Found {
     let answer = match admin::client::ask(&socket, Method::GET, "/status") {
         Ok(answer) => answer,
         Err(admin::client::Error::Unreachable { error, .. })
-            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ) =>
         {
             return Found::Nobody;
         }
@@ -92,7 +95,9 @@ impl Live {
 
     /// Process ids of a pool's workers.
     pub(super) fn workers(&self, pool: &str) -> Vec<u32> {
-        let processes = self.pool(pool).and_then(|pool| pool["processes"].as_array());
+        let processes = self
+            .pool(pool)
+            .and_then(|pool| pool["processes"].as_array());
         let pid = |process: &Value| u32::try_from(process["pid"].as_u64()?).ok();
         processes.into_iter().flatten().filter_map(pid).collect()
     }

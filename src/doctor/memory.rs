@@ -39,7 +39,10 @@ impl Machine {
     fn look() -> Self {
         let meminfo = read("/proc/meminfo");
         let policy = read("/sys/kernel/mm/transparent_hugepage/enabled");
-        let policy = policy.split('[').nth(1).and_then(|rest| rest.split(']').next());
+        let policy = policy
+            .split('[')
+            .nth(1)
+            .and_then(|rest| rest.split(']').next());
         Self {
             total: memory::total(),
             swap: memory::field(&meminfo, "SwapTotal:").unwrap_or(0),
@@ -65,7 +68,11 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         match measured(case, pool) {
             Some(each) => {
                 sum = sum.saturating_add(each.saturating_mul(most));
-                parts.push(format!("[pool.{}] {most} × {} (measured)", pool.name, size(each)));
+                parts.push(format!(
+                    "[pool.{}] {most} × {} (measured)",
+                    pool.name,
+                    size(each)
+                ));
             }
             None => {
                 measured_all = false;
@@ -80,7 +87,12 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         opcache_enough(case, index, pool, notes);
     }
     if parts.is_empty() {
-        if case.config.pools.iter().any(|pool| pool.workers().is_some()) {
+        if case
+            .config
+            .pools
+            .iter()
+            .any(|pool| pool.workers().is_some())
+        {
             notes.unseen(
                 "what workers really take",
                 "run `weir doctor` while weir runs, as root or as who started it",
@@ -89,10 +101,15 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         return;
     }
     let all_auto = case.config.pools.iter().all(|pool| {
-        pool.workers().is_none_or(|workers| matches!(workers.pm, Pm::Auto { .. }))
+        pool.workers()
+            .is_none_or(|workers| matches!(workers.pm, Pm::Auto { .. }))
     });
     let parts = parts.join(", ");
-    let what = format!("all workers at once take {} of {}: {parts}", size(sum), size(machine.total));
+    let what = format!(
+        "all workers at once take {} of {}: {parts}",
+        size(sum),
+        size(machine.total)
+    );
     let but = match measured_all {
         true => "",
         false => "; pools that were not measured come on top",
@@ -106,16 +123,27 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
             "",
         );
     } else {
-        let fit = |pool: &&Pool| pool.workers().is_some_and(|w| !matches!(w.pm, Pm::Auto { .. }));
+        let fit = |pool: &&Pool| {
+            pool.workers()
+                .is_some_and(|w| !matches!(w.pm, Pm::Auto { .. }))
+        };
         let largest = case.config.pools.iter().filter(fit);
         let largest = largest.max_by_key(|pool| {
-            let most = pool.workers().map_or(0, |workers| workers.max_children as u64);
+            let most = pool
+                .workers()
+                .map_or(0, |workers| workers.max_children as u64);
             measured(case, pool).unwrap_or(0).saturating_mul(most)
         });
         let mend = largest.map_or(String::new(), |pool| {
-            let most = pool.workers().map_or(0, |workers| workers.max_children as u64);
+            let most = pool
+                .workers()
+                .map_or(0, |workers| workers.max_children as u64);
             let fit = most.saturating_mul(machine.total / 5 * 4) / sum.max(1);
-            format!("[pool.{}] max_children = {}, or pm = \"auto\"", pool.name, fit.max(1))
+            format!(
+                "[pool.{}] max_children = {}, or pm = \"auto\"",
+                pool.name,
+                fit.max(1)
+            )
         });
         notes.warn(
             format!("{what}{but}"),
@@ -135,7 +163,9 @@ fn bounded(pool: &Pool, most: u64, limit: u64, machine: &Machine, notes: &mut No
         size(sum),
         size(machine.total)
     );
-    let auto = pool.workers().is_some_and(|workers| matches!(workers.pm, Pm::Auto { .. }));
+    let auto = pool
+        .workers()
+        .is_some_and(|workers| matches!(workers.pm, Pm::Auto { .. }));
     match sum > machine.total && !auto {
         true => notes.note(
             what,
@@ -158,7 +188,10 @@ fn measured(case: &Case<'_>, pool: &Pool) -> Option<u64> {
 /// The most that a script of the pool may take, bytes.
 fn bound(case: &Case<'_>, index: usize, pool: &Pool) -> Option<u64> {
     let workers = pool.workers()?;
-    let limit = case.php_setting(index, "memory_limit").as_deref().and_then(php::size);
+    let limit = case
+        .php_setting(index, "memory_limit")
+        .as_deref()
+        .and_then(php::size);
     match (limit, workers.max_memory) {
         (limit, 0) => limit,
         (limit, most) => Some(limit.map_or(most, |limit| limit.min(most))),
@@ -175,13 +208,21 @@ fn opcache(case: &Case<'_>, index: usize) -> Option<u64> {
 }
 
 fn opcache_enough(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
-    if pool.php().is_none() || case.php.get(index).is_none_or(|php| !matches!(php, Some(Ok(_)))) {
+    if pool.php().is_none()
+        || case
+            .php
+            .get(index)
+            .is_none_or(|php| !matches!(php, Some(Ok(_))))
+    {
         return;
     }
     let on = case.php_setting(index, "opcache.enable");
     let on = on.is_some_and(|on| !matches!(on.as_str(), "" | "0" | "Off"));
     if on {
-        notes.ok(format!("[pool.{}] scripts are compiled once (OPcache)", pool.name));
+        notes.ok(format!(
+            "[pool.{}] scripts are compiled once (OPcache)",
+            pool.name
+        ));
     } else {
         notes.warn(
             format!("[pool.{}] OPcache is off, or not installed", pool.name),
@@ -199,7 +240,11 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         .iter()
         .map(|pool| (pool.queue.max_queue + pool.queue.maxconn) as u64)
         .sum();
-    let body = case.places().iter().map(|place| place.settings.body_memory as u64).max();
+    let body = case
+        .places()
+        .iter()
+        .map(|place| place.settings.body_memory as u64)
+        .max();
     let most = waiting.saturating_mul(body.unwrap_or(0));
     let what = format!(
         "{waiting} requests that may wait or run keep {} of their bodies in memory at most (body_memory = {})",
@@ -260,7 +305,10 @@ fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
             );
         } else if fixed && most < cores {
             notes.note(
-                format!("[pool.{}] max_children = {most} on {cores} processors", pool.name),
+                format!(
+                    "[pool.{}] max_children = {most} on {cores} processors",
+                    pool.name
+                ),
                 "the pool can never use all processors",
                 format!("max_children = {}, or pm = \"auto\"", cores * 2),
             );
@@ -300,8 +348,8 @@ const MANY: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
 
     const WELL: Machine = Machine {
         total: 4 << 30,
@@ -312,12 +360,20 @@ mod tests {
         tasks: None,
     };
 
-    fn looked(pool: &str, machine: &Machine, look: fn(&Case<'_>, &Machine, &mut Notes)) -> Vec<String> {
-        let text = format!("[listen.a]\naddress = \":1\"\n[site.a]\npool = \"app\"\n[pool.app]\n{pool}\n");
+    fn looked(
+        pool: &str,
+        machine: &Machine,
+        look: fn(&Case<'_>, &Machine, &mut Notes),
+    ) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{pool}\n"
+        );
         with_config(&text, |case| {
             let mut notes = Notes::default();
             look(case, machine, &mut notes);
-            let bad = said(&notes).into_iter().filter(|text| !text.starts_with("ok: "));
+            let bad = said(&notes)
+                .into_iter()
+                .filter(|text| !text.starts_with("ok: "));
             bad.collect()
         })
     }
@@ -328,18 +384,31 @@ mod tests {
     fn what_scripts_are_allowed_is_held_against_the_machine() {
         let php = "runtime = \"php\"\npm = \"static\"\nmax_children = 64\nphp_admin_value = { memory_limit = \"128M\" }\n";
         let found = looked(php, &WELL, workers);
-        assert!(found[0].starts_with("note: ") && found[0].contains("8.0 GiB of 4.0 GiB"), "{found:?}");
+        assert!(
+            found[0].starts_with("note: ") && found[0].contains("8.0 GiB of 4.0 GiB"),
+            "{found:?}"
+        );
         assert!(found[0].contains("max_children = 32"), "{found:?}");
         let found = looked(&php.replace("128M", "16M"), &WELL, workers);
-        assert!(!found.iter().any(|f| f.contains("memory_limit")), "{found:?}");
+        assert!(
+            !found.iter().any(|f| f.contains("memory_limit")),
+            "{found:?}"
+        );
         let found = looked(&php.replace("static", "auto"), &WELL, workers);
-        assert!(!found.iter().any(|f| f.contains("memory_limit")), "{found:?}");
+        assert!(
+            !found.iter().any(|f| f.contains("memory_limit")),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn what_waits_in_memory_is_held_against_the_machine() {
         assert_eq!(looked(COMMAND, &WELL, gateway), [""; 0]);
-        let found = looked(&format!("{COMMAND}queue.max_queue = 100000"), &WELL, gateway);
+        let found = looked(
+            &format!("{COMMAND}queue.max_queue = 100000"),
+            &WELL,
+            gateway,
+        );
         assert!(found[0].starts_with("warn: "), "{found:?}");
     }
 

@@ -156,30 +156,15 @@ impl Notes {
         self.findings.push(Finding::ok(what));
     }
 
-    fn note(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
+    fn note(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
         self.push(Severity::Note, what, why, mend);
     }
 
-    fn warn(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
+    fn warn(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
         self.push(Severity::Warn, what, why, mend);
     }
 
-    fn breaks(
-        &mut self,
-        what: impl Into<String>,
-        why: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
+    fn breaks(&mut self, what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) {
         self.push(Severity::Break, what, why, mend);
     }
 

@@ -119,7 +119,10 @@ fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
     let root = || Who::numbered(0, 0);
     if let Some((uid, gid)) = live.and_then(|live| live.manager_ids) {
         let who = Who::numbered(uid, gid);
-        let stance = format!("judged as started by {}, who started the weir that runs", who.name);
+        let stance = format!(
+            "judged as started by {}, who started the weir that runs",
+            who.name
+        );
         return (who, stance);
     }
     if us.is_root() {
@@ -135,7 +138,10 @@ fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
     match users.find(|user| is_other(user)) {
         Some(user) => (
             root(),
-            format!("judged as if root starts weir, since it is to become {user}; looked at as {}", us.name),
+            format!(
+                "judged as if root starts weir, since it is to become {user}; looked at as {}",
+                us.name
+            ),
         ),
         None => (us.clone(), format!("judged as if {} starts weir", us.name)),
     }
@@ -159,7 +165,7 @@ mod tests {
     fn workers_are_the_gateway_s_user_unless_they_have_their_own() {
         let people = People::of(
             &config(
-                "[server]\nuser = \"nobody\"\n[listen.a]\naddress = \":1\"\n[site.a]\npool = \"a\"\n\
+                "[server]\nuser = \"nobody\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n\
                  [pool.a]\nruntime = \"command\"\ncommand = [\"sh\"]\n\
                  [pool.b]\nruntime = \"command\"\ncommand = [\"sh\"]\nuser = \"daemon\"\n\
                  [pool.c]\nruntime = \"command\"\ncommand = [\"sh\"]\nuser = \"no-such-user\"\n",

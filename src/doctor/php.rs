@@ -89,9 +89,7 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
             command.arg("-d").arg(format!("{name}={value}"));
         }
         let who = people.pools.get(index).and_then(Option::as_ref);
-        Some(run(command.arg("-i"), who).map_err(|error| {
-            format!("{}: {error}", program.display())
-        }))
+        Some(run(command.arg("-i"), who).map_err(|error| format!("{}: {error}", program.display())))
     };
     config.pools.iter().enumerate().map(ask).collect()
 }
@@ -146,7 +144,9 @@ fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
                 let _ = child.kill();
                 let _ = child.wait();
                 let seconds = PATIENCE.as_secs();
-                return Err(format!("it had not answered after {seconds} s, and was ended"));
+                return Err(format!(
+                    "it had not answered after {seconds} s, and was ended"
+                ));
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -156,9 +156,15 @@ fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
 /// A line in which PHP complains; its other lines are none of ours.
 fn complaint(line: &str) -> Option<String> {
     let line = line.trim();
-    let text = line.strip_prefix("PHP ").unwrap_or(line);
-    let text = text.trim_start().trim_start_matches(": ").trim_start();
-    let bad = ["Warning", "Fatal error", "Parse error", "Deprecated", "syntax error"];
+    let text = line.strip_prefix("PHP").unwrap_or(line);
+    let text = text.trim_start_matches([':', ' ']);
+    let bad = [
+        "Warning",
+        "Fatal error",
+        "Parse error",
+        "Deprecated",
+        "syntax error",
+    ];
     bad.iter()
         .any(|word| text.starts_with(word))
         .then(|| text.to_owned())
@@ -206,7 +212,11 @@ mod tests {
         assert_eq!(php.setting("open_basedir"), Some(""));
         assert_eq!(php.setting("nothing"), None);
         assert_eq!(php.complaints.len(), 2, "{:?}", php.complaints);
-        assert!(php.complaints[1].starts_with("syntax error"), "{:?}", php.complaints);
+        assert!(
+            php.complaints[1].starts_with("syntax error"),
+            "{:?}",
+            php.complaints
+        );
     }
 
     #[test]

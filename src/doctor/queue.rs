@@ -65,7 +65,10 @@ fn maxconn(pool: &Pool, notes: &mut Notes) {
     if maxconn < children {
         notes.note(
             format!("{label}, and max_children = {children}"),
-            format!("{} workers at most are ever busy: the others only cost memory", maxconn),
+            format!(
+                "{} workers at most are ever busy: the others only cost memory",
+                maxconn
+            ),
             format!("max_children = {maxconn}, or leave maxconn out"),
         );
     } else if maxconn > children {
@@ -90,7 +93,11 @@ fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
     }
     if rate.late > 0 {
         notes.note(
-            format!("[pool.{name}] {} requests waited for {} in vain", rate.late, seconds(queue.timeout)),
+            format!(
+                "[pool.{name}] {} requests waited for {} in vain",
+                rate.late,
+                seconds(queue.timeout)
+            ),
             "there was more to do than the pool can, for longer than they may wait",
             "more workers, or quicker scripts",
         );
@@ -144,7 +151,10 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     }
     if case.live().is_none() {
         notes.unseen(
-            format!("[pool.{}] how many requests a second it finishes", pool.name),
+            format!(
+                "[pool.{}] how many requests a second it finishes",
+                pool.name
+            ),
             "run `weir doctor` while weir runs and has served its usual load",
         );
     }
@@ -162,7 +172,12 @@ fn backlog(case: &Case<'_>, notes: &mut Notes) {
             );
         }
     }
-    let waiting: usize = case.config.pools.iter().map(|p| p.queue.max_queue + p.queue.maxconn).sum();
+    let waiting: usize = case
+        .config
+        .pools
+        .iter()
+        .map(|p| p.queue.max_queue + p.queue.maxconn)
+        .sum();
     if waiting > most {
         notes.note(
             format!("[server] max_connections = {most}, and {waiting} requests may wait or run in all pools"),
@@ -170,7 +185,9 @@ fn backlog(case: &Case<'_>, notes: &mut Notes) {
             "a larger max_connections (with the descriptors for it), or shorter queues",
         );
     } else {
-        notes.ok(format!("[server] max_connections = {most} has room for all {waiting} that may wait or run"));
+        notes.ok(format!(
+            "[server] max_connections = {most} has room for all {waiting} that may wait or run"
+        ));
     }
 }
 
@@ -182,13 +199,13 @@ const SHORT: u32 = 128;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
     use serde_json::json;
 
     fn looked(pool: &str, told: Option<Value>) -> Vec<String> {
         let text = format!(
-            "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
              command = [\"sh\"]\nmax_children = 4\n{pool}\n"
         );
         with_config(&text, |case| {
@@ -216,15 +233,24 @@ mod tests {
         assert!(found[0].starts_with("ok: "), "{found:?}");
         // 100 waited for 10 s at most: about 10 a second, 100 in 10 s.
         let found = looked("", told(5_000, 3, 100, 10.0));
-        assert!(found[0].contains("3 requests waited for 10 s in vain"), "{found:?}");
+        assert!(
+            found[0].contains("3 requests waited for 10 s in vain"),
+            "{found:?}"
+        );
         assert!(found[1].ends_with("max_queue = 100"), "{found:?}");
-        assert_eq!(looked("queue.max_queue = 150", told(5_000, 0, 100, 10.0)).len(), 1);
+        assert_eq!(
+            looked("queue.max_queue = 150", told(5_000, 0, 100, 10.0)).len(),
+            1
+        );
     }
 
     #[test]
     fn without_measurements_only_arithmetic_is_told() {
         let found = looked("", told(10, 0, 0, 0.0));
-        assert!(found[0].starts_with("ok: ") && found[0].contains("40 ms or less"), "{found:?}");
+        assert!(
+            found[0].starts_with("ok: ") && found[0].contains("40 ms or less"),
+            "{found:?}"
+        );
         assert!(looked("queue.max_queue = 0", None)[0].starts_with("note: "));
     }
 

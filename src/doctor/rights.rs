@@ -281,11 +281,7 @@ pub(super) fn group_name(gid: u32) -> String {
 
 /// Walks to `path` from `root`, and asks `judge` of each step: what is wanted of a folder on the way, or nothing for the
 /// end. Stops at the first that is not [`Answer::Yes`].
-fn walk(
-    root: &Path,
-    path: &Path,
-    mut judge: impl FnMut(&Path, Option<Need>) -> Answer,
-) -> Answer {
+fn walk(root: &Path, path: &Path, mut judge: impl FnMut(&Path, Option<Need>) -> Answer) -> Answer {
     let mut left: VecDeque<OsString> = parts(path);
     let mut at = root.to_owned();
     let mut depth = 0_usize;
@@ -423,7 +419,10 @@ mod tests {
         assert_eq!(barrier.at, tree.path().join("a"));
         assert!(barrier.to_string().contains("drwxr-x---"), "{barrier}");
         let mend = barrier.mend(&who);
-        assert!(mend.starts_with("chmod o+x ") && mend.contains("setfacl -m u:stranger:x "), "{mend}");
+        assert!(
+            mend.starts_with("chmod o+x ") && mend.contains("setfacl -m u:stranger:x "),
+            "{mend}"
+        );
     }
 
     #[test]
@@ -449,7 +448,10 @@ mod tests {
         let inside = |path: &str| may(&who, Some(tree.path()), Path::new(path), Need::Read);
         assert_eq!(inside("/link/file"), Answer::Yes);
         assert_eq!(inside("/a/up/b/file"), Answer::Yes);
-        assert_ne!(may(&who, None, &tree.path().join("link/file"), Need::Read), Answer::Yes);
+        assert_ne!(
+            may(&who, None, &tree.path().join("link/file"), Need::Read),
+            Answer::Yes
+        );
         let real = resolve(Some(tree.path()), Path::new("/link/file"));
         assert_eq!(real, Some(tree.path().join("a/b/file")));
         assert_eq!(resolve(None, &tree.path().join("nothing")), None);
@@ -481,7 +483,10 @@ mod tests {
         let group_only = [Entry::Group(7, 0), Entry::Mask(7), Entry::Other(4)];
         // A member of a group that gives nothing is not everybody else.
         assert!(!allows(0o774, &group_only));
-        assert!(allows(0o774, &[Entry::Group(8, 0), Entry::Mask(7), Entry::Other(4)]));
+        assert!(allows(
+            0o774,
+            &[Entry::Group(8, 0), Entry::Mask(7), Entry::Other(4)]
+        ));
     }
 
     #[test]

@@ -34,7 +34,10 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
         };
         let (name, user) = (&pool.name, &who.name);
         if who.identity.uid != gateway.identity.uid {
-            notes.ok(format!("[pool.{name}] its workers are {user}, and the gateway is {}", gateway.name));
+            notes.ok(format!(
+                "[pool.{name}] its workers are {user}, and the gateway is {}",
+                gateway.name
+            ));
         } else if case.people.starter.is_root() {
             notes.note(
                 format!("[pool.{name}] its workers are the gateway's user, {user}"),
@@ -58,13 +61,20 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
         };
         let earlier = case.people.pools[..index].iter().zip(&case.config.pools);
         let mut same = earlier.filter(|(other, _)| {
-            other.as_ref().is_some_and(|other| other.identity.uid == who.identity.uid)
+            other
+                .as_ref()
+                .is_some_and(|other| other.identity.uid == who.identity.uid)
         });
         if let Some((_, other)) = same.next()
-            && other.workers().is_some_and(|workers| workers.user.is_some())
+            && other
+                .workers()
+                .is_some_and(|workers| workers.user.is_some())
         {
             notes.note(
-                format!("[pool.{}] and [pool.{}] are both {user}", other.name, pool.name),
+                format!(
+                    "[pool.{}] and [pool.{}] are both {user}",
+                    other.name, pool.name
+                ),
                 "scripts of the one can read the files of the other and end its workers",
                 "a user for each, if they are to be kept apart",
             );
@@ -109,7 +119,7 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
         if let [first, ..] = exposed[..] {
             notes.warn(
                 format!("{label} has {}, which hide_files does not hide", exposed.join(", ")),
-                format!("GET /{first} sends it: passwords, keys, the source with its history"),
+                format!("clients can fetch /{first}, or what is in it: passwords, keys, the source with its history"),
                 "leave hide_files out (its default hides dot-files), or add '/\\.' to it; better, move it out of the root",
             );
         }
@@ -150,16 +160,24 @@ fn listeners(case: &Case<'_>, notes: &mut Notes) {
         };
         let label = format!("[listen.{}]", listener.name);
         match &listener.address {
-            Address::Tcp(address) if fastcgi.allowed_clients.is_empty() && !address.ip().is_loopback() => {
+            Address::Tcp(address)
+                if fastcgi.allowed_clients.is_empty() && !address.ip().is_loopback() =>
+            {
                 notes.warn(
                     format!("{label} takes FastCGI from everybody on {address}"),
                     "who speaks FastCGI says which script runs, and with what PHP settings: it is as good as a shell",
                     "allowed_clients = [\"…\"] with the web server's address, or a unix socket",
                 );
             }
-            Address::Tcp(address) => notes.ok(format!("{label} takes FastCGI on {address} from few")),
+            Address::Tcp(address) => {
+                notes.ok(format!("{label} takes FastCGI on {address} from few"))
+            }
             Address::Unix(path) if listener.mode & 0o002 != 0 => notes.warn(
-                format!("{label} lets everybody connect to unix:{} ({:04o})", path.display(), listener.mode),
+                format!(
+                    "{label} lets everybody connect to unix:{} ({:04o})",
+                    path.display(),
+                    listener.mode
+                ),
                 "every user of this machine can have scripts run as the pool's user",
                 "mode = \"0660\" with the web server's group",
             ),
@@ -189,8 +207,8 @@ const SECRET: [&str; 8] = [
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
 
     fn looked(text: &str) -> Vec<String> {
         with_config(text, |case| {
@@ -211,17 +229,26 @@ mod tests {
         let root = root();
         fs::create_dir(root.path().join(".git")).unwrap();
         let text = |more: &str| {
-            format!("[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n{more}\n", root.path().display())
+            format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n{more}\n",
+                root.path().display()
+            )
         };
         assert_eq!(looked(&text("")), [""; 0]);
         let found = looked(&text("hide_files = []"));
-        assert!(found[0].starts_with("warn: ") && found[0].contains(".git"), "{found:?}");
+        assert!(
+            found[0].starts_with("warn: ") && found[0].contains(".git"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_root_that_everybody_may_write_is_told() {
         let root = root();
-        let text = format!("[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n", root.path().display());
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n",
+            root.path().display()
+        );
         assert_eq!(looked(&text), [""; 0]);
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(looked(&text)[0].contains("chmod o-w"));
@@ -233,15 +260,21 @@ mod tests {
             format!("[pool.{name}]\nruntime = \"command\"\ncommand = [\"sh\"]\n{more}\n")
         };
         let text = format!(
-            "[server]\nuser = \"nobody\"\n[listen.a]\naddress = \":1\"\n[site.a]\npool = \"a\"\n{}{}{}",
+            "[server]\nuser = \"nobody\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n{}{}{}",
             pool("a", ""),
             pool("b", "user = \"daemon\""),
             pool("c", "user = \"daemon\"")
         );
         let found = looked(&text);
         assert!(found[0].starts_with("note: [pool.a]"), "{found:?}");
-        assert!(found[1].starts_with("ok: [pool.b]") && found[2].starts_with("ok: [pool.c]"), "{found:?}");
-        assert!(found[3].starts_with("note: [pool.b] and [pool.c] are both daemon"), "{found:?}");
+        assert!(
+            found[1].starts_with("ok: [pool.b]") && found[2].starts_with("ok: [pool.c]"),
+            "{found:?}"
+        );
+        assert!(
+            found[3].starts_with("note: [pool.b] and [pool.c] are both daemon"),
+            "{found:?}"
+        );
     }
 
     #[test]

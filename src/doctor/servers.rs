@@ -39,7 +39,10 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
     let label = format!("[pool.{}] servers: unix:{}", pool.name, path.display());
     if let Some(gateway) = &case.people.gateway {
         match may(gateway, None, path, Need::Write) {
-            Answer::Yes => notes.ok(format!("{label}: the gateway's user, {}, may connect", gateway.name)),
+            Answer::Yes => notes.ok(format!(
+                "{label}: the gateway's user, {}, may connect",
+                gateway.name
+            )),
             Answer::No(barrier) if barrier.cause == Cause::Missing => {
                 notes.breaks(
                     format!("{label}: {barrier}"),
@@ -57,7 +60,10 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
                     );
                 }
                 notes.breaks(
-                    format!("{label}: the gateway's user, {}, cannot connect: {barrier}", gateway.name),
+                    format!(
+                        "{label}: the gateway's user, {}, cannot connect: {barrier}",
+                        gateway.name
+                    ),
                     "requests for this server are answered with 503 no_worker",
                     mend,
                 );
@@ -100,7 +106,10 @@ fn tcp(pool: &Pool, address: SocketAddr, notes: &mut Notes) {
         Ok(_) => notes.ok(format!("{label}: somebody listens there")),
         Err(error) => {
             let (cause, mend) = match error.kind() {
-                ErrorKind::ConnectionRefused => ("nobody listens there".into(), "start the server, or correct the address"),
+                ErrorKind::ConnectionRefused => (
+                    "nobody listens there".into(),
+                    "start the server, or correct the address",
+                ),
                 ErrorKind::TimedOut | ErrorKind::WouldBlock => (
                     format!("no answer within {} s", limit.as_secs_f64()),
                     "see that the host is up, and that no packet filter drops what goes there",
@@ -125,7 +134,10 @@ fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &m
             return;
         };
         behind += usize::try_from(found.pm_max_children).unwrap_or(0);
-        names.push(format!("[{}] of {} has {}", found.name, fpm.file, found.pm_max_children));
+        names.push(format!(
+            "[{}] of {} has {}",
+            found.name, fpm.file, found.pm_max_children
+        ));
         silence(pool, found, notes);
     }
     let (maxconn, names) = (pool.queue.maxconn, names.join(", "));
@@ -144,7 +156,9 @@ fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &m
             format!("maxconn = {behind}, if nobody else uses them"),
         );
     } else {
-        notes.ok(format!("{label} is the number of workers behind it: {names}"));
+        notes.ok(format!(
+            "{label} is the number of workers behind it: {names}"
+        ));
     }
 }
 
@@ -152,7 +166,10 @@ fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &m
 fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
     let terminate = found.request_terminate_timeout;
     let own = pool.read_timeout.as_secs();
-    if terminate > 0 && u64::try_from(terminate).unwrap_or(0) > own && pool.request_terminate_timeout.is_zero() {
+    if terminate > 0
+        && u64::try_from(terminate).unwrap_or(0) > own
+        && pool.request_terminate_timeout.is_zero()
+    {
         notes.note(
             format!(
                 "[pool.{}] read_timeout = {own} s, and request_terminate_timeout of PHP-FPM's [{}] is {terminate} s",
@@ -166,8 +183,13 @@ fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
 }
 
 /// The PHP-FPM pool that listens on this address.
-pub(super) fn behind<'f>(fpms: &'f [fpm::Fpm], address: &Address) -> Option<(&'f fpm::Fpm, &'f fpm::Pool)> {
-    let mut pools = fpms.iter().flat_map(|fpm| fpm.pools.iter().map(move |pool| (fpm, pool)));
+pub(super) fn behind<'f>(
+    fpms: &'f [fpm::Fpm],
+    address: &Address,
+) -> Option<(&'f fpm::Fpm, &'f fpm::Pool)> {
+    let mut pools = fpms
+        .iter()
+        .flat_map(|fpm| fpm.pools.iter().map(move |pool| (fpm, pool)));
     pools.find(|(_, pool)| listens(pool, address))
 }
 
@@ -203,13 +225,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
     use std::{net::TcpListener, os::unix::net::UnixListener};
 
     fn looked(servers: &str, more: &str) -> Vec<String> {
         let text = format!(
-            "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
              servers = [{servers}]\nqueue = {{ maxconn = 4 }}\n{more}"
         );
         with_config(&text, |case| {
@@ -225,15 +247,31 @@ mod tests {
         let path = folder.path().join("fpm.sock");
         let server = format!("\"unix:{}\"", path.display());
         let found = looked(&server, "");
-        assert!(found[0].starts_with("break: ") && found[0].contains("does not exist"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("does not exist"),
+            "{found:?}"
+        );
         let listener = UnixListener::bind(&path).unwrap();
-        assert!(looked(&server, "").iter().any(|f| f.starts_with("ok: ") && f.contains("somebody listens")));
+        assert!(
+            looked(&server, "")
+                .iter()
+                .any(|f| f.starts_with("ok: ") && f.contains("somebody listens"))
+        );
         drop(listener);
         let found = looked(&server, "");
-        assert!(found.iter().any(|f| f.starts_with("break: ") && f.contains("nobody listens")), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|f| f.starts_with("break: ") && f.contains("nobody listens")),
+            "{found:?}"
+        );
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
-        assert!(looked(&server, "").iter().any(|f| f.contains("is no socket")));
+        assert!(
+            looked(&server, "")
+                .iter()
+                .any(|f| f.contains("is no socket"))
+        );
     }
 
     #[test]
@@ -258,12 +296,17 @@ mod tests {
             vec![look::pools(&conf).expect("a configuration")]
         };
         let servers = [Address::Unix("/run/no-such-fpm.sock".into())];
-        let text = "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
+        let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
                     servers = [\"unix:/run/no-such-fpm.sock\"]\nqueue = { maxconn = 10 }\n";
         let looked = |children| {
             with_config(text, |case| {
                 let mut notes = Notes::default();
-                workers_behind(&case.config.pools[0], &servers, &write(children), &mut notes);
+                workers_behind(
+                    &case.config.pools[0],
+                    &servers,
+                    &write(children),
+                    &mut notes,
+                );
                 said(&notes)
             })
         };

@@ -17,49 +17,77 @@ use super::{
     rights::{Answer, Cause, Need, may, quoted, resolve},
 };
 
-/// Every site, and every route that differs from its site.
+/// Every site, and what is different in a route.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
-    let mut walked = BTreeSet::new();
+    let mut told = BTreeSet::new();
     for place in case.places() {
         let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
             continue;
         };
-        if !root.is_dir() {
-            // Not there: `weir check` says so. Out of sight: who may look says it below.
-            if let Err(error) = fs::metadata(root)
-                && error.kind() == io::ErrorKind::PermissionDenied
-                && !case.people.us.is_root()
-            {
-                notes.unseen(
-                    format!("{} root = \"{}\" is out of sight", place.label, root.display()),
-                    "run `weir doctor` as root",
-                );
+        // Routes repeat what is their site's: it is said once.
+        let mut is_new = |what: String| told.insert(format!("{} {what}", root.display()));
+        let settings = place.settings;
+        if is_new("root".into()) {
+            if is_out_of_sight(&place, root, case, notes) {
+                continue;
             }
+            gateway(case, &place, root, notes);
+        }
+        // Not there: `weir check` says so.
+        if !root.is_dir() {
             continue;
         }
-        gateway(case, &place, root, notes);
         let entries = entries(&place, root);
         for script in &entries.scripts {
-            script_runs(case, &place, script, notes);
+            let (pool, known) = (settings.pool, &settings.script_root);
+            if is_new(format!(
+                "{} {pool:?} {known:?} {:?}",
+                script.name, settings.deny_scripts
+            )) {
+                script_runs(case, &place, script, notes);
+            }
         }
-        fallback(&place, root, notes);
-        if entries.is_empty() && place.settings.fallback.is_none() && !answers_slash(case, &place) {
+        if is_new(format!("fallback {:?}", settings.fallback)) {
+            fallback(&place, root, notes);
+        }
+        if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &place) {
             notes.warn(
                 format!(
                     "{} neither index file ({}) is in {}, and there is no fallback",
                     place.label,
-                    place.settings.index.join(", "),
+                    settings.index.join(", "),
                     root.display()
                 ),
                 "\"/\" is answered with 404",
                 "index = [\"…\"] with a file that is there, or fallback = \"/index.php\"",
             );
         }
-        error_pages(case, &place, root, notes);
-        if walked.insert(root.to_owned()) && !place.settings.follow_symlinks {
+        for (status, page) in &settings.error_pages {
+            if is_new(format!("{status} {}", page.display())) {
+                error_page(case, &place, *status, &root.join(page), notes);
+            }
+        }
+        if !settings.follow_symlinks && is_new("links".into()) {
             links_out(&place, root, notes);
         }
     }
+}
+
+/// Whether we may not even see the root.
+fn is_out_of_sight(place: &Place<'_>, root: &Path, case: &Case<'_>, notes: &mut Notes) -> bool {
+    let barred = fs::metadata(root).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+    if barred && !case.people.us.is_root() {
+        notes.unseen(
+            format!(
+                "{} root = \"{}\" is out of sight",
+                place.label,
+                root.display()
+            ),
+            "run `weir doctor` as root",
+        );
+        return true;
+    }
+    false
 }
 
 /// What `/` and the fallback lead to, of what is there.
@@ -87,13 +115,22 @@ fn entries(place: &Place<'_>, root: &Path) -> Entries {
         files: 0,
     };
     let pattern = pattern(&settings.script);
-    let candidates = settings.index.iter().map(|name| (format!("/{name}"), "index"));
-    let fallback = settings.fallback.iter().map(|path| (path.clone(), "fallback"));
+    let candidates = settings
+        .index
+        .iter()
+        .map(|name| (format!("/{name}"), "index"));
+    let fallback = settings
+        .fallback
+        .iter()
+        .map(|path| (path.clone(), "fallback"));
     for (path, key) in candidates.chain(fallback) {
         match script_name(pattern.as_ref(), &path) {
             Some(name) if root.join(&name[1..]).is_file() => {
-                if found.scripts.iter().all(|script| script.name != name) {
-                    found.scripts.push(Script { name, key });
+                let known = found.scripts.iter_mut().find(|script| script.name == name);
+                match known {
+                    // More comes to the fallback than to an index file.
+                    Some(known) => known.key = key,
+                    None => found.scripts.push(Script { name, key }),
                 }
             }
             None if key == "index" && root.join(&path[1..]).is_file() => found.files += 1,
@@ -118,9 +155,17 @@ fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
     };
     let label = format!("{} root = \"{}\"", place.label, root.display());
     match gateway_may(case, who, root, Need::Enter) {
-        Answer::Yes => notes.ok(format!("{label}: the gateway's user, {}, comes in", who.name)),
+        Answer::Yes => notes.ok(format!(
+            "{label}: the gateway's user, {}, comes in",
+            who.name
+        )),
+        // `weir check` says so.
+        Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
         Answer::No(barrier) => notes.breaks(
-            format!("{label}: the gateway's user, {}, does not come in: {barrier}", who.name),
+            format!(
+                "{label}: the gateway's user, {}, does not come in: {barrier}",
+                who.name
+            ),
             "every file of the site is answered with 403 or 404",
             barrier.mend(who),
         ),
@@ -146,7 +191,11 @@ fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Answer {
 fn script_runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &mut Notes) {
     let (settings, name) = (place.settings, &script.name);
     let label = format!("{} {} {name}", place.label, script.key);
-    if settings.deny_scripts.iter().any(|prefix| name.starts_with(prefix)) {
+    if settings
+        .deny_scripts
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    {
         // As an index file it is passed over; as a fallback it is a file like others.
         if script.key == "fallback" {
             notes.breaks(
@@ -207,7 +256,7 @@ fn worker_reads(
     }
     let (who, chroot) = match &pool.runtime {
         Runtime::Servers(servers) => match case.fpm_behind(servers) {
-            Some((who, chroot)) => (who, chroot),
+            Some((who, chroot)) => (Some(who), chroot),
             None => return,
         },
         _ => (
@@ -301,10 +350,16 @@ fn same(one: &Path, other: &Path) -> bool {
 
 /// What `script_root` ought to be.
 fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
-    let real = settings.root.as_deref().and_then(|root| root.canonicalize().ok());
+    let real = settings
+        .root
+        .as_deref()
+        .and_then(|root| root.canonicalize().ok());
     let chroot = chroot.map(|chroot| chroot.canonicalize().unwrap_or_else(|_| chroot.to_owned()));
     let inside = match (&real, &chroot) {
-        (Some(real), Some(chroot)) => real.strip_prefix(chroot).ok().map(|path| Path::new("/").join(path)),
+        (Some(real), Some(chroot)) => real
+            .strip_prefix(chroot)
+            .ok()
+            .map(|path| Path::new("/").join(path)),
         (Some(real), None) => Some(real.clone()),
         (None, _) => None,
     };
@@ -323,7 +378,10 @@ fn open_basedir(
     filename: &str,
     notes: &mut Notes,
 ) {
-    let Some(allowed) = case.php_setting(id.0, "open_basedir").filter(|text| !text.is_empty()) else {
+    let Some(allowed) = case
+        .php_setting(id.0, "open_basedir")
+        .filter(|text| !text.is_empty())
+    else {
         return;
     };
     if allowed.split(':').any(|folder| within(folder, filename)) {
@@ -332,7 +390,10 @@ fn open_basedir(
     }
     let folder = Path::new(filename).parent().unwrap_or(Path::new("/"));
     notes.breaks(
-        format!("{label}: {filename} is not within open_basedir = \"{allowed}\" of [pool.{}]", pool.name),
+        format!(
+            "{label}: {filename} is not within open_basedir = \"{allowed}\" of [pool.{}]",
+            pool.name
+        ),
         "PHP refuses to open the script",
         format!("open_basedir = \"{allowed}:{}\"", folder.display()),
     );
@@ -357,11 +418,19 @@ fn fallback(place: &Place<'_>, root: &Path, notes: &mut Notes) {
     match fs::metadata(&file) {
         Ok(metadata) if metadata.is_file() => {}
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
-            format!("{} fallback: {} is out of sight", place.label, file.display()),
+            format!(
+                "{} fallback: {} is out of sight",
+                place.label,
+                file.display()
+            ),
             "run `weir doctor` as root",
         ),
         _ => notes.breaks(
-            format!("{} fallback = \"{fallback}\": {} is no file", place.label, file.display()),
+            format!(
+                "{} fallback = \"{fallback}\": {} is no file",
+                place.label,
+                file.display()
+            ),
             "every URL that is no file is answered with 404",
             "name a script that is there, or take fallback out",
         ),
@@ -373,7 +442,11 @@ fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
     if place.label.contains("] route ") {
         return true;
     }
-    let site = case.config.sites.iter().find(|site| place.label == format!("[site.{}]", site.name));
+    let site = case
+        .config
+        .sites
+        .iter()
+        .find(|site| place.label == format!("[site.{}]", site.name));
     site.is_some_and(|site| {
         site.routes.iter().any(|route| match &route.path {
             weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
@@ -387,29 +460,30 @@ fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
 /// The expression that hides a path.
 pub(super) fn hides<'s>(settings: &'s Settings, path: &str) -> Option<&'s str> {
     let hidden = settings.hide_files.iter();
-    let mut hidden = hidden.filter(|text| pattern(text).is_some_and(|p| p.is_match(path.as_bytes())));
+    let mut hidden =
+        hidden.filter(|text| pattern(text).is_some_and(|p| p.is_match(path.as_bytes())));
     hidden.next().map(String::as_str)
 }
 
-fn error_pages(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, notes: &mut Notes) {
     let Some(who) = &case.people.gateway else {
         return;
     };
-    for (status, page) in &place.settings.error_pages {
-        let file = root.join(page);
-        let label = format!("{} error_pages: {status}", place.label);
-        match gateway_may(case, who, &file, Need::Read) {
-            Answer::Yes => notes.ok(format!("{label} is {}", file.display())),
-            Answer::No(barrier) => notes.warn(
-                format!("{label}: the gateway's user, {}, cannot read it: {barrier}", who.name),
-                format!("weir's own page for {status} is sent in its place"),
-                match barrier.cause {
-                    Cause::Missing => format!("make {}, or name another file", quoted(&file)),
-                    _ => barrier.mend(who),
-                },
+    let label = format!("{} error_pages: {status}", place.label);
+    match gateway_may(case, who, file, Need::Read) {
+        Answer::Yes => notes.ok(format!("{label} is {}", file.display())),
+        Answer::No(barrier) => notes.warn(
+            format!(
+                "{label}: the gateway's user, {}, cannot read it: {barrier}",
+                who.name
             ),
-            Answer::Unseen(at) => unseen(notes, &label, &at),
-        }
+            format!("weir's own page for {status} is sent in its place"),
+            match barrier.cause {
+                Cause::Missing => format!("make {}, or name another file", quoted(file)),
+                _ => barrier.mend(who),
+            },
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
     }
 }
 
@@ -473,8 +547,8 @@ const MOST_ENTRIES: usize = 5_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn root() -> tempfile::TempDir {
@@ -501,7 +575,9 @@ mod tests {
         with_config(&text, |case| {
             let mut notes = Notes::default();
             look(case, &mut notes);
-            let bad = said(&notes).into_iter().filter(|text| !text.starts_with("ok: "));
+            let bad = said(&notes)
+                .into_iter()
+                .filter(|text| !text.starts_with("ok: "));
             bad.collect()
         })
     }
@@ -518,9 +594,15 @@ mod tests {
     fn a_root_without_index_and_a_fallback_that_is_missing_are_told() {
         let root = root();
         let found = looked(&root, "pool = \"app\"", "");
-        assert!(found[0].starts_with("warn: ") && found[0].contains("index.php"), "{found:?}");
+        assert!(
+            found[0].starts_with("warn: ") && found[0].contains("index.php"),
+            "{found:?}"
+        );
         let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
-        assert!(found[0].starts_with("break: ") && found[0].contains("is no file"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("is no file"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -529,13 +611,22 @@ mod tests {
         file(&root, "index.php");
         let site = "pool = \"app\"\nfallback = \"/index.php\"";
         let found = looked(&root, site, "limit_extensions = [\".phtml\"]");
-        assert!(found[0].contains(r#"limit_extensions = [".phtml", ".php"]"#), "{found:?}");
+        assert!(
+            found[0].contains(r#"limit_extensions = [".phtml", ".php"]"#),
+            "{found:?}"
+        );
         let found = looked(&root, "fallback = \"/index.php\"", "");
         assert!(found[0].contains("no pool runs it"), "{found:?}");
         let found = looked(&root, &format!("{site}\ndeny_scripts = [\"/index\"]"), "");
-        assert!(found[0].starts_with("break: ") && found[0].contains("source"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("source"),
+            "{found:?}"
+        );
         let found = looked(&root, &format!("{site}\nhide_files = ['^/index']"), "");
-        assert!(found[0].starts_with("note: ") && found[0].contains("hide_files"), "{found:?}");
+        assert!(
+            found[0].starts_with("note: ") && found[0].contains("hide_files"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -543,7 +634,10 @@ mod tests {
         let root = root();
         file(&root, "index.php");
         let found = looked(&root, "pool = \"app\"\nscript_root = \"/elsewhere\"", "");
-        assert!(found[0].contains("SCRIPT_FILENAME=/elsewhere/index.php"), "{found:?}");
+        assert!(
+            found[0].contains("SCRIPT_FILENAME=/elsewhere/index.php"),
+            "{found:?}"
+        );
         let real = root.path().canonicalize().unwrap();
         let mend = format!("script_root = \"{}\"", real.display());
         assert!(found[0].contains(&mend), "{found:?}");
@@ -566,9 +660,18 @@ mod tests {
             })
         };
         let fine = looked("");
-        assert!(fine.iter().any(|f| f.contains("SCRIPT_FILENAME=/public/index.php")), "{fine:?}");
+        assert!(
+            fine.iter()
+                .any(|f| f.contains("SCRIPT_FILENAME=/public/index.php")),
+            "{fine:?}"
+        );
         let wrong = looked("script_root = \"/srv/public\"");
-        assert!(wrong.iter().any(|f| f.starts_with("break: ") && f.contains("script_root = \"/public\"")), "{wrong:?}");
+        assert!(
+            wrong
+                .iter()
+                .any(|f| f.starts_with("break: ") && f.contains("script_root = \"/public\"")),
+            "{wrong:?}"
+        );
     }
 
     #[test]
@@ -577,7 +680,10 @@ mod tests {
         file(&root, "index.php");
         let pool = format!("user = \"nobody\"\nchroot = \"{}\"", jail.path().display());
         let found = looked(&root, "pool = \"app\"", &pool);
-        assert!(found[0].starts_with("break: ") && found[0].contains("see nothing outside"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("see nothing outside"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -589,13 +695,18 @@ mod tests {
         let found = looked(&root, "error_pages = { 503 = \"503.html\" }", "");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("503"), "{found:?}");
-        assert!(found[1].contains("/out leads out of the root, to /etc"), "{found:?}");
+        assert!(
+            found[1].contains("/out leads out of the root, to /etc"),
+            "{found:?}"
+        );
         assert_eq!(looked(&root, "follow_symlinks = true", ""), [""; 0]);
     }
 
     #[test]
     fn open_basedir_is_a_list_of_folders() {
-        assert!(within("/srv/shop", "/srv/shop/index.php") && within("/srv/shop/", "/srv/shop/a/b.php"));
+        assert!(
+            within("/srv/shop", "/srv/shop/index.php") && within("/srv/shop/", "/srv/shop/a/b.php")
+        );
         assert!(!within("/srv/sho", "/srv/shop/index.php") && within("/", "/srv/a.php"));
     }
 }

@@ -1,11 +1,6 @@
 //! Unix sockets of listeners, seen by those who have to connect: owner, group and lists, and every folder on the way.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::fs::MetadataExt,
-    path::Path,
-};
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
 
 use weir_config::{Address, Listener};
 
@@ -34,7 +29,11 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
     let folder = path.parent().unwrap_or(Path::new("/"));
     let starter = &case.people.starter;
     match may(starter, None, folder, Need::MakeFiles) {
-        Answer::Yes => notes.ok(format!("{label}: {} may make sockets in {}", starter.name, folder.display())),
+        Answer::Yes => notes.ok(format!(
+            "{label}: {} may make sockets in {}",
+            starter.name,
+            folder.display()
+        )),
         Answer::No(barrier) if barrier.cause == Cause::Missing => {
             let made = quoted(folder);
             notes.breaks(
@@ -51,7 +50,10 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
             );
         }
         Answer::No(barrier) => notes.breaks(
-            format!("{label}: {} cannot make its socket: {barrier}", starter.name),
+            format!(
+                "{label}: {} cannot make its socket: {barrier}",
+                starter.name
+            ),
             "weir does not start",
             barrier.mend(starter),
         ),
@@ -79,7 +81,10 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         let label = format!("[listen.{}] {key}: {}", listener.name, who.name);
         if bits & 0o2 == 0 {
             notes.breaks(
-                format!("{label} may not write to the socket with mode {:04o}", listener.mode),
+                format!(
+                    "{label} may not write to the socket with mode {:04o}",
+                    listener.mode
+                ),
                 "who connects to a unix socket needs to write to it; connections are refused",
                 "mode = \"0660\"",
             );
@@ -118,7 +123,12 @@ fn others(
                     || who.identity.groups.contains(&one.identity.gid);
                 bits & 0o2 != 0 && (one.identity.uid == *uid || one.is_member() && same_group)
             });
-        let way = may(&who, None, path.parent().unwrap_or(Path::new("/")), Need::Enter);
+        let way = may(
+            &who,
+            None,
+            path.parent().unwrap_or(Path::new("/")),
+            Need::Enter,
+        );
         if let_in && way == Answer::Yes {
             notes.ok(format!(
                 "[listen.{}] {program}, which runs here as {}, may connect",
@@ -151,7 +161,10 @@ fn named(listener: &Listener) -> Vec<(&'static str, Who, u32)> {
     }
     // As in PHP-FPM: with lists, owner and group stay who starts weir.
     if !lists {
-        let owner = listener.owner.as_deref().and_then(|name| Who::named(name, None));
+        let owner = listener
+            .owner
+            .as_deref()
+            .and_then(|name| Who::named(name, None));
         named.extend(owner.map(|who| ("owner", who, listener.mode >> 6 & 0o7)));
         let group = listener.group.as_deref().and_then(Who::member);
         named.extend(group.map(|who| ("group", who, listener.mode >> 3 & 0o7)));
@@ -193,8 +206,8 @@ const FRONTS: [&str; 6] = ["nginx", "haproxy", "apache2", "httpd", "caddy", "lig
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{said, with_config};
     use super::*;
-    use super::super::tests::{with_config, said};
     use std::os::unix::fs::PermissionsExt;
 
     fn looked(folder: &Path, lines: &str) -> Vec<String> {
@@ -233,7 +246,10 @@ mod tests {
         assert!(found[0].starts_with("ok: "), "{found:?}");
         let shut = folder(0o750);
         let found = looked(shut.path(), "group = \"nogroup\"");
-        assert!(found[0].starts_with("break: ") && found[0].contains("/a (drwxr-x---"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("/a (drwxr-x---"),
+            "{found:?}"
+        );
         assert!(found[0].contains("chmod o+x"), "{found:?}");
     }
 
@@ -243,6 +259,9 @@ mod tests {
         assert!(looked(open.path(), "")[0].starts_with("warn: "));
         assert_eq!(looked(open.path(), "mode = \"0666\""), [""; 0]);
         let found = looked(open.path(), "group = \"nogroup\"\nmode = \"0640\"");
-        assert!(found[0].starts_with("break: ") && found[0].contains("0640"), "{found:?}");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("0640"),
+            "{found:?}"
+        );
     }
 }

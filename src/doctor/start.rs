@@ -66,7 +66,11 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
     let why = "only root can lock processes into a folder; weir does not start";
     let mend = "start weir as root, or take chroot out";
     if config.server.chroot.is_some() {
-        notes.breaks(format!("[server] chroot, and {name} starts weir"), why, mend);
+        notes.breaks(
+            format!("[server] chroot, and {name} starts weir"),
+            why,
+            mend,
+        );
     }
     for pool in &config.pools {
         let Some(workers) = pool.workers() else {
@@ -88,7 +92,10 @@ fn rights(case: &Case<'_>, notes: &mut Notes) {
         let owner = listener.owner.as_deref();
         if let Some(owner) = owner.filter(|owner| *owner != name) {
             notes.breaks(
-                format!("[listen.{}] owner = \"{owner}\", and {name} starts weir", listener.name),
+                format!(
+                    "[listen.{}] owner = \"{owner}\", and {name} starts weir",
+                    listener.name
+                ),
                 "only root can give a socket away; weir does not start",
                 "start weir as root, or take owner out",
             );
@@ -115,7 +122,10 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
             notes.warn(
                 format!("{label} is above the hard limit, {}", allowed.hard),
                 format!("only root may raise it: workers get {}", allowed.hard),
-                format!("LimitNOFILE={wanted} in the systemd unit, or rlimit_files = {}", allowed.hard),
+                format!(
+                    "LimitNOFILE={wanted} in the systemd unit, or rlimit_files = {}",
+                    allowed.hard
+                ),
             );
         } else {
             notes.ok(format!("{label} can be had"));
@@ -125,7 +135,10 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
 
 fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut Notes) {
     let label = format!("[listen.{}] address = \"{address}\"", listener.name);
-    if case.live().is_some_and(|live| serves(live, &listener.address)) {
+    if case
+        .live()
+        .is_some_and(|live| serves(live, &listener.address))
+    {
         notes.ok(format!("{label} is served by the weir that runs"));
         return;
     }
@@ -182,12 +195,19 @@ fn taken(label: &str, address: SocketAddr, notes: &mut Notes) {
         format!("stop that program, or choose another port; `ss -ltnp 'sport = :{port}'` shows who listens"),
     );
     if !matches!(owner, Some(Some(_))) && !identity::is_root() {
-        notes.unseen(format!("who listens on port {port}"), "run `weir doctor` as root");
+        notes.unseen(
+            format!("who listens on port {port}"),
+            "run `weir doctor` as root",
+        );
     }
 }
 
 fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
-    let label = format!("[listen.{}] address = \"unix:{}\"", listener.name, path.display());
+    let label = format!(
+        "[listen.{}] address = \"unix:{}\"",
+        listener.name,
+        path.display()
+    );
     let length = path.as_os_str().len();
     if length > LONGEST_SOCKET {
         notes.breaks(
@@ -197,7 +217,10 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         );
         return;
     }
-    if case.live().is_some_and(|live| serves(live, &listener.address)) {
+    if case
+        .live()
+        .is_some_and(|live| serves(live, &listener.address))
+    {
         notes.ok(format!("{label} is served by the weir that runs"));
         return;
     }
@@ -227,7 +250,10 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
             "{label}: a socket that nobody listens on is left there; weir replaces it"
         )),
         Err(error) => notes.unseen(
-            format!("whether somebody listens on unix:{}: {error}", path.display()),
+            format!(
+                "whether somebody listens on unix:{}: {error}",
+                path.display()
+            ),
             "run `weir doctor` as root",
         ),
     }
@@ -248,7 +274,9 @@ fn who_listens(address: SocketAddr) -> Option<Option<String>> {
     let tables = [("/proc/net/tcp", false), ("/proc/net/tcp6", true)];
     tables.iter().find_map(|(table, six)| {
         let table = fs::read_to_string(table).ok()?;
-        let inode = table.lines().find_map(|line| listening(line, *six, address))?;
+        let inode = table
+            .lines()
+            .find_map(|line| listening(line, *six, address))?;
         Some(listen::owner_of_socket(&inode))
     })
 }
@@ -303,11 +331,17 @@ mod tests {
     fn an_address_that_is_taken_breaks_and_names_who_has_it() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        assert_eq!(listener::try_tcp(address).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(
+            listener::try_tcp(address).unwrap_err().kind(),
+            ErrorKind::AddrInUse
+        );
         let mut notes = Notes::default();
         taken("[listen.a] address", address, &mut notes);
         let found = &notes.findings[0];
-        assert!(found.what.contains(&std::process::id().to_string()), "{found}");
+        assert!(
+            found.what.contains(&std::process::id().to_string()),
+            "{found}"
+        );
         drop(socket);
         listener::try_tcp(address).unwrap();
     }

@@ -93,7 +93,11 @@ fn put_finding(out: &mut String, finding: &Finding, paint: Paint, width: usize) 
 
 /// A verdict in its column.
 fn label(word: &str, style: &str, paint: Paint) -> String {
-    format!("  {}{}", paint.with(style, word), " ".repeat(7 - word.len()))
+    format!(
+        "  {}{}",
+        paint.with(style, word),
+        " ".repeat(7 - word.len())
+    )
 }
 
 /// A paragraph: its first line after `begin`, the others indented.
@@ -206,7 +210,11 @@ mod tests {
         let mut notes = Notes::default();
         notes.ok("it is \u{1b}[31mwell");
         notes.note("it is known", "for later", "");
-        notes.warn("the queue is short", "clients wait for a long time", "make it longer");
+        notes.warn(
+            "the queue is short",
+            "clients wait for a long time",
+            "make it longer",
+        );
         notes.breaks("the root is missing", "404 to everything", "mkdir /srv");
         notes.unseen("what others have open", "run it as root");
         notes.sort();
@@ -222,12 +230,18 @@ mod tests {
         let page = page(&report(), false, 80);
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
         assert!(at("  break  the root") < at("  warn   the queue"), "{page}");
-        assert!(at("  warn   the queue") < at("  note   it is known"), "{page}");
+        assert!(
+            at("  warn   the queue") < at("  note   it is known"),
+            "{page}"
+        );
         assert!(at("  note   ") < at("  ok     "), "{page}");
         assert!(page.contains("         mend  mkdir /srv\n"), "{page}");
         assert!(page.contains("  ?      what others have open\n"), "{page}");
         let last = page.lines().last();
-        assert_eq!(last, Some("1 would break, 1 warning, 1 note, 1 ok, 1 not looked at"));
+        assert_eq!(
+            last,
+            Some("1 would break, 1 warning, 1 note, 1 ok, 1 not looked at")
+        );
         assert!(!page.contains('\u{1b}'), "{page}");
     }
 
@@ -242,8 +256,16 @@ mod tests {
     fn long_lines_are_folded_beneath_their_beginning() {
         let mut out = String::new();
         put(&mut out, "  warn   ", &"word ".repeat(30), INDENT, 60);
-        assert!(out.lines().count() > 2 && out.lines().all(|line| line.len() <= 60), "{out}");
-        assert!(out.lines().skip(1).all(|line| line.starts_with("         word")), "{out}");
+        assert!(
+            out.lines().count() > 2 && out.lines().all(|line| line.len() <= 60),
+            "{out}"
+        );
+        assert!(
+            out.lines()
+                .skip(1)
+                .all(|line| line.starts_with("         word")),
+            "{out}"
+        );
     }
 
     #[test]

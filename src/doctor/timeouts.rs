@@ -35,7 +35,10 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
                 seconds(terminate)
             ),
             "a script that computes without printing anything ends at the shorter one, with 504",
-            format!("read_timeout = {}, if silent scripts are to have that long", quoted(terminate)),
+            format!(
+                "read_timeout = {}, if silent scripts are to have that long",
+                quoted(terminate)
+            ),
         );
     }
     if let Some(php) = pool.php() {
@@ -118,7 +121,10 @@ fn stopping(case: &Case<'_>, notes: &mut Notes) {
     let longest = case.config.pools.iter();
     let longest = longest.max_by_key(|pool| pool.request_terminate_timeout);
     let Some(pool) = longest.filter(|pool| pool.request_terminate_timeout > stop) else {
-        notes.ok(format!("[server] shutdown_timeout = {} is as long as scripts are limited to", seconds(stop)));
+        notes.ok(format!(
+            "[server] shutdown_timeout = {} is as long as scripts are limited to",
+            seconds(stop)
+        ));
         return;
     };
     let terminate = pool.request_terminate_timeout;
@@ -175,17 +181,19 @@ const BALANCERS: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
 
     fn looked(server: &str, pool: &str) -> Vec<String> {
         let text = format!(
-            "[server]\n{server}\n[listen.a]\naddress = \":1\"\n[site.a]\npool = \"app\"\n[pool.app]\n{pool}\n"
+            "[server]\n{server}\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{pool}\n"
         );
         with_config(&text, |case| {
             let mut notes = Notes::default();
             look(case, &mut notes);
-            let bad = said(&notes).into_iter().filter(|text| !text.starts_with("ok: "));
+            let bad = said(&notes)
+                .into_iter()
+                .filter(|text| !text.starts_with("ok: "));
             bad.collect()
         })
     }
@@ -202,21 +210,40 @@ mod tests {
         let pool = format!("{COMMAND}request_terminate_timeout = \"60s\"");
         let found = looked("", &pool);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("warn: ") && found[0].contains("shutdown_timeout = \"60s\""), "{found:?}");
+        assert!(
+            found[0].starts_with("warn: ") && found[0].contains("shutdown_timeout = \"60s\""),
+            "{found:?}"
+        );
         assert_eq!(looked("shutdown_timeout = \"60s\"", &pool), [""; 0]);
     }
 
     #[test]
     fn silence_slow_logs_and_php_are_held_against_the_end_of_a_script() {
         let server = "shutdown_timeout = \"2m\"";
-        let found = looked(server, &format!("{COMMAND}request_terminate_timeout = \"90s\""));
-        assert!(found[0].contains("read_timeout = 60 s is over before"), "{found:?}");
+        let found = looked(
+            server,
+            &format!("{COMMAND}request_terminate_timeout = \"90s\""),
+        );
+        assert!(
+            found[0].contains("read_timeout = 60 s is over before"),
+            "{found:?}"
+        );
         let php = "runtime = \"php\"\nrequest_terminate_timeout = \"10s\"\nrequest_slowlog_timeout = \"10s\"\n";
         let found = looked(server, php);
-        assert!(found.iter().any(|f| f.contains("request_slowlog_timeout = \"5s\"")), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|f| f.contains("request_slowlog_timeout = \"5s\"")),
+            "{found:?}"
+        );
         let more = format!("{php}php_admin_value = {{ max_execution_time = \"30\" }}\n");
         let found = looked(server, &more);
-        assert!(found.iter().any(|f| f.contains("max_execution_time = \"9\"")), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|f| f.contains("max_execution_time = \"9\"")),
+            "{found:?}"
+        );
         let none = "runtime = \"php\"\nphp_admin_value = { max_execution_time = \"0\" }\n";
         assert!(looked("", none)[0].starts_with("warn: "));
     }
@@ -225,11 +252,17 @@ mod tests {
     fn waiting_connecting_and_idling_are_held_against_their_neighbours() {
         let pool = "runtime = \"servers\"\nservers = [\"127.0.0.1:1\"]\nqueue = { maxconn = 1, timeout = \"2s\" }\n";
         let found = looked("", pool);
-        assert!(found[0].contains("connect_timeout = \"500ms\""), "{found:?}");
+        assert!(
+            found[0].contains("connect_timeout = \"500ms\""),
+            "{found:?}"
+        );
         let found = looked("", &format!("{COMMAND}queue.timeout = \"2m\""));
-        assert!(found[0].starts_with("note: ") && found[0].contains("timeout = 2 min"), "{found:?}");
+        assert!(
+            found[0].starts_with("note: ") && found[0].contains("timeout = 2 min"),
+            "{found:?}"
+        );
         let text = format!(
-            "[listen.a]\naddress = \":1\"\nidle_timeout = \"30s\"\n[site.a]\npool = \"app\"\n[pool.app]\n{COMMAND}"
+            "[listen.a]\naddress = \":1\"\nidle_timeout = \"30s\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{COMMAND}"
         );
         let found = with_config(&text, |case| {
             let mut notes = Notes::default();

@@ -74,7 +74,10 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     told(
         &["/etc/resolv.conf"],
         "names of other hosts cannot be looked up: calls to databases and services by name fail",
-        format!("install -Dm644 /etc/resolv.conf {}", inside("/etc/resolv.conf")),
+        format!(
+            "install -Dm644 /etc/resolv.conf {}",
+            inside("/etc/resolv.conf")
+        ),
     );
     told(
         &["/dev/null"],
@@ -86,7 +89,11 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
         ),
     );
     told(
-        &["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs", "/etc/pki/tls/certs/ca-bundle.crt"],
+        &[
+            "/etc/ssl/certs/ca-certificates.crt",
+            "/etc/ssl/certs",
+            "/etc/pki/tls/certs/ca-bundle.crt",
+        ],
         "no certificate of a https service can be verified, unless openssl.cafile and curl.cainfo lead to one inside",
         format!(
             "install -Dm644 /etc/ssl/certs/ca-certificates.crt {}",
@@ -96,7 +103,10 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     told(
         &["/usr/share/zoneinfo"],
         "PHP of distributions that patch it to use the system's time zones (Debian) knows none but UTC",
-        format!("install -d {0} && cp -a /usr/share/zoneinfo {0}", inside("/usr/share")),
+        format!(
+            "install -d {0} && cp -a /usr/share/zoneinfo {0}",
+            inside("/usr/share")
+        ),
     );
     let null = seen_from_outside(Some(chroot), Path::new("/dev/null"));
     if let Ok(metadata) = null.symlink_metadata()
@@ -105,7 +115,10 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
         complete = false;
         let at = quoted(&null);
         notes.warn(
-            format!("{} is not the device that swallows everything", null.display()),
+            format!(
+                "{} is not the device that swallows everything",
+                null.display()
+            ),
             "what is written there stays on the disk, or cannot be written",
             format!("rm {at} && mknod -m666 {at} c 1 3"),
         );
@@ -122,7 +135,12 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
         && let Answer::No(barrier) = may(who, None, &program, Need::Execute)
     {
         notes.breaks(
-            format!("[pool.{}] {} may not run {}: {barrier}", pool.name, who.name, program.display()),
+            format!(
+                "[pool.{}] {} may not run {}: {barrier}",
+                pool.name,
+                who.name,
+                program.display()
+            ),
             "PHP is the pool's user from its first instruction: no worker starts",
             barrier.mend(who),
         );
@@ -130,7 +148,10 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
     }
     match case.php.get(index).and_then(Option::as_ref) {
         Some(Ok(php)) if php.complaints.is_empty() => {
-            notes.ok(format!("[pool.{}] PHP {} starts without a complaint", pool.name, php.version));
+            notes.ok(format!(
+                "[pool.{}] PHP {} starts without a complaint",
+                pool.name, php.version
+            ));
         }
         Some(Ok(php)) => {
             for complaint in php.complaints.iter().take(MOST_COMPLAINTS) {
@@ -167,9 +188,21 @@ fn folders(
         let path = setting("session.save_path").unwrap_or_default();
         // `N;MODE;PATH`: with subfolders, or rights of the files.
         let path = path.rsplit(';').next().unwrap_or_default().to_owned();
-        let path = if path.is_empty() { temporary.clone() } else { path };
+        let path = if path.is_empty() {
+            temporary.clone()
+        } else {
+            path
+        };
         let what = "session.save_path";
-        writable(pool, workers, who, what, &path, "session_start() fails: nobody stays logged in", notes);
+        writable(
+            pool,
+            workers,
+            who,
+            what,
+            &path,
+            "session_start() fails: nobody stays logged in",
+            notes,
+        );
     }
     if setting("file_uploads").is_none_or(|on| on != "Off" && on != "0") {
         let path = setting("upload_tmp_dir").filter(|path| !path.is_empty());
@@ -177,14 +210,26 @@ fn folders(
             Some(path) => ("upload_tmp_dir", path),
             None => ("the folder for temporary files", temporary),
         };
-        writable(pool, workers, who, what, &path, "uploads and temporary files fail", notes);
+        writable(
+            pool,
+            workers,
+            who,
+            what,
+            &path,
+            "uploads and temporary files fail",
+            notes,
+        );
     }
     for name in ["auto_prepend_file", "auto_append_file"] {
         if let Some(file) = setting(name).filter(|file| file.starts_with('/'))
-            && let Answer::No(barrier) = may(who, workers.chroot.as_deref(), Path::new(&file), Need::Read)
+            && let Answer::No(barrier) =
+                may(who, workers.chroot.as_deref(), Path::new(&file), Need::Read)
         {
             notes.breaks(
-                format!("[pool.{}] {name} = {file}: {} cannot read it: {barrier}", pool.name, who.name),
+                format!(
+                    "[pool.{}] {name} = {file}: {} cannot read it: {barrier}",
+                    pool.name, who.name
+                ),
                 "every script ends with a fatal error",
                 format!("make it readable, or take {name} out of php.ini"),
             );
@@ -213,16 +258,15 @@ fn writable(
         Answer::No(barrier) if barrier.cause == Cause::Missing => notes.warn(
             format!("{label}{seen}: {barrier}"),
             why,
-            format!(
-                "install -d -m700 -o {} {}",
-                who.name,
-                quoted(&outside)
-            ),
+            format!("install -d -m700 -o {} {}", who.name, quoted(&outside)),
         ),
         Answer::No(barrier) => notes.warn(
             format!("{label}{seen} cannot be written by {}: {barrier}", who.name),
             why,
-            format!("{}; or php_admin_value = {{ \"{what}\" = \"…\" }} with a folder of its own", barrier.mend(who)),
+            format!(
+                "{}; or php_admin_value = {{ \"{what}\" = \"…\" }} with a folder of its own",
+                barrier.mend(who)
+            ),
         ),
         Answer::Unseen(at) => notes.unseen(
             format!("{label}: {} is out of sight", at.display()),
@@ -235,7 +279,9 @@ fn writable(
 fn shared_sessions(case: &Case<'_>, notes: &mut Notes) {
     let mut folders: BTreeMap<PathBuf, Vec<(String, u32)>> = BTreeMap::new();
     for (index, pool, php) in case.php_pools() {
-        let Some(path) = case.php_setting(index, "session.save_path").filter(|path| path.starts_with('/'))
+        let Some(path) = case
+            .php_setting(index, "session.save_path")
+            .filter(|path| path.starts_with('/'))
         else {
             continue;
         };
@@ -264,13 +310,13 @@ const MOST_COMPLAINTS: usize = 10;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::tests::{said, with_config};
+    use super::*;
     use std::{fs, os::unix::fs::PermissionsExt};
 
     fn looked(lines: &str) -> Vec<String> {
         let text = format!(
-            "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
              command = [\"sh\"]\nuser = \"nobody\"\n{lines}\n"
         );
         with_config(&text, |case| {
@@ -283,14 +329,18 @@ mod tests {
     #[test]
     fn a_working_folder_that_may_not_be_entered_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let set = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let set =
+            |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         let lines = format!("chdir = \"{}\"", folder.path().display());
         set(0o755);
         assert!(looked(&lines)[0].starts_with("ok: "));
         if weir_sys::identity::is_root() {
             set(0o700);
             let found = looked(&lines);
-            assert!(found[0].starts_with("break: ") && found[0].contains("chmod o+x"), "{found:?}");
+            assert!(
+                found[0].starts_with("break: ") && found[0].contains("chmod o+x"),
+                "{found:?}"
+            );
         }
     }
 
@@ -300,8 +350,18 @@ mod tests {
         let chroot = folder.path();
         let lines = format!("chroot = \"{}\"", chroot.display());
         let found = looked(&lines);
-        for name in ["/etc/resolv.conf", "/dev/null", "/etc/ssl/certs", "/usr/share/zoneinfo"] {
-            assert!(found.iter().any(|f| f.starts_with("warn: ") && f.contains(name)), "{name}: {found:?}");
+        for name in [
+            "/etc/resolv.conf",
+            "/dev/null",
+            "/etc/ssl/certs",
+            "/usr/share/zoneinfo",
+        ] {
+            assert!(
+                found
+                    .iter()
+                    .any(|f| f.starts_with("warn: ") && f.contains(name)),
+                "{name}: {found:?}"
+            );
         }
         for name in ["etc/ssl/certs", "usr/share/zoneinfo", "dev"] {
             fs::create_dir_all(chroot.join(name)).unwrap();
@@ -316,17 +376,26 @@ mod tests {
     #[test]
     fn a_folder_that_php_writes_to_is_looked_at_as_its_user() {
         let folder = tempfile::tempdir().unwrap();
-        let set = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let set =
+            |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         let path = folder.path().display().to_string();
         let looked = || {
-            let text = "[listen.a]\naddress = \":1\"\n[site.a]\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+            let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
                         command = [\"sh\"]\n";
             with_config(text, |case| {
                 let mut notes = Notes::default();
                 let pool = &case.config.pools[0];
                 let workers = pool.workers().unwrap();
                 let who = Who::member("nogroup").unwrap();
-                writable(pool, workers, &who, "session.save_path", &path, "no sessions", &mut notes);
+                writable(
+                    pool,
+                    workers,
+                    &who,
+                    "session.save_path",
+                    &path,
+                    "no sessions",
+                    &mut notes,
+                );
                 said(&notes)
             })
         };

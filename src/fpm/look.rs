@@ -14,15 +14,16 @@ use crate::manager::EX_CONFIG;
 pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     let options = options(file);
     let mut said = Said::default();
-    let translated = fpm::read(&options, &Looking, &mut said).and_then(|fpm| {
-        match fpm::translate(&fpm, &options, &fpm::Start::default(), &Looking) {
-            Ok(translated) => Ok(translated.text),
-            Err(message) => {
-                said.messages.push(message);
-                Err(fpm::Refused)
+    let translated =
+        fpm::read(&options, &Looking, &mut said).and_then(|fpm| {
+            match fpm::translate(&fpm, &options, &fpm::Start::default(), &Looking) {
+                Ok(translated) => Ok(translated.text),
+                Err(message) => {
+                    said.messages.push(message);
+                    Err(fpm::Refused)
+                }
             }
-        }
-    });
+        });
     said.log = None;
     match translated {
         Ok(text) => Ok((format!("weir.toml made of {}", file.display()), text)),
