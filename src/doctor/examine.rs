@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use weir_config::{Severity, check_environment, read};
+use weir_config::{Severity, Window, check_environment, read};
 
 use super::{
     Args, Notes, Report, SUBJECTS,
@@ -37,7 +37,9 @@ pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> 
         mend: diagnostic.hint.clone().unwrap_or_default(),
     });
     let said: Vec<Said> = said.collect();
-    let found = live::ask(&checked.config, args.admin.as_ref());
+    // In PHP-FPM's place there is no window.
+    let off = args.fpm.as_ref().map(|_| &Window::Off);
+    let found = live::ask(&checked.config, args.admin.as_ref().or(off));
     let running = match &found {
         Found::Runs(live) => Some(&**live),
         _ => None,

@@ -181,8 +181,12 @@ fn bounded(pool: &Pool, most: u64, limit: u64, machine: &Machine, notes: &mut No
 
 /// What one worker of a running pool takes, bytes.
 fn measured(case: &Case<'_>, pool: &Pool) -> Option<u64> {
-    let pids = case.live()?.workers(&pool.name);
-    memory::cost(pids.into_iter())
+    memory::cost(running(case, pool).into_iter())
+}
+
+fn running(case: &Case<'_>, pool: &Pool) -> Vec<u32> {
+    case.live()
+        .map_or(Vec::new(), |live| live.workers(&pool.name))
 }
 
 /// The most that a script of the pool may take, bytes.

@@ -2,9 +2,9 @@
 //!
 //! The way is walked as the kernel walks it (path_resolution(7)): symbolic links are followed, those that begin with a
 //! slash from the root that the process sees, be it a chroot. Each step is judged by owner, group, permission bits and
-//! access control list (acl(5)), root's privileges left out: nobody that is asked for has them. Where root asks and no
-//! chroot is in between, the kernel itself has the last word, asked as that identity, for it may know more: a security
-//! module, a network file system, one that is mounted read-only.
+//! access control list (acl(5)); root may everything. Where root asks and no chroot is in between, the kernel itself
+//! has the last word, asked as that identity, for it may know more: a security module, a network file system, one that
+//! is mounted read-only.
 
 use std::{
     collections::VecDeque,
@@ -74,12 +74,6 @@ pub(super) enum Cause {
 /// May `who` do what is needed with `path`? With `root`, as seen from inside of that folder.
 pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> Answer {
     let identity = &who.identity;
-    if identity.uid == 0 {
-        return match fs::metadata(seen_from_outside(root, path)) {
-            Ok(_) => Answer::Yes,
-            Err(error) => barrier_of(&seen_from_outside(root, path), &error),
-        };
-    }
     let computed = walk(root.unwrap_or(Path::new("/")), path, |step, wanted| {
         judge(identity, step, wanted.unwrap_or(need))
     });
@@ -233,6 +227,9 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
     let must_be_folder = matches!(need, Need::Enter | Need::MakeFiles);
     if must_be_folder && !metadata.is_dir() {
         return no(step, Cause::NotFolder);
+    }
+    if who.uid == 0 {
+        return Answer::Yes;
     }
     let list = match access::access_list(step) {
         Ok(list) => list,

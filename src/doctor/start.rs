@@ -145,7 +145,7 @@ fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut No
     let (root, port) = (case.people.starter.is_root(), address.port());
     match listener::try_tcp(address) {
         Ok(()) => notes.ok(format!("{label} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => taken(&label, address, notes),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, &label, address, notes),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => notes.breaks(
             format!("{label}: this machine has no such address"),
             "weir does not start",
@@ -154,7 +154,7 @@ fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut No
         // Who starts weir may, though who asks may not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && root => {
             match who_listens(address) {
-                Some(_) => taken(&label, address, notes),
+                Some(_) => taken(case, &label, address, notes),
                 None => notes.ok(format!("{label}: root may listen there, and nobody does")),
             }
         }
@@ -174,27 +174,33 @@ fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut No
     }
 }
 
-fn taken(label: &str, address: SocketAddr, notes: &mut Notes) {
-    let owner = who_listens(address);
-    let by = match &owner {
-        Some(Some(owner)) => owner.clone(),
-        _ => "another program".into(),
-    };
+/// Somebody listens there. Whom we may not see may be the weir that is meant, if nothing is known of that.
+fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let port = address.port();
-    if by.starts_with("weir ") || by.starts_with("weir-") {
+    let by = who_listens(address).flatten();
+    let is_weir = by.as_ref().is_some_and(|by| by.starts_with("weir"));
+    let may_be_ours = match &case.found {
+        Found::Unseen(_) => by.is_none() || is_weir,
+        Found::NoWindow => is_weir,
+        Found::Nobody | Found::Runs(_) => false,
+    };
+    let name = by.as_deref().unwrap_or("a program that we may not see");
+    if may_be_ours {
         notes.note(
-            format!("{label} is taken by {by}"),
-            "it is another weir, or this one, whose window was not found; two cannot listen there",
-            "name its window: weir doctor --admin unix:PATH",
+            format!("{label} is taken by {name}"),
+            "that may be the weir that this configuration is for; another one could not start",
+            "run `weir doctor` as who started weir; name its window: --admin unix:PATH",
         );
-        return;
+    } else {
+        notes.breaks(
+            format!("{label} is taken by {name}"),
+            "weir does not start",
+            format!(
+                "stop that program, or choose another port; `ss -ltnp 'sport = :{port}'` shows who listens"
+            ),
+        );
     }
-    notes.breaks(
-        format!("{label} is taken by {by}"),
-        "weir does not start",
-        format!("stop that program, or choose another port; `ss -ltnp 'sport = :{port}'` shows who listens"),
-    );
-    if !matches!(owner, Some(Some(_))) && !identity::is_root() {
+    if by.is_none() && !identity::is_root() {
         notes.unseen(
             format!("who listens on port {port}"),
             "run `weir doctor` as root",
@@ -239,7 +245,17 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     }
     match UnixStream::connect(path) {
         Ok(_) => {
-            let by = listen::unix_owner(path).unwrap_or_else(|| "another program".into());
+            let by = listen::unix_owner(path);
+            let unseen = matches!(case.found, Found::Unseen(_)) && by.is_none();
+            let by = by.unwrap_or_else(|| "a program that we may not see".into());
+            if unseen {
+                notes.note(
+                    format!("{label}: {by} listens there"),
+                    "that may be the weir that this configuration is for; another one could not start",
+                    "run `weir doctor` as who started weir",
+                );
+                return;
+            }
             notes.breaks(
                 format!("{label}: {by} listens there"),
                 "weir does not take a socket away from who uses it, and does not start",
@@ -311,6 +327,7 @@ const LONGEST_SOCKET: usize = 107;
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{said, with_config};
     use super::*;
     use std::net::TcpListener;
 
@@ -335,12 +352,16 @@ mod tests {
             listener::try_tcp(address).unwrap_err().kind(),
             ErrorKind::AddrInUse
         );
-        let mut notes = Notes::default();
-        taken("[listen.a] address", address, &mut notes);
-        let found = &notes.findings[0];
+        let text = format!("[listen.a]\naddress = \"{address}\"\n[site.a]\nroot = \"/\"\n");
+        let found = with_config(&text, |case| {
+            let mut notes = Notes::default();
+            tcp(case, &case.config.listeners[0], address, &mut notes);
+            said(&notes)
+        });
+        assert!(found[0].starts_with("break: "), "{found:?}");
         assert!(
-            found.what.contains(&std::process::id().to_string()),
-            "{found}"
+            found[0].contains(&std::process::id().to_string()),
+            "{found:?}"
         );
         drop(socket);
         listener::try_tcp(address).unwrap();

@@ -161,7 +161,8 @@ pub(super) fn seconds(duration: Duration) -> String {
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
         s if s < 120.0 && s.fract() == 0.0 => format!("{s:.0} s"),
         s if s < 120.0 => format!("{s:.1} s"),
-        s => format!("{:.0} min", s / 60.0),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3600.0),
     }
 }
 
