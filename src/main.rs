@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bench;
 mod cli;
 mod control;
 mod doctor;
@@ -17,6 +18,7 @@ mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod metrics;
 mod window;
 
 use std::process::ExitCode;

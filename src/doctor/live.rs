@@ -101,11 +101,6 @@ impl Live {
         let pid = |process: &Value| u32::try_from(process["pid"].as_u64()?).ok();
         processes.into_iter().flatten().filter_map(pid).collect()
     }
-
-    /// For how long it runs, seconds.
-    pub(super) fn uptime(&self) -> f64 {
-        self.status["uptime"].as_f64().unwrap_or(0.0)
-    }
 }
 
 /// The limit of open files of a process.
@@ -137,14 +132,13 @@ mod tests {
     fn the_status_leads_to_processes_and_their_limits() {
         let us = std::process::id();
         let live = Live::of(json!({
-            "manager_pid": us, "gateway_pid": us, "uptime": 3.5,
+            "manager_pid": us, "gateway_pid": us,
             "pools": [{ "name": "shop", "processes": [{ "pid": 7 }, { "pid": null }] }],
         }));
         assert_eq!(live.manager, Some(us));
         assert!(live.manager_ids.is_some() && live.gateway_files.is_some());
         assert_eq!(live.workers("shop"), [7]);
         assert_eq!(live.workers("other"), [0; 0]);
-        assert_eq!(live.uptime(), 3.5);
     }
 
     #[test]

@@ -68,8 +68,9 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         match measured(case, pool) {
             Some(each) => {
                 sum = sum.saturating_add(each.saturating_mul(most));
+                let count = running(case, pool).len();
                 parts.push(format!(
-                    "[pool.{}] {most} × {} (measured)",
+                    "[pool.{}] {most} × {} (measured; {count} of them run)",
                     pool.name,
                     size(each)
                 ));
@@ -250,6 +251,9 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
         .map(|place| place.settings.body_memory as u64)
         .max();
     let most = waiting.saturating_mul(body.unwrap_or(0));
+    if most == 0 {
+        return;
+    }
     let what = format!(
         "{waiting} requests that may wait or run keep {} of their bodies in memory at most (body_memory = {})",
         size(most),

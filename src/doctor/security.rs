@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use weir_config::{Address, Protocol};
+use weir_config::{Address, Protocol, Window};
 
 use super::{
     Notes,
@@ -21,6 +21,27 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     users(case, notes);
     roots(case, notes);
     listeners(case, notes);
+    window(case, notes);
+}
+
+/// Who may write to the folder of the window's socket may put his own in its place.
+fn window(case: &Case<'_>, notes: &mut Notes) {
+    let Window::At(socket) = &case.config.server.admin else {
+        return;
+    };
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let Ok(metadata) = fs::metadata(folder) else {
+        return;
+    };
+    let label = format!("[server] admin: {}", folder.display());
+    match metadata.mode() & 0o1002 {
+        0o0002 => notes.warn(
+            format!("{label} may be written by everybody ({:04o})", metadata.mode() & 0o7777),
+            "who puts a socket of his own there is asked in weir's place by `weir stop` and the like",
+            format!("chmod o-w {}, or a folder in /run", quoted(folder)),
+        ),
+        _ => notes.ok(format!("{label} is nobody's to change but its owner's and group's")),
+    }
 }
 
 /// Pools whose workers are the gateway's user, or one another's.
@@ -252,6 +273,26 @@ mod tests {
         assert_eq!(looked(&text), [""; 0]);
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(looked(&text)[0].contains("chmod o-w"));
+    }
+
+    #[test]
+    fn a_window_in_a_folder_of_everybody_is_told() {
+        let folder = root();
+        let text = format!(
+            "[server]\nadmin = \"unix:{}/admin.sock\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\n",
+            folder.path().display()
+        );
+        assert!(
+            looked(&text)
+                .last()
+                .unwrap()
+                .starts_with("ok: [server] admin")
+        );
+        for (mode, verdict) in [(0o777, "warn: "), (0o1777, "ok: ")] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let found = looked(&text);
+            assert!(found.last().unwrap().starts_with(verdict), "{found:?}");
+        }
     }
 
     #[test]

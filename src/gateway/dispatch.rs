@@ -12,12 +12,14 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod scaling;
 mod servers;
+mod waiting;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -35,12 +37,15 @@ use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
+    waiting::WaitingRoom,
 };
 use super::{
     clock,
     scoreboard::{Card, Cost, PoolStatus},
+    tally::Tally,
     worker_conn::WorkerConn,
 };
 use crate::control::ToManager;
@@ -58,14 +63,25 @@ pub(crate) struct PoolHandle {
     /// The process ends by itself then: one that was used before it came here may be about to.
     ends_by_itself: bool,
     started: SystemTime,
-    /// What the scaling decided lately, and when.
-    decisions: Mutex<VecDeque<(SystemTime, String)>>,
+    decisions: Mutex<Decisions>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
+    tally: Arc<Tally>,
+}
+
+/// What the scaling decided.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// Lately, and when; the oldest first.
+    last: VecDeque<(SystemTime, String)>,
+    /// How often, by what.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// How the manager is told of workers. Never waits.
@@ -127,7 +143,7 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, Waiting>,
+    waiting: WaitingRoom,
     expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
@@ -174,6 +190,7 @@ impl PoolHandle {
         chroot: Option<&Path>,
         cores: usize,
         manager: Manager,
+        tally: Arc<Tally>,
     ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
         let mut pool = Pool::new(limits(&settings.queue));
@@ -201,12 +218,14 @@ impl PoolHandle {
             slots,
             servers,
             exits: VecDeque::new(),
-            waiting: HashMap::new(),
+            waiting: WaitingRoom::default(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
@@ -225,7 +244,9 @@ impl PoolHandle {
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
+            tally,
         }
     }
 
@@ -399,6 +420,20 @@ impl PoolHandle {
         self.state().pool.client_left(now, since_admitted);
     }
 
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
+    }
+
     /// Whether weir runs the workers itself.
     pub(crate) fn has_workers(&self) -> bool {
         self.settings.workers().is_some()
@@ -431,6 +466,11 @@ impl PoolHandle {
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
         self.state().pool.stats()
+    }
+
+    /// Time that requests have spent waiting, those included that wait now, µs.
+    pub(crate) fn waiting_time(&self) -> u64 {
+        self.state().waiting.time()
     }
 
     /// The pool's figures now, and those of its workers, for the status page.
@@ -488,17 +528,26 @@ impl PoolHandle {
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions.iter().cloned().collect()
+        decisions.last.iter().cloned().collect()
+    }
+
+    /// How often the scaling decided what.
+    pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let counts = decisions.counts.iter();
+        counts.map(|(what, count)| (*what, *count)).collect()
     }
 
     /// Notes a decision for whoever looks at the pool.
-    fn note_decision(&self, what: String) {
+    fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() == REMEMBERED_DECISIONS {
-            decisions.pop_front();
+        *decisions.counts.entry(kind).or_default() += 1;
+        if decisions.last.len() == REMEMBERED_DECISIONS {
+            decisions.last.pop_front();
         }
-        decisions.push_back((SystemTime::now(), what));
+        decisions.last.push_back((SystemTime::now(), what));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -557,6 +606,8 @@ impl State {
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
+            lent: clock::now(),
+            site: None,
         }
     }
 

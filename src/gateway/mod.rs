@@ -29,9 +29,12 @@ mod dispatch;
 mod exchange;
 mod fastcgi;
 mod fastcgi_front;
+mod figures;
 mod files;
+mod history;
 mod kernel_queues;
 mod params;
+mod policy;
 mod pool_log;
 mod read_ahead;
 mod record;
@@ -42,6 +45,7 @@ mod script;
 mod spool;
 mod status;
 mod stream;
+mod tally;
 pub mod template;
 pub mod trace;
 mod window;
@@ -60,7 +64,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, Protocol};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -68,10 +72,13 @@ use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
+    history::History,
     kernel_queues::{KernelQueues, KernelView},
+    policy::Policy,
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
+    tally::Tally,
     window::{Asked, View},
     worker_conn::WorkerConn,
 };
@@ -87,6 +94,8 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
+    /// What requests are worth that come over each listener, in the configuration's order; over HTTP, the router knows.
+    pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
@@ -94,6 +103,10 @@ pub(crate) struct Gateway {
     pub(crate) census: Arc<Census>,
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
+    /// What requests leave behind.
+    pub(crate) tally: Arc<Tally>,
+    /// What the last seconds were like.
+    history: History,
     pub(crate) drain: Drain,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
@@ -172,7 +185,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
-        cores,
+        (cores, reactors),
         Files {
             access_log,
             pool_logs,
@@ -194,12 +207,12 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     if window.is_none() {
         gateway.window_closed.set();
     }
-    let mut window = window.map(|socket| {
-        let view = Arc::new(View(gateway.clone()));
-        serve_window(socket, view)
-    });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets, window.take())?;
+        start_reactor(&gateway, home as u16, sockets)?;
+    }
+    if let Some(socket) = window {
+        let view = Arc::new(View(gateway.clone()));
+        start_window(&gateway, serve_window(socket, view))?;
     }
     watch_kernel_queues(gateway.clone())?;
     control
@@ -232,23 +245,34 @@ impl Gateway {
     fn new(
         config: Config,
         reach: Reach,
-        cores: usize,
+        (cores, reactors): (usize, u16),
         files: Files,
         kernel_queues: KernelQueues,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
+        let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
-            let manager = manager.clone();
+            let (manager, tally) = (manager.clone(), tally.clone());
             Arc::new(PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
                 cores,
                 manager,
+                tally,
             ))
         };
+        let listener_policies = config
+            .listeners
+            .iter()
+            .map(|listener| match &listener.protocol {
+                Protocol::FastCgi(front) => Policy::new(&front.policy)
+                    .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
+                Protocol::Http => Ok(Policy::default()),
+            });
+        let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match files.spool_dir {
             Some(dir) => dir,
@@ -266,10 +290,13 @@ impl Gateway {
             pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
-                server.max_connections,
-                server.max_connections_per_address,
+                (server.max_connections, server.max_connections_per_address),
+                reactors,
+                config.listeners.len(),
             )),
             kernel_queues,
+            history: History::default(),
+            tally,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -279,6 +306,7 @@ impl Gateway {
             requests: AtomicU64::new(0),
             router,
             pools,
+            listener_policies,
             config,
         })
     }
@@ -288,6 +316,24 @@ impl Gateway {
         let most = self.config.server.max_connections;
         let at_limit = (self.census.count() >= most).then_some(most);
         self.kernel_queues.look(at_limit)
+    }
+
+    /// Whether it takes requests and has workers for them.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn readiness(&self) -> Result<(), String> {
+        if self.drain.has_started() {
+            return Err("it finishes what runs, and takes nothing new".into());
+        }
+        let lost = self.pools.iter().find(|pool| pool.is_lost());
+        match lost {
+            Some(pool) => Err(format!(
+                "pool {} has no worker that can start",
+                pool.settings.name
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A number for the next request.
@@ -390,7 +436,6 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
-    window: Option<Task<io::Result<()>>>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -401,6 +446,7 @@ fn start_reactor(
     thread::Builder::new()
         .name(format!("reactor {home}"))
         .spawn(move || {
+            tally::count_as(home);
             runtime.block_on(async {
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
@@ -412,22 +458,12 @@ fn start_reactor(
                         gateway.listening.fetch_sub(1, Relaxed);
                     });
                 }
-                if let Some(window) = window {
-                    let gateway = gateway.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = window.await {
-                            log::error!("the operator's window cannot be opened: {error}");
-                        }
-                        gateway.listening.fetch_sub(1, Relaxed);
-                        gateway.window_closed.set();
-                    });
-                }
                 if home == 0 {
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
                     }
                 }
-                accept::sweep(gateway).await;
+                accept::sweep(gateway, home).await;
             });
         })
         .map(drop)
@@ -446,6 +482,34 @@ fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
         .spawn(watch)
         .map(drop)
         .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
+}
+
+/// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
+/// behind that.
+fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
+    let gateway = gateway.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the operator's window: {error}"))?;
+    thread::Builder::new()
+        .name("window".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    served = window => {
+                        if let Err(error) = served {
+                            log::error!("the operator's window cannot be opened: {error}");
+                        }
+                    }
+                    () = gateway.history.keep(&gateway) => {}
+                }
+            });
+            gateway.listening.fetch_sub(1, Relaxed);
+            gateway.window_closed.set();
+        })
+        .map(drop)
+        .map_err(|error| format!("cannot start the operator's window: {error}"))
 }
 
 /// Does what the manager says until it says stop, or is gone.

@@ -5,6 +5,7 @@
 //! function says what it does without it.
 
 pub mod access;
+pub mod cpu;
 pub mod daemon;
 pub mod file;
 pub mod glob;
@@ -20,4 +21,5 @@ pub mod signal;
 pub mod sock_diag;
 pub mod socket;
 pub mod socket_owners;
+pub mod timer;
 pub mod watch;

@@ -421,7 +421,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
             tell!(notice, about, "{what}");
         }
     }
-    pool.note_decision(what);
+    pool.note_decision(kind(&decision), what);
 }
 
 /// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
@@ -437,6 +437,21 @@ fn counted(count: usize, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision in a word, as metrics count it.
+fn kind(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Grew { .. } => "grew",
+        Decision::Shrank { .. } => "shrank",
+        Decision::ReachedMaxChildren { .. } => "max_children",
+        Decision::ReachedMemory { .. }
+        | Decision::MemoryPressure { .. }
+        | Decision::MemoryRelieved { .. } => "memory",
+        Decision::GrowthWasUseless { .. } => "useless",
+        Decision::Pausing { .. } => "pausing",
+        Decision::Recovered { .. } => "recovered",
     }
 }
 
