@@ -19,8 +19,59 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             notes.ok(format!("[pool.{}] its timeouts agree", pool.name));
         }
     }
+    deadlines(case, notes);
     stopping(case, notes);
     idle(case, notes);
+}
+
+/// Deadlines of sites and routes against what their pool allows.
+fn deadlines(case: &Case<'_>, notes: &mut Notes) {
+    let mut told = Vec::new();
+    for place in case.places() {
+        let deadline = place.settings.policy.timeout;
+        let Some((id, pool)) = place
+            .settings
+            .pool
+            .and_then(|id| Some((id, case.pool(id)?)))
+        else {
+            continue;
+        };
+        // A route repeats what is its site's.
+        if deadline.is_zero() || told.contains(&(deadline, id)) {
+            continue;
+        }
+        told.push((deadline, id));
+        let label = format!("{} timeout = {}", place.label, seconds(deadline));
+        let (wait, terminate) = (pool.queue.timeout, pool.request_terminate_timeout);
+        let most = wait.saturating_add(terminate);
+        if !terminate.is_zero() && deadline >= most {
+            notes.note(
+                format!(
+                    "{label} is never reached: [pool.{}] lets a request wait for {} and run for {}",
+                    pool.name,
+                    seconds(wait),
+                    seconds(terminate)
+                ),
+                "the pool's limits end it earlier",
+                format!("timeout = {}, or leave it out", quoted(most / 2)),
+            );
+        } else if deadline <= wait {
+            notes.note(
+                format!(
+                    "{label} is over before the queue timeout = {} of [pool.{}]",
+                    seconds(wait),
+                    pool.name
+                ),
+                "no request of it waits that long; one that would is refused at once",
+                "nothing, if it is meant so",
+            );
+        } else {
+            notes.ok(format!(
+                "{label} leaves time to wait ({}) and to run",
+                seconds(wait)
+            ));
+        }
+    }
 }
 
 /// How long a script may take, as weir and PHP see it.
@@ -247,6 +298,25 @@ mod tests {
         );
         let none = "runtime = \"php\"\nphp_admin_value = { max_execution_time = \"0\" }\n";
         assert!(looked("", none)[0].starts_with("warn: "));
+    }
+
+    #[test]
+    fn deadlines_are_held_against_waiting_and_running() {
+        let looked = |timeout: &str, pool: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\ntimeout = \"{timeout}\"\n\
+                 [[site.a.route]]\npath = \"/x\"\n[pool.app]\n{COMMAND}{pool}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                deadlines(case, &mut notes);
+                assert_eq!(notes.findings.len(), 1);
+                said(&notes).remove(0)
+            })
+        };
+        assert!(looked("20s", "").starts_with("ok: "));
+        assert!(looked("5s", "").contains("is over before the queue timeout"));
+        assert!(looked("60s", "request_terminate_timeout = \"20s\"").contains("is never reached"));
     }
 
     #[test]
