@@ -309,7 +309,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let set =
             |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-        let who = Who::member("nogroup").unwrap();
+        let who = Who::member("daemon").unwrap();
         let looked = |name: &str| {
             let mut notes = Notes::default();
             appended(

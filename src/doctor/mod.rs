@@ -194,7 +194,8 @@ impl Notes {
 
     /// The worst first; what is equally bad stays in its order.
     fn sort(&mut self) {
-        self.findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+        self.findings
+            .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     }
 }
 

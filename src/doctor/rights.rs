@@ -406,7 +406,7 @@ mod tests {
         let file = tree.path().join("a/b/file");
         let who = Who {
             name: "stranger".into(),
-            ..Who::member("nogroup").unwrap()
+            ..Who::member("daemon").unwrap()
         };
         assert_eq!(may(&who, None, &file, Need::Read), Answer::Yes);
         mode(&tree.path().join("a"), 0o750);
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn a_folder_that_takes_no_files_is_told_and_paths_are_quoted() {
         let tree = tree();
-        let who = Who::member("nogroup").unwrap();
+        let who = Who::member("daemon").unwrap();
         let answer = may(&who, None, &tree.path().join("a"), Need::MakeFiles);
         let Answer::No(barrier) = answer else {
             panic!("let through");

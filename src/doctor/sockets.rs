@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn a_group_that_comes_through_is_fine_and_a_shut_folder_is_not() {
         let open = folder(0o755);
-        let found = looked(open.path(), "group = \"nogroup\"");
+        let found = looked(open.path(), "group = \"daemon\"");
         assert!(found[0].starts_with("ok: "), "{found:?}");
         let shut = folder(0o750);
-        let found = looked(shut.path(), "group = \"nogroup\"");
+        let found = looked(shut.path(), "group = \"daemon\"");
         assert!(
             found[0].starts_with("break: ") && found[0].contains("/a (drwxr-x---"),
             "{found:?}"
@@ -258,7 +258,7 @@ mod tests {
         let open = folder(0o755);
         assert!(looked(open.path(), "")[0].starts_with("warn: "));
         assert_eq!(looked(open.path(), "mode = \"0666\""), [""; 0]);
-        let found = looked(open.path(), "group = \"nogroup\"\nmode = \"0640\"");
+        let found = looked(open.path(), "group = \"daemon\"\nmode = \"0640\"");
         assert!(
             found[0].starts_with("break: ") && found[0].contains("0640"),
             "{found:?}"

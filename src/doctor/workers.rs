@@ -60,7 +60,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
 fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     let missing = |paths: &[&str]| {
         let there = |path: &&str| super::rights::resolve(Some(chroot), Path::new(path)).is_some();
-        !paths.iter().any(|path| there(&path))
+        !paths.iter().any(|path| there(path))
     };
     let inside = |path: &str| quoted(&seen_from_outside(Some(chroot), Path::new(path)));
     let label = format!("[pool.{}] chroot = \"{}\"", pool.name, chroot.display());
@@ -386,7 +386,7 @@ mod tests {
                 let mut notes = Notes::default();
                 let pool = &case.config.pools[0];
                 let workers = pool.workers().unwrap();
-                let who = Who::member("nogroup").unwrap();
+                let who = Who::member("daemon").unwrap();
                 writable(
                     pool,
                     workers,
