@@ -3,7 +3,10 @@
 use std::fs;
 
 use weir_config::{Address, Runtime};
-use weir_sys::limits;
+use weir_sys::{
+    limits,
+    net_stat::{Counters, Overflows},
+};
 
 use super::{Notes, case::Case};
 use crate::machine::limits::{self as kernel, Kernel};
@@ -16,7 +19,22 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         .findings
         .extend(kernel::findings(case.config, &limits));
     descriptors(case, notes);
+    if let Ok(counted) = Counters::open().and_then(|counters| counters.read()) {
+        overflows(counted, notes);
+    }
     ports(case, &Ports::look(), notes);
+}
+
+/// What the kernel has counted of all listeners in this network namespace.
+fn overflows(counted: Overflows, notes: &mut Notes) {
+    match counted.overflows {
+        0 => notes.ok("no TCP listener's accept queue was full since the network was set up"),
+        count => notes.note(
+            format!("{count} connections found a TCP listener's accept queue full since the network was set up"),
+            "of any program here: the kernel does not say whose; those clients waited for seconds, or gave up",
+            "weir watch shows which queue fills, while it does",
+        ),
+    }
 }
 
 /// Of whom the limit of open files is.
@@ -138,6 +156,18 @@ mod tests {
         assert!(looked((60_000, 60_999), "")[0].starts_with("warn: "));
         assert!(looked((60_000, 60_099), "")[0].starts_with("break: "));
         assert_eq!(looked((60_000, 60_999), "keep_conn = true"), [""; 0]);
+    }
+
+    #[test]
+    fn queues_that_were_full_are_told() {
+        let looked = |overflows| {
+            let mut notes = Notes::default();
+            let drops = overflows;
+            super::overflows(Overflows { overflows, drops }, &mut notes);
+            said(&notes).remove(0)
+        };
+        assert!(looked(0).starts_with("ok: "));
+        assert!(looked(7).starts_with("note: 7 connections"));
     }
 
     #[test]

@@ -255,10 +255,15 @@ mod tests {
 
     /// Asks `look` with a configuration of this machine, with no weir that runs.
     pub(super) fn with_config<T>(text: &str, look: impl FnOnce(&Case<'_>) -> T) -> T {
+        with_case(text, |case| look(case))
+    }
+
+    /// As [`with_config`], for who knows more.
+    pub(super) fn with_case<T>(text: &str, look: impl FnOnce(&mut Case<'_>) -> T) -> T {
         let environment = weir_config::Environment::of_this_machine(std::path::Path::new("/"));
         let config = weir_config::parse("weir.toml", text, &environment);
         let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
-        look(&Case {
+        look(&mut Case {
             said: Vec::new(),
             people: People::of(&config, None),
             found: live::Found::Nobody,

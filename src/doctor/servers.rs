@@ -3,13 +3,14 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::{SocketAddr, TcpStream},
-    os::unix::{fs::FileTypeExt, net::UnixStream},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use weir_config::{Address, Pool, Runtime, fpm};
 
 use super::{
@@ -82,8 +83,8 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
         );
         return;
     }
-    match UnixStream::connect(path) {
-        Ok(_) => notes.ok(format!("{label}: somebody listens there")),
+    match connect_unix(path) {
+        Ok(()) => notes.ok(format!("{label}: somebody listens there")),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.breaks(
             format!("{label}: nobody listens there"),
             "the socket was left behind; requests are answered with 503 no_worker",
@@ -160,6 +161,16 @@ fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &m
             "{label} is the number of workers behind it: {names}"
         ));
     }
+}
+
+/// Connects to a unix socket, and closes. Does not wait: a full accept queue is [`ErrorKind::WouldBlock`] (unix(7)).
+///
+/// # Errors
+/// As connect(2).
+pub(super) fn connect_unix(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 /// How long a script may be silent, here and there.

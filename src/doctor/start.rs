@@ -3,9 +3,9 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::{IpAddr, SocketAddr},
-    os::unix::{fs::FileTypeExt, net::UnixStream},
+    os::unix::fs::FileTypeExt,
     path::Path,
 };
 
@@ -17,6 +17,7 @@ use super::{
     case::{Case, Said},
     live::Found,
     rights::quoted,
+    servers::connect_unix,
 };
 use crate::manager::listen;
 
@@ -243,8 +244,9 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         );
         return;
     }
-    match UnixStream::connect(path) {
-        Ok(_) => {
+    match connect_unix(path) {
+        // Nobody takes connections from a queue that is full, and somebody listens all the same.
+        result if result.is_ok() || is_full(&result) => {
             let by = listen::unix_owner(path);
             let unseen = matches!(case.found, Found::Unseen(_)) && by.is_none();
             let by = by.unwrap_or_else(|| "a program that we may not see".into());
@@ -265,6 +267,7 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.ok(format!(
             "{label}: a socket that nobody listens on is left there; weir replaces it"
         )),
+        Ok(()) => {}
         Err(error) => notes.unseen(
             format!(
                 "whether somebody listens on unix:{}: {error}",
@@ -273,6 +276,10 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
             "run `weir doctor` as root",
         ),
     }
+}
+
+fn is_full(result: &io::Result<()>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 /// The weir that runs says that it listens there.

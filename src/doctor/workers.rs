@@ -11,7 +11,9 @@ use weir_config::{Pool, Workers};
 use super::{
     Notes,
     case::Case,
+    files::size,
     people::Who,
+    php::size as size_of_php,
     rights::{Answer, Cause, Need, may, quoted, seen_from_outside},
 };
 use crate::machine;
@@ -34,7 +36,59 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             folders(case, index, pool, workers, who, notes);
         }
     }
+    bodies(case, notes);
     shared_sessions(case, notes);
+}
+
+/// What PHP takes of a request's body against what weir takes.
+fn bodies(case: &Case<'_>, notes: &mut Notes) {
+    let mut told = Vec::new();
+    for place in case.places() {
+        let (body, pool) = (place.settings.max_body, place.settings.pool);
+        let Some(id) = pool.filter(|_| !told.contains(&(body, pool))) else {
+            continue;
+        };
+        told.push((body, pool));
+        let setting = |name| {
+            case.php_setting(id.0, name)
+                .as_deref()
+                .and_then(size_of_php)
+        };
+        let Some(post) = setting("post_max_size") else {
+            continue;
+        };
+        let label = format!("{} max_body = {}", place.label, size(body));
+        match post < body {
+            true => notes.note(
+                format!("{label}, and PHP's post_max_size is {}", size(post)),
+                "a form between the two is taken whole, and then the script sees an empty one",
+                format!(
+                    "max_body = \"{}M\", or php_admin_value = {{ post_max_size = \"{}M\" }}",
+                    post >> 20,
+                    body >> 20
+                ),
+            ),
+            false => notes.ok(format!(
+                "{label} is within PHP's post_max_size = {}",
+                size(post)
+            )),
+        }
+        if let Some(upload) = setting("upload_max_filesize").filter(|upload| *upload > post) {
+            notes.warn(
+                format!(
+                    "{} PHP's upload_max_filesize = {} is above its post_max_size = {}",
+                    place.label,
+                    size(upload),
+                    size(post)
+                ),
+                "an upload between the two is thrown away, and the form with it",
+                format!(
+                    "php_admin_value = {{ post_max_size = \"{}M\" }}",
+                    (upload >> 20) + 1
+                ),
+            );
+        }
+    }
 }
 
 fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
@@ -145,6 +199,17 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
             barrier.mend(who),
         );
         return;
+    }
+    let fixed = case.php_setting(index, "opcache.validate_timestamps");
+    if fixed.is_some_and(|on| matches!(on.as_str(), "" | "0" | "Off")) {
+        notes.note(
+            format!("[pool.{}] opcache.validate_timestamps is off", pool.name),
+            "a script that is changed in its place is run as it was, until the pool starts anew",
+            format!(
+                "after a deployment: weir pool {} restart; or switch a symbolic link as the root (watch_root)",
+                pool.name
+            ),
+        );
     }
     match case.php.get(index).and_then(Option::as_ref) {
         Some(Ok(php)) if php.complaints.is_empty() => {
@@ -342,6 +407,55 @@ mod tests {
                 "{found:?}"
             );
         }
+    }
+
+    #[test]
+    fn forms_that_php_throws_away_are_told() {
+        let looked = |values: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\nmax_body = \"8M\"\n\
+                 [[site.a.route]]\npath = \"/x\"\n[pool.app]\nruntime = \"php\"\nphp_admin_value = {{ {values} }}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                bodies(case, &mut notes);
+                said(&notes)
+            })
+        };
+        assert!(looked("post_max_size = \"8M\"")[0].starts_with("ok: "));
+        let found = looked("post_max_size = \"2M\"");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("max_body = \"2M\", or php_admin_value"),
+            "{found:?}"
+        );
+        let found = looked("post_max_size = \"8M\", upload_max_filesize = \"10M\"");
+        assert!(found[1].contains("post_max_size = \"11M\""), "{found:?}");
+        assert_eq!(looked("memory_limit = \"1M\""), [""; 0]);
+    }
+
+    #[test]
+    fn code_that_is_never_looked_at_again_is_told() {
+        let looked = |on: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n\
+                 runtime = \"php\"\nphp_admin_value = {{ \"opcache.validate_timestamps\" = \"{on}\" }}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                php(
+                    case,
+                    0,
+                    &case.config.pools[0],
+                    &Who::named("nobody", None).unwrap(),
+                    &mut notes,
+                );
+                said(&notes)
+                    .iter()
+                    .any(|text| text.contains("validate_timestamps"))
+            })
+        };
+        assert!(looked("0") && !looked("1"));
     }
 
     #[test]

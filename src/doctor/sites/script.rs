@@ -3,13 +3,14 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use weir_config::{Pool, PoolId, Runtime, Settings};
+use weir_config::{Address, Pool, PoolId, Runtime, Settings};
 
 use super::{hides, unseen};
 use crate::doctor::{
     Notes,
     case::{Case, Place, is_here, worker_root},
     rights::{Answer, Cause, Need, may, resolve},
+    servers::behind,
 };
 
 /// An index file or a fallback that is a script.
@@ -88,6 +89,7 @@ fn worker_reads(
         return;
     }
     let (who, chroot) = match &pool.runtime {
+        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => return,
         Runtime::Servers(servers) => match case.fpm_behind(servers) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,
@@ -144,6 +146,42 @@ fn worker_reads(
         ),
         Answer::Unseen(at) => unseen(notes, &label, &at),
     }
+}
+
+/// Whether the PHP-FPM behind a server would not run a script of that name.
+fn refused_by_fpm(
+    case: &Case<'_>,
+    place: &Place<'_>,
+    servers: &[Address],
+    script: &Script,
+    notes: &mut Notes,
+) -> bool {
+    let mut behind = servers
+        .iter()
+        .filter_map(|address| behind(&case.fpms, address));
+    let refused = behind.find(|(_, pool)| {
+        let limit = pool
+            .security_limit_extensions
+            .as_deref()
+            .unwrap_or(".php .phar");
+        let mut limit = limit
+            .split([' ', ','])
+            .filter(|end| !end.is_empty())
+            .peekable();
+        limit.peek().is_some() && !limit.any(|end| script.name.ends_with(end))
+    });
+    let Some((fpm, pool)) = refused else {
+        return false;
+    };
+    notes.breaks(
+        format!(
+            "{} {} {} is not among security.limit_extensions of [{}] in {}",
+            place.label, script.key, script.name, pool.name, fpm.file
+        ),
+        "PHP-FPM answers \"Access denied.\" with 403",
+        "add its extension to security.limit_extensions there",
+    );
+    true
 }
 
 /// A `script_root` that leads elsewhere runs other files than the gateway has looked at.
@@ -243,6 +281,41 @@ fn within(folder: &str, filename: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::tests::{said, with_case};
+    use crate::fpm::look;
+
+    #[test]
+    fn a_script_that_php_fpm_would_refuse_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("php-fpm.conf");
+        let listens = "listen = /run/no-such-fpm.sock\npm = static\npm.max_children = 1\n";
+        let user = "user = nobody\ngroup = nogroup\n";
+        fs::write(
+            &conf,
+            format!("[global]\nerror_log = /dev/null\n[www]\n{user}{listens}"),
+        )
+        .unwrap();
+        let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\n\
+                    runtime = \"servers\"\nservers = [\"unix:/run/no-such-fpm.sock\"]\nqueue.maxconn = 1\n";
+        with_case(text, |case| {
+            case.fpms = vec![look::pools(&conf).expect("a configuration")];
+            let Runtime::Servers(servers) = &case.config.pools[0].runtime else {
+                panic!("servers");
+            };
+            let place = &case.places()[0];
+            let mut notes = Notes::default();
+            let mut refused = |name: &str| {
+                let script = Script {
+                    name: name.into(),
+                    key: "index",
+                };
+                refused_by_fpm(case, place, servers, &script, &mut notes)
+            };
+            assert!(!refused("/index.php"));
+            assert!(refused("/index.phtml"));
+            assert!(said(&notes)[0].starts_with("break: "), "{:?}", said(&notes));
+        });
+    }
 
     #[test]
     fn open_basedir_is_a_list_of_folders() {
