@@ -1,5 +1,6 @@
 //! The machine that weir runs on, as far as checking a configuration asks.
 
+pub mod limits;
 pub mod php;
 
 use std::{
@@ -14,7 +15,6 @@ use weir_config::{Machine, Obstacle};
 use weir_sys::{
     file,
     identity::{self, Identity},
-    limits,
 };
 
 /// This machine: its users, PATH, the file system and the kernel's limits.
@@ -60,6 +60,10 @@ impl Machine for ThisMachine {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn real(&self, path: &Path) -> PathBuf {
+        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
     }
 
     fn program(&self, name: &str) -> Option<PathBuf> {
@@ -110,7 +114,7 @@ impl Machine for ThisMachine {
     }
 
     fn somaxconn(&self) -> Option<u32> {
-        limits::somaxconn()
+        weir_sys::limits::somaxconn()
     }
 }
 

@@ -12,12 +12,14 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod scaling;
 mod servers;
+mod waiting;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -28,19 +30,25 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use weir_config::{Pm, Pool as Settings, Queue, QueueOrder, Runtime};
 use weir_pool::{
-    Admission, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves, ScalerStats,
-    ShedReason, Stats, Ticket, WorkerId,
+    Admission, Finish, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves,
+    ScalerStats, ShedReason, Stats, Ticket, WorkerId,
 };
 use weir_sys::process::Exit;
 
-pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
-    servers::Server,
+    servers::Farm,
+    waiting::WaitingRoom,
+};
+pub(crate) use self::{
+    lease::Lease,
+    servers::{ServerStatus, Toward},
 };
 use super::{
     clock,
     scoreboard::{Card, Cost, PoolStatus},
+    tally::Tally,
     worker_conn::WorkerConn,
 };
 use crate::control::ToManager;
@@ -51,21 +59,30 @@ pub(crate) struct PoolHandle {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
     pub(crate) settings: Settings,
-    /// The servers as weir.toml writes them.
-    server_names: Vec<Arc<str>>,
     /// A process is given so many requests, and is replaced then.
     process_requests: u64,
     /// The process ends by itself then: one that was used before it came here may be about to.
     ends_by_itself: bool,
     started: SystemTime,
-    /// What the scaling decided lately, and when.
-    decisions: Mutex<VecDeque<(SystemTime, String)>>,
+    decisions: Mutex<Decisions>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
+    tally: Arc<Tally>,
+}
+
+/// What the scaling decided.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// Lately, and when; the oldest first.
+    last: VecDeque<(SystemTime, String)>,
+    /// How often, by what.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// How the manager is told of workers. Never waits.
@@ -124,10 +141,11 @@ struct State {
     /// None: others run the workers.
     scaling: Option<Scaling>,
     slots: Vec<Slot>,
-    servers: Vec<Server>,
+    /// None: weir runs the workers.
+    farm: Option<Farm>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, Waiting>,
+    waiting: WaitingRoom,
     expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
@@ -162,7 +180,6 @@ struct Slot {
     /// It has ended like this while it was lent.
     exit: Option<Exit>,
     card: Option<Arc<Card>>,
-    server: Option<usize>,
 }
 
 impl PoolHandle {
@@ -170,46 +187,37 @@ impl PoolHandle {
     /// processors of the machine.
     pub(crate) fn new(
         id: u16,
-        mut settings: Settings,
+        settings: Settings,
         chroot: Option<&Path>,
         cores: usize,
         manager: Manager,
-    ) -> PoolHandle {
+        tally: Arc<Tally>,
+    ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
-        let mut pool = Pool::new(limits(&settings.queue));
-        let (mut slots, mut servers, mut server_names) = (Vec::new(), Vec::new(), Vec::new());
-        if let Runtime::Servers(list) = &mut settings.runtime {
-            slots.resize_with(maxconn, Slot::default);
-            servers.resize_with(list.len(), Server::default);
-            server_names = list
-                .iter()
-                .map(|server| server.to_string().into())
-                .collect();
-            for worker in 0..maxconn as u32 {
-                pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
-            }
-            if let Some(chroot) = chroot {
-                list.iter_mut()
-                    .for_each(|server| servers::find_inside(chroot, server));
-            }
-        }
+        let pool = Pool::new(limits(&settings.queue));
+        let farm = match &settings.runtime {
+            Runtime::Servers(servers) => Some(Farm::new(servers, maxconn, chroot)),
+            Runtime::Php(_) | Runtime::Command(_) => None,
+        };
         let state = State {
             pool,
             scaling: settings
                 .workers()
                 .map(|workers| Scaling::new(workers, cores)),
-            slots,
-            servers,
+            slots: Vec::new(),
+            farm,
             exits: VecDeque::new(),
-            waiting: HashMap::new(),
+            waiting: WaitingRoom::default(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
-        PoolHandle {
+        let handle = Arc::new(PoolHandle {
             id,
             process_requests: replaced
                 .filter(|most| *most > 0)
@@ -219,14 +227,17 @@ impl PoolHandle {
                 .unwrap_or(u64::MAX),
             ends_by_itself: by_itself.is_some(),
             settings,
-            server_names,
             started: SystemTime::now(),
             decisions: Mutex::default(),
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
-        }
+            tally,
+        });
+        handle.change(|state, now, after| state.fit(&handle, now, after));
+        handle
     }
 
     /// A worker for a request, at once or after waiting in the queue.
@@ -399,6 +410,29 @@ impl PoolHandle {
         self.state().pool.client_left(now, since_admitted);
     }
 
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
+    }
+
+    /// How many workers were stopped because nobody waited for their scripts.
+    pub(crate) fn cancelled(&self) -> u64 {
+        let cancels = self.cancels.as_ref();
+        cancels.map_or(0, |cancels| {
+            let cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+            cancels.taken
+        })
+    }
+
     /// Whether weir runs the workers itself.
     pub(crate) fn has_workers(&self) -> bool {
         self.settings.workers().is_some()
@@ -431,6 +465,11 @@ impl PoolHandle {
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
         self.state().pool.stats()
+    }
+
+    /// Time that requests have spent waiting, those included that wait now, µs.
+    pub(crate) fn waiting_time(&self) -> u64 {
+        self.state().waiting.time()
     }
 
     /// The pool's figures now, and those of its workers, for the status page.
@@ -488,17 +527,26 @@ impl PoolHandle {
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions.iter().cloned().collect()
+        decisions.last.iter().cloned().collect()
+    }
+
+    /// How often the scaling decided what.
+    pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let counts = decisions.counts.iter();
+        counts.map(|(what, count)| (*what, *count)).collect()
     }
 
     /// Notes a decision for whoever looks at the pool.
-    fn note_decision(&self, what: String) {
+    fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() == REMEMBERED_DECISIONS {
-            decisions.pop_front();
+        *decisions.counts.entry(kind).or_default() += 1;
+        if decisions.last.len() == REMEMBERED_DECISIONS {
+            decisions.last.pop_front();
         }
-        decisions.push_back((SystemTime::now(), what));
+        decisions.last.push_back((SystemTime::now(), what));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -550,13 +598,18 @@ impl State {
             worker,
             process: slot.process,
             pid: slot.pid,
-            server: slot.server.filter(|_| conn.is_some()),
+            chosen: None,
+            server_name: None,
+            outcome: Finish::Unknown,
+            cause: None,
             conn,
             card: slot.card.clone(),
             kill: false,
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
+            lent: clock::now(),
+            site: None,
         }
     }
 

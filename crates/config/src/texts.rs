@@ -2,12 +2,15 @@
 //! and no places; unlike it, they know the configuration file's folder where that matters.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Component, Path, PathBuf},
 };
 
 use crate::{
-    model::{Address, LogFormat, LogTarget, PathPattern, Window},
+    model::{
+        Address, FairBy, HashBy, LogFormat, LogTarget, PathPattern, RequestPart, Upstream,
+        ValuePattern, Window,
+    },
     scalar::{self, Checked, wrong},
     template::Template,
 };
@@ -52,6 +55,57 @@ pub(crate) fn anchored_address(folder: &Path, text: &str) -> Checked<Address> {
             ),
         ),
         _ => Ok(address),
+    }
+}
+
+/// Of DNS servers whose port is not written.
+const DNS_PORT: u16 = 53;
+
+/// Where a server is: an address as listeners have, or a name with a port.
+pub(crate) fn upstream(folder: &Path, text: &str) -> Checked<Upstream> {
+    if let Some((host, port)) = text.rsplit_once(':')
+        && let Ok(port) = port.parse::<u16>()
+        && scalar::is_host_name(host)
+        && host != "localhost"
+    {
+        return Ok(Upstream::Named {
+            host: host.trim_end_matches('.').to_ascii_lowercase(),
+            port,
+        });
+    }
+    anchored_address(folder, text).map(Upstream::At)
+}
+
+/// What a hash is made of.
+pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
+    let named = |name: &str, what: &str| match scalar::is_token(name) {
+        true => Ok(name.to_owned()),
+        false => wrong(
+            format!("{name:?} is no name of a {what}"),
+            format!("for example \"{what}:NAME\""),
+        ),
+    };
+    match text.split_once(':') {
+        None if text == "source" => Ok(HashBy::Source),
+        None if text == "uri" => Ok(HashBy::Uri),
+        Some(("header", name)) => Ok(HashBy::Header(named(name, "header")?.to_ascii_lowercase())),
+        Some(("cookie", name)) => Ok(HashBy::Cookie(named(name, "cookie")?)),
+        _ => wrong(
+            format!("{text:?} is nothing that a request can be hashed by"),
+            "one of \"source\", \"uri\", \"header:NAME\", \"cookie:NAME\"",
+        ),
+    }
+}
+
+/// A DNS server.
+pub(crate) fn nameserver(text: &str) -> Checked<SocketAddr> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() == 0 || address.ip().is_unspecified() => wrong(
+            format!("{text:?} is no address of a DNS server"),
+            "for example \"10.0.0.2\"",
+        ),
+        Ok(address) => Ok(address),
+        Err(_) => Ok(SocketAddr::new(ip_address(text)?, DNS_PORT)),
     }
 }
 
@@ -182,6 +236,55 @@ pub(crate) fn header_name(text: &str) -> Checked<String> {
         false => wrong(
             format!("{text:?} is no header name"),
             "for example \"X-Powered-By\"",
+        ),
+    }
+}
+
+pub(crate) fn optional_header_name(text: &str) -> Checked<String> {
+    match text {
+        "" => Ok(String::new()),
+        text => header_name(text).map(|name| name.to_ascii_lowercase()),
+    }
+}
+
+pub(crate) fn header_part(text: &str) -> Checked<RequestPart> {
+    header_name(text).map(|name| RequestPart::Header(name.to_ascii_lowercase()))
+}
+
+pub(crate) fn cookie_part(text: &str) -> Checked<RequestPart> {
+    match scalar::is_token(text) {
+        true => Ok(RequestPart::Cookie(text.to_owned())),
+        false => wrong(
+            format!("{text:?} is no name of a cookie"),
+            "for example \"session\"",
+        ),
+    }
+}
+
+pub(crate) fn value_pattern(text: &str) -> Checked<ValuePattern> {
+    match text.strip_prefix('~') {
+        // A space behind the tilde is nginx's spelling.
+        Some(pattern) if pattern.starts_with([' ', '*']) => wrong(
+            format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
+            "the expression follows the `~` at once; (?i) ignores case: \"~(?i)bot\"",
+        ),
+        Some(pattern) => {
+            scalar::regex(pattern)?;
+            Ok(ValuePattern::Regex(pattern.to_owned()))
+        }
+        None => Ok(ValuePattern::Glob(text.to_owned())),
+    }
+}
+
+pub(crate) fn fair_by(text: &str) -> Checked<FairBy> {
+    match (text, text.split_once(':')) {
+        ("off", _) => Ok(FairBy::Off),
+        ("address", _) => Ok(FairBy::Address),
+        (_, Some(("header", name))) => header_part(name).map(FairBy::Part),
+        (_, Some(("cookie", name))) => cookie_part(name).map(FairBy::Part),
+        _ => wrong(
+            format!("{text:?} is no value of `fair_by`"),
+            "one of \"address\", \"header:NAME\", \"cookie:NAME\", \"off\"",
         ),
     }
 }

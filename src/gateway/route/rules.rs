@@ -8,19 +8,24 @@ use std::{
     sync::Arc,
 };
 
-use weir_config::{Address, Config, Pool, Runtime, Settings};
+use weir_config::{Address, Config, Pool, Runtime, Settings, Upstream, UpstreamServer};
 
 use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::{control::path_inside, gateway::files::Presentation};
+use crate::{
+    control::path_inside,
+    gateway::{files::Presentation, policy::Policy},
+};
 
 /// The settings in force for a request, ready to be used.
 #[derive(Debug)]
 pub struct Rules {
     /// As the configuration has them.
     pub settings: Settings,
+    /// What a request for a script is worth.
+    pub(crate) policy: Policy,
     pub(super) script: ScriptPattern,
     pub(super) hidden: Hidden,
     /// Extensions that the pool runs; empty: any.
@@ -150,6 +155,7 @@ impl<'c> Compiler<'c> {
         let pool = settings.pool.and_then(|id| self.config.pools.get(id.0));
         Ok(Rules {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
+            policy: Policy::new(&settings.policy)?,
             hidden: Hidden::new(&settings.hide_files).map_err(named("hide_files"))?,
             limit_extensions: pool.map_or_else(Vec::new, |pool| pool.limit_extensions.clone()),
             worker_root: worker_root(settings, pool),
@@ -187,12 +193,13 @@ impl<'c> Compiler<'c> {
 fn worker_root(settings: &Settings, pool: Option<&Pool>) -> WorkerRoot {
     let runtime = pool.map(|pool| &pool.runtime);
     let chroot = pool.and_then(|pool| pool.workers()?.chroot.as_ref());
-    let is_here = |address: &Address| match address {
-        Address::Unix(_) => true,
-        Address::Tcp(address) => address.ip().is_loopback(),
+    let is_here = |server: &UpstreamServer| match &server.address {
+        Upstream::At(Address::Unix(_)) => true,
+        Upstream::At(Address::Tcp(address)) => address.ip().is_loopback(),
+        Upstream::Named { .. } => false,
     };
     let elsewhere =
-        matches!(runtime, Some(Runtime::Servers(servers)) if !servers.iter().all(is_here));
+        matches!(runtime, Some(Runtime::Servers(servers)) if !servers.list.iter().all(is_here));
     let given = settings.script_root.as_ref();
     match given.or(settings.root.as_ref().filter(|_| elsewhere)) {
         Some(path) => WorkerRoot::Given(trim_slash(path.as_os_str().as_bytes()).into()),

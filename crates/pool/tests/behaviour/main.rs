@@ -4,9 +4,11 @@
 //! (`scenarios.rs`).
 
 mod auto;
+mod balancing;
 mod checked;
 mod crowd;
 mod crowds;
+mod limits;
 mod line;
 mod machine;
 mod random;
