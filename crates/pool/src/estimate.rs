@@ -24,8 +24,17 @@ impl Service {
     #[inline]
     pub(crate) fn finished(&mut self, time: Micros) {
         let time = time.0.min(LONGEST) << 8;
-        self.known = self.known.saturating_add(1);
-        // Plain means at first.
+        self.known += 1;
+        if self.known < SLOW {
+            return self.begin(time);
+        }
+        let mean = |mean: u64, most: u64| mean - mean / most + time / most;
+        (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
+    }
+
+    /// Plain means at first.
+    #[cold]
+    fn begin(&mut self, time: u64) {
         let mean = |mean: u64, most: u64| {
             let weight = self.known.min(most);
             if time >= mean {

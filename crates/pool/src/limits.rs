@@ -111,6 +111,12 @@ impl Reserves {
             .fold(0, usize::saturating_add)
     }
 
+    /// There is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Each of them.
     pub fn as_slice(&self) -> &[Reserve] {
         &self.list[..self.len]

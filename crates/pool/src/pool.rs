@@ -686,7 +686,7 @@ impl Pool {
         self.last_start = now;
         self.totals.started += 1;
         self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());
-        if self.limits.reserve != Reserves::NONE {
+        if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,
                 &self.limits.reserve,
@@ -715,7 +715,7 @@ impl Pool {
 
     /// Free workers that nobody who waits may use because they are reserved.
     fn kept(&self) -> usize {
-        let is_kept = self.limits.reserve != Reserves::NONE
+        let is_kept = !self.limits.reserve.is_empty()
             && self.queue.len() > 0
             && self.has_place(0)
             && !self.queue.is_any_let(|priority| self.lets(priority));
@@ -764,7 +764,7 @@ impl Pool {
         let time = now.since(since);
         self.totals.service_time = self.totals.service_time.after(time);
         self.patience.stayed(now.since(job.admitted_at));
-        if self.limits.reserve != Reserves::NONE {
+        if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,
                 &self.limits.reserve,

@@ -1,7 +1,6 @@
 //! What can be foreseen: how long a request would wait, whether that is too long, and when it would not be.
 
 use super::Pool;
-use crate::limits::Reserves;
 use crate::{Micros, ShedReason, Ticket};
 
 impl Pool {
@@ -15,6 +14,19 @@ impl Pool {
         }
         let place = self.queue.place_of(0, NOBODY, stale_last);
         self.wait_at(place, self.workers_now())
+    }
+
+    /// How many a newcomer with this ticket would have before it, at most, and what it would wait, as far as can be
+    /// foreseen; what [`admit`](Pool::admit) refuses it by.
+    pub fn foresee_wait(&self, ticket: &Ticket) -> (usize, Micros) {
+        let stale_last = self.overload.is_on();
+        let place = self
+            .queue
+            .place_of(ticket.priority, ticket.client, stale_last);
+        (
+            place,
+            self.wait_at(place, self.workers_for(ticket.priority)),
+        )
     }
 
     /// In how long a request that came then would find a place, as far as can be foreseen: when what is too long in the
@@ -87,10 +99,7 @@ impl Pool {
     fn workers_for(&self, priority: i16) -> usize {
         let up = self.workers.free() + self.workers.busy();
         let all = up.max(self.soon).min(self.limits.maxconn);
-        let kept = match self.limits.reserve == Reserves::NONE {
-            true => 0,
-            false => self.limits.reserve.kept_from_class(priority),
-        };
+        let kept = self.limits.reserve.kept_from_class(priority);
         all.saturating_sub(kept).max(1)
     }
 
