@@ -9,6 +9,7 @@ mod cli;
 mod control;
 mod error_log;
 mod events;
+mod findings;
 mod fpm;
 mod gateway;
 mod log_sink;

@@ -13,6 +13,7 @@
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
 mod lease;
+mod limits;
 mod scaling;
 mod servers;
 mod waiting;
@@ -27,9 +28,10 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use weir_config::{Pm, Pool as Settings, Runtime};
+use weir_config::{Pm, Pool as Settings, Queue, QueueOrder, Runtime};
 use weir_pool::{
-    Admission, Limits, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, WorkerId,
+    Admission, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves, ScalerStats,
+    ShedReason, Stats, Ticket, WorkerId,
 };
 use weir_sys::process::Exit;
 
@@ -68,6 +70,7 @@ pub(crate) struct PoolHandle {
     woken: Notify,
     manager: Manager,
     tally: Arc<Tally>,
+    set: limits::Set,
 }
 
 /// What the scaling decided.
@@ -139,7 +142,7 @@ struct State {
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
     waiting: WaitingRoom,
-    expired: Vec<RequestId>,
+    expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
     slow_requests: u64,
@@ -188,11 +191,7 @@ impl PoolHandle {
         tally: Arc<Tally>,
     ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
-        let mut pool = Pool::new(Limits {
-            maxconn,
-            max_queue: settings.queue.max_queue,
-            timeout: Micros(settings.queue.timeout.as_micros() as u64),
-        });
+        let mut pool = Pool::new(limits(&settings.queue));
         let (mut slots, mut servers, mut server_names) = (Vec::new(), Vec::new(), Vec::new());
         if let Runtime::Servers(list) = &mut settings.runtime {
             slots.resize_with(maxconn, Slot::default);
@@ -243,6 +242,7 @@ impl PoolHandle {
             woken: Notify::new(),
             manager,
             tally,
+            set: limits::Set::default(),
         }
     }
 
@@ -259,21 +259,18 @@ impl PoolHandle {
         ask: &Ask,
         wait: &mut Option<Wait>,
     ) -> Result<Lease, ShedReason> {
-        let Ask {
-            id: request, home, ..
-        } = *ask;
+        let ticket = ask.ticket();
+        let request = ask.id;
         let now = clock::now();
         let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);
         let mut after = After::default();
         let receiver = {
             let mut state = self.state();
-            let queue = state.pool.stats().waiting;
+            let queue = state.pool.waiting();
             let admission = match first {
-                None => state.pool.admit(Micros(now), request, home),
-                Some(first) => state
-                    .pool
-                    .readmit(Micros(now), request, home, Micros(first)),
+                None => state.pool.admit(Micros(now), &ticket),
+                Some(first) => state.pool.readmit(Micros(now), &ticket, Micros(first)),
             };
             let wait = wait.get_or_insert(Wait {
                 admitted,
@@ -293,10 +290,13 @@ impl PoolHandle {
                     wait.waited = Some(now - admitted);
                     return Err(reason);
                 }
-                Admission::Wait { .. } => {
+                Admission::Wait { pushed_out, .. } => {
                     wait.waited = None;
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
+                    if let Some(other) = pushed_out {
+                        state.refuse(other, ShedReason::PushedOut, &mut after);
+                    }
                     state.look_at_load(self, Micros(now), &mut after);
                     state.wake_for_queue(&mut after);
                     receiver
@@ -403,9 +403,17 @@ impl PoolHandle {
         tokio::time::timeout(EXIT_NOTICE, told).await.ok()
     }
 
-    /// Seconds after which a refused client may come again: what the queue needs to drain at its limit, at least 1.
+    /// Whole seconds after which a request that comes then will find a place, as far as can be foreseen: 1 to 60.
     pub(crate) fn retry_after(&self) -> u64 {
-        self.settings.queue.timeout.as_secs().clamp(1, 60)
+        let after = self.state().pool.retry_after(Micros(clock::now()));
+        after.0.div_ceil(1_000_000).clamp(1, 60)
+    }
+
+    /// A client left while its request ran; `since_admitted`: how long after its (first) admission. From that the pool
+    /// learns how long clients wait.
+    pub(crate) fn client_left(&self, since_admitted: Micros) {
+        let now = Micros(clock::now());
+        self.state().pool.client_left(now, since_admitted);
     }
 
     /// Whether weir runs the workers itself.
@@ -526,6 +534,39 @@ impl PoolHandle {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ask {
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            request: self.id,
+            home: self.home,
+            deadline: Micros(self.deadline),
+            priority: self.priority,
+            client: self.client,
+        }
+    }
+}
+
+/// What bounds the pool.
+fn limits(queue: &Queue) -> Limits {
+    let reserve = queue.reserve.iter().map(|reserve| Reserve {
+        priority: reserve.priority,
+        workers: reserve.workers,
+    });
+    Limits {
+        maxconn: queue.maxconn,
+        minconn: queue.minconn,
+        fullconn: queue.fullconn,
+        max_queue: queue.max_queue,
+        timeout: Micros(queue.timeout.as_micros() as u64),
+        order: match queue.order {
+            QueueOrder::Adaptive => Order::Adaptive,
+            QueueOrder::Fifo => Order::Fifo,
+        },
+        // More than there is room for are refused with the configuration.
+        reserve: Reserves::new(&reserve.collect::<Vec<_>>()).unwrap_or(Reserves::NONE),
     }
 }
 

@@ -32,6 +32,8 @@ mod fastcgi_front;
 mod figures;
 mod files;
 mod history;
+mod kernel_queues;
+mod measured;
 mod params;
 mod pool_log;
 mod read_ahead;
@@ -52,6 +54,7 @@ mod worker_conn;
 use std::{
     io,
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -63,12 +66,15 @@ use std::{
 use tokio::sync::Notify;
 use weir_config::{Config, Log, LogTarget};
 use weir_pool::MemoryView;
+use weir_sys::net_stat;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
     history::History,
+    kernel_queues::{KernelQueues, KernelView},
+    measured::{Measured, PoolUse},
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
@@ -97,7 +103,13 @@ pub(crate) struct Gateway {
     pub(crate) tally: Arc<Tally>,
     /// What the last seconds were like.
     history: History,
+    measured: Measured,
+    manager: Manager,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
+    /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
+    declines: AtomicBool,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
     started: SystemTime,
@@ -137,9 +149,16 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         window,
         control,
     } = heritage;
+    let (mut counters, mut folders) = (None, Vec::new());
+    for (path, file) in opened {
+        match path == Path::new(net_stat::PATH) {
+            true => counters = Some(file),
+            false => folders.push((path, file)),
+        }
+    }
     let reach = Reach {
         chroot,
-        opened: opened.into_iter().collect(),
+        opened: folders.into_iter().collect(),
     };
     if let Some(fd) = error_log {
         let used = match config.log.error {
@@ -153,6 +172,10 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
+    let sockets = listeners
+        .iter()
+        .map(|(listener, _, socket)| (*listener, socket));
+    let kernel_queues = KernelQueues::new(&config, sockets, counters);
     let control = Arc::new(control);
     let manager = {
         let control = control.clone();
@@ -170,6 +193,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             pool_logs,
             spool_dir,
         },
+        kernel_queues,
         &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
@@ -180,18 +204,20 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
+    let has_window = window.unix.is_some() || window.tcp.is_some();
+    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(has_window);
     gateway.listening.store(sockets, Relaxed);
-    if window.is_none() {
+    if !has_window {
         gateway.window_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
         start_reactor(&gateway, home as u16, sockets)?;
     }
-    if let Some(socket) = window {
+    if has_window {
         let view = Arc::new(View(gateway.clone()));
-        start_window(&gateway, serve_window(socket, view))?;
+        start_window(&gateway, serve_window(window, view))?;
     }
+    watch_kernel_queues(gateway.clone())?;
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
@@ -224,6 +250,7 @@ impl Gateway {
         reach: Reach,
         (cores, reactors): (usize, u16),
         files: Files,
+        kernel_queues: KernelQueues,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
@@ -262,7 +289,11 @@ impl Gateway {
                 config.listeners.len(),
             )),
             history: History::default(),
+            measured: Measured::default(),
+            manager: manager.clone(),
+            declines: AtomicBool::new(false),
             tally,
+            kernel_queues,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -284,14 +315,34 @@ impl Gateway {
         if self.drain.has_started() {
             return Err("it finishes what runs, and takes nothing new".into());
         }
-        let lost = self.pools.iter().find(|pool| pool.is_lost());
-        match lost {
-            Some(pool) => Err(format!(
-                "pool {} has no worker that can start",
-                pool.settings.name
-            )),
-            None => Ok(()),
+        if self.declines.load(Relaxed) {
+            return Err("an operator has drained it; what comes nevertheless is answered".into());
         }
+        for pool in &self.pools {
+            let name = &pool.settings.name;
+            if pool.is_lost() {
+                return Err(format!("pool {name} has no worker that can start"));
+            }
+            let (full, point) = (pool.fullness(), self.config.server.ready_saturation);
+            if point > 0 && full >= point as f64 {
+                return Err(format!(
+                    "the queue of pool {name} is {full:.0} % full, and ready_saturation is {point}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether connections are closed after their answer.
+    pub(crate) fn keeps_no_connections(&self) -> bool {
+        self.drain.has_started() || self.declines.load(Relaxed)
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
     }
 
     /// A number for the next request.
@@ -456,6 +507,20 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
         .map_err(|error| format!("cannot start the operator's window: {error}"))
 }
 
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
+}
+
 /// Does what the manager says until it says stop, or is gone.
 fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     loop {
@@ -540,6 +605,26 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
             ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
+            ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
+            ToGateway::Limits {
+                pool,
+                max_children,
+                maxconn,
+            } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.set_limits(max_children, maxconn);
+                }
+            }
+            ToGateway::PoolUse {
+                pool,
+                all,
+                worker_memory,
+            } => gateway.measured.pool(pool, PoolUse { all, worker_memory }),
+            ToGateway::OwnUse {
+                manager,
+                gateway: own,
+                counts,
+            } => gateway.measured.own(manager, own, counts),
             ToGateway::Drain { last } => drain(gateway, control, last),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -549,6 +634,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
             | ToGateway::Window(_)
+            | ToGateway::WindowTcp(_)
+            | ToGateway::WindowToken(_)
             | ToGateway::Start => {}
         }
     }
@@ -587,6 +674,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;
+
+/// For a thread that writes lines to the log, bytes.
+const SMALL_STACK: usize = 256 << 10;
 
 /// How often a draining gateway looks whether it is done.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);

@@ -58,6 +58,12 @@ pub struct Server {
     pub max_spool: u64,
     /// The operator's window.
     pub admin: Window,
+    /// It is on this address too.
+    pub admin_tcp: Option<SocketAddr>,
+    /// Where the token stands that actions over TCP need; none: there are no such actions.
+    pub admin_token_file: Option<PathBuf>,
+    /// Per cent of a pool's queue from which on weir is not ready; 0: however full it is.
+    pub ready_saturation: u64,
     /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
     pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.
@@ -480,10 +486,36 @@ pub struct Workers {
 pub struct Queue {
     /// Requests at work at once.
     pub maxconn: usize,
+    /// With fullconn: the limit is never below. 0: there is no fullconn.
+    pub minconn: usize,
+    /// The load (running and waiting) at which the limit is maxconn; below it grows with the load. 0: always maxconn.
+    pub fullconn: usize,
     /// Requests waiting at most; more are shed at once.
     pub max_queue: usize,
     /// Waiting at most; then 503.
     pub timeout: Duration,
+    /// Workers kept for requests of a priority, each with a different one, together fewer than maxconn.
+    pub reserve: Vec<Reserve>,
+    /// Who goes first under lasting overload.
+    pub order: QueueOrder,
+}
+
+/// Workers that only take requests of a priority or a lower number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    /// The highest number that may use them, -1000 to 1000.
+    pub priority: i16,
+    /// So many, at least 1.
+    pub workers: usize,
+}
+
+/// Who goes first under lasting overload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The queue is kept short, and who has waited too long goes last.
+    Adaptive,
+    /// As they came.
+    Fifo,
 }
 
 /// `[log]`

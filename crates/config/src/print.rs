@@ -6,8 +6,8 @@ use std::{path::Path, time::Duration};
 use crate::{
     model::{
         Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
-        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
-        Site, Window, Workers,
+        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
+        Runtime, Server, Settings, Site, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -113,6 +113,9 @@ fn server(server: &Server, key: &str) -> Printed {
             Window::Off => Value("\"off\"".into()),
             Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
         },
+        "admin_tcp" => option(server.admin_tcp.map(|address| quote(&address.to_string()))),
+        "admin_token_file" => option(server.admin_token_file.as_deref().map(path)),
+        "ready_saturation" => plain(server.ready_saturation),
         "process_priority" => option(server.priority.map(|priority| priority.to_string())),
         "process_max" => plain(server.process_max),
         "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
@@ -413,6 +416,20 @@ fn process(workers: &Workers, key: &str) -> Printed {
 fn queue(queue: &Queue, key: &str) -> Printed {
     match key {
         "maxconn" => plain(queue.maxconn),
+        "minconn" => option((queue.fullconn > 0).then(|| queue.minconn.to_string())),
+        "fullconn" => option((queue.fullconn > 0).then(|| queue.fullconn.to_string())),
+        "reserve" => {
+            let table = |reserve: &Reserve| {
+                let Reserve { priority, workers } = reserve;
+                format!("{{ priority = {priority}, workers = {workers} }}")
+            };
+            let tables: Vec<String> = queue.reserve.iter().map(table).collect();
+            option((!tables.is_empty()).then(|| format!("[{}]", tables.join(", "))))
+        }
+        "order" => Value(quote(match queue.order {
+            QueueOrder::Adaptive => "adaptive",
+            QueueOrder::Fifo => "fifo",
+        })),
         "max_queue" => plain(queue.max_queue),
         "timeout" => Value(duration(queue.timeout)),
         _ => Foreign,

@@ -103,6 +103,7 @@ pub(crate) enum Kind {
     Address,
     Addresses,
     Window,
+    TcpAddress,
     Program,
     Hosts,
     Methods,
@@ -131,6 +132,7 @@ pub(crate) enum Kind {
     Types,
     Folders,
     Reply,
+    Reserves,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -159,6 +161,7 @@ impl Kind {
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
             Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
+            Kind::TcpAddress => ("host:port", "\"127.0.0.1:9180\""),
             Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
@@ -195,6 +198,10 @@ impl Kind {
             Kind::Reply => (
                 "a table with status and body",
                 "{ status = 200, body = \"ok\" }",
+            ),
+            Kind::Reserves => (
+                "a list of tables with priority and workers",
+                "[{ priority = -10, workers = 1 }]",
             ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
@@ -311,6 +318,15 @@ const SERVER: &[Row] = &[
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
         "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
+    key(&[Server], "admin_tcp", Kind::TcpAddress, Absent("none"),
+        "The window on TCP too: `/metrics`, `/healthz`, `/readyz` and the page at `/` for all who reach it; `/status`, which shows \
+         what clients ask for, for those of this machine; actions, and `/status` for others, with the token of `admin_token_file`."),
+    key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
+        "File whose text is the token: `Authorization: Bearer TOKEN`. At least 16 characters without spaces; nobody but its \
+         owner should be able to read it. Read at the start and at a reload."),
+    key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
+        "Per cent of a pool's queue, of its places or of its `timeout`, whichever is fuller: from there on `/readyz` answers 503, so \
+         that a balancer sends requests elsewhere. 0: however full."),
     key(&[Server], "process_priority", Kind::Priority, Absent("five before weir's own, where that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when weir is started by root: who hands out requests is not to \
          wait behind the workers that it feeds."),
@@ -611,8 +627,17 @@ const QUEUE: &[Row] = &[
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Waiting at most; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
-    later(&[Queue], "minconn", "With fullconn: the limit grows from minconn to maxconn with the load.", "`maxconn` alone is a fixed limit"),
-    later(&[Queue], "fullconn", "The load at which the limit is maxconn.", "`maxconn` alone is a fixed limit"),
+    key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is maxconn at any load"),
+        "With fullconn: the limit of requests at work is never below this, however few there are."),
+    key(&[Queue], "fullconn", Kind::Count { min: 1, max: 10_000_000 }, Absent("the limit is maxconn at any load"),
+        "The load (requests at work and waiting) at which the limit is maxconn; below it, maxconn × load ÷ fullconn, at least \
+         minconn."),
+    key(&[Queue], "reserve", Kind::Reserves, Absent("none"),
+        "Workers kept for requests of a priority: `[{ priority = -10, workers = 1 }]` leaves one worker to requests of priority \
+         -10 or a lower number, whatever the others do. The last worker that is up is never kept."),
+    key(&[Queue], "order", Kind::Word(&["adaptive", "fifo"], &[]), Value("\"adaptive\""),
+        "`\"adaptive\"`: under lasting overload the queue is kept short, newcomers beyond it are answered with 503 at once, and \
+         who has waited for long goes last. `\"fifo\"`: in turn, whatever the load."),
 ];
 
 #[rustfmt::skip]

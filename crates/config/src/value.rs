@@ -1,5 +1,7 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod reserve;
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -16,7 +18,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
+    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Reserve, Window},
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -46,6 +48,7 @@ pub(crate) enum Value {
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
+    Reserves(Vec<Reserve>),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -131,6 +134,9 @@ impl Reader<'_> {
                 self.scalar(kind, node, |t| texts::window(folder, t))
                     .map(Value::Window)
             }
+            Kind::TcpAddress => self
+                .scalar(kind, node, texts::tcp_address)
+                .map(|address| Value::Address(Address::Tcp(address))),
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self
                 .scalar(kind, node, texts::path_pattern)
@@ -198,6 +204,7 @@ impl Reader<'_> {
                     .map(Value::Folders)
             }
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::Any => None,
         }
     }

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
 use weir_pool::{
-    Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
-    ShedReason, WorkerId,
+    Assignment, Decision, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
+    Scaling as Bounds, ShedReason, WorkerId,
 };
 use weir_sys::process::Exit;
 
@@ -28,6 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Scaling {
     scaler: Scaler,
+    mode: Mode,
     /// What the pool has to do changes how many workers it has.
     by_load: bool,
     /// Workers of earlier generations are to be replaced.
@@ -69,6 +70,7 @@ impl Scaling {
         };
         Scaling {
             scaler: Scaler::new(bounds(workers, mode)),
+            mode,
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
@@ -90,6 +92,15 @@ impl Scaling {
     /// Whether a worker of this generation is to be replaced.
     pub(super) fn is_outdated(&self, generation: u32) -> bool {
         generation < self.generation
+    }
+
+    /// There may be so many workers from now on.
+    pub(super) fn set_max_children(&mut self, now: Micros, workers: &Workers, most: usize) {
+        let bounds = Bounds {
+            max_children: most,
+            ..bounds(workers, self.mode)
+        };
+        self.scaler.set(now, bounds);
     }
 
     /// A worker that was asked for is there.
@@ -149,10 +160,12 @@ impl PoolHandle {
         self.change(|state, now, _| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 scaling.by_load = true;
+                scaling.mode = Mode::OnDemand;
                 scaling.scaler.set(
                     now,
                     Bounds {
                         mode: Mode::OnDemand,
+                        max_children: self.max_children().unwrap_or(workers.max_children),
                         idle_timeout: LAST_IDLE,
                         ..bounds(workers, Mode::OnDemand)
                     },
@@ -330,13 +343,16 @@ impl State {
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(now, &mut expired);
-        let senders = expired
-            .drain(..)
-            .filter_map(|request| self.waiting.remove(&request));
-        after
-            .refused
-            .extend(senders.map(|sender| (sender, ShedReason::QueueTimeout)));
+        for Refused { request, reason } in expired.drain(..) {
+            self.refuse(request, reason, after);
+        }
         self.expired = expired;
+    }
+
+    /// Has a request told that it gets no worker, which is out of the queue already.
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+        let sender = self.waiting.remove(&request);
+        after.refused.extend(sender.map(|sender| (sender, reason)));
     }
 }
 
