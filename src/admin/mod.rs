@@ -19,6 +19,7 @@
 //! `weir status` and the like are made of, and [`text`] what they print.
 
 mod access;
+mod advice;
 pub mod client;
 mod page;
 mod route;

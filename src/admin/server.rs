@@ -29,7 +29,7 @@ use tokio::{
 
 use super::{
     access::{self, Needs, Way},
-    page,
+    advice, page,
     route::{Route, route},
 };
 use crate::{
@@ -251,7 +251,9 @@ async fn answer<B>(
         }
         Route::Status => {
             window.refresh().await;
-            let status = format!("{:#}\n", window.status());
+            let mut status = window.status();
+            status["troubles"] = advice::as_json(&status);
+            let status = format!("{status:#}\n");
             respond(StatusCode::OK, "application/json", status)
         }
         Route::Metrics => {
