@@ -12,6 +12,7 @@ mod fastcgi_front;
 mod files;
 mod http;
 mod log;
+mod operators;
 mod overload;
 mod own_php;
 mod php;
