@@ -588,8 +588,10 @@ impl Pool {
     fn advance(&mut self, now: Micros) -> Micros {
         if now > self.clock {
             let passed = now.0 - self.clock.0;
-            let waited = passed.saturating_mul(self.queue.len() as u64);
-            self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
+            if self.queue.len() > 0 {
+                let waited = passed.saturating_mul(self.queue.len() as u64);
+                self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
+            }
             let busy = passed.saturating_mul(self.workers.busy() as u64);
             self.busy_time = self.busy_time.saturating_add(busy);
             self.clock = now;
