@@ -22,7 +22,9 @@ use weir_config::{
 use weir_sys::identity;
 
 use crate::{
-    admin, error_log, fpm,
+    admin,
+    bench::{self, BenchArgs},
+    error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
 };
@@ -39,6 +41,8 @@ pub enum Command {
     Check(CheckArgs),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
     Ask(Asked, WindowArgs),
+    /// `weir bench`
+    Bench(Box<BenchArgs>),
 }
 
 /// Flags of `weir serve`.
@@ -145,6 +149,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
+        Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
 }
@@ -481,8 +486,11 @@ enum TypedCommand {
     Watch(Later),
     /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
-    /// Load a URL and report (not built yet)
-    Bench(Later),
+    /// Load a URL and report
+    ///
+    /// With -c so many users, each of whom waits for its answer; with -r so many requests a second, whatever comes back,
+    /// whose times count from when they should have been sent.
+    Bench(Box<BenchArgs>),
     /// PHP-FPM's own command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
@@ -533,7 +541,9 @@ impl Stop {
                 let hint = match *command {
                     "drain" => "`weir stop` finishes what runs, and stops",
                     "pool set" => "change the configuration, then weir reload",
-                    _ => "what works now: weir serve, check, status, reload, stop, pool, fpm",
+                    _ => {
+                        "what works now: weir serve, check, status, reload, stop, pool, bench, fpm"
+                    }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
@@ -574,7 +584,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Doctor(_) => "doctor",
         TypedCommand::Watch(_) => "watch",
         TypedCommand::Import(_) => "import",
-        TypedCommand::Bench(_) => "bench",
+        TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
     };
     Err(Stop::NotBuiltYet(command))
@@ -736,7 +746,8 @@ mod tests {
             &["weir", "pool", "shop"],
             &["weir", "drain"],
             &["weir", "pool", "shop", "set", "maxconn=3"],
-            &["weir", "bench", "http://127.0.0.1/", "-c", "100"],
+            &["weir", "bench"],
+            &["weir", "bench", "http://127.0.0.1/", "-c", "1", "-r", "1"],
         ] {
             assert_eq!(parse(wrong).unwrap_err(), EX_USAGE, "{wrong:?}");
         }

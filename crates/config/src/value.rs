@@ -1,5 +1,8 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod reserve;
+mod servers;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -16,11 +19,12 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
+    entries::in_order,
     model::{
-        Action, Address, HashBy, HostPattern, LogFormat, LogTarget, PathPattern, UpstreamServer,
-        Window,
+        Action, Address, FairBy, HashBy, HostPattern, LogFormat, LogTarget, PathPattern,
+        PriorityRule, Reserve, UpstreamServer, ValuePattern, Window,
     },
-    rows::Kind,
+    rows::{Kind, PRIORITIES},
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
     template::Template,
@@ -51,6 +55,10 @@ pub(crate) enum Value {
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
+    Reserves(Vec<Reserve>),
+    Signed(i64),
+    PriorityRules(Vec<PriorityRule>),
+    FairBy(FairBy),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -116,6 +124,7 @@ impl Reader<'_> {
                 Some(Value::Number(mode.into()))
             }
             Kind::Priority => self.priority(kind, node).map(Value::Number),
+            Kind::Signed { min, max } => self.signed(kind, node, *min, *max).map(Value::Signed),
             Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
             Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
             Kind::Reference => self
@@ -165,6 +174,11 @@ impl Reader<'_> {
                 .map(Value::Hosts),
             Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
             Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
+            Kind::HeaderName => self
+                .scalar(kind, node, texts::optional_header_name)
+                .map(Value::Text),
+            Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
+            Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
             Kind::RequestHeaderNames => self
                 .list(kind, node, texts::request_header_name)
                 .map(Value::Texts),
@@ -203,6 +217,7 @@ impl Reader<'_> {
                     .map(Value::Folders)
             }
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::Any => None,
         }
     }
@@ -566,80 +581,104 @@ impl Reader<'_> {
         }
     }
 
-    /// Servers, each a text or a table.
-    fn servers(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<UpstreamServer>> {
+    fn signed(&mut self, kind: &Kind, node: &Node<'_>, min: i64, max: i64) -> Option<i64> {
+        let Some(integer) = node.get_ref().as_integer() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.filter(|number| (min..=max).contains(number));
+        if number.is_none() {
+            let message = format!("`{}` is a number from {min} to {max}", self.key);
+            self.error(node, message, "");
+        }
+        number
+    }
+
+    fn priority_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<PriorityRule>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);
             return None;
         };
-        let mut list = Vec::with_capacity(array.len());
+        let mut rules = Vec::with_capacity(array.len());
         for element in array.iter() {
-            let server = match element.get_ref() {
-                DeValue::String(text) => {
-                    let address = texts::upstream(self.folder, text);
-                    let address = self.sink.take(element.span(), address);
-                    address.map(|address| UpstreamServer {
-                        address,
-                        weight: USUAL_WEIGHT,
-                        backup: false,
-                    })
-                }
-                DeValue::Table(table) => self.server(element, table),
-                other => {
-                    let message = format!("a server is a text or a table, not {}", type_of(other));
-                    let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
-                    self.error(element, message, hint);
-                    None
-                }
-            };
-            if let Some(server) = server {
-                list.push(server);
-                self.parts.push(element.span());
-            }
+            rules.extend(self.priority_rule(kind, element));
         }
-        (list.len() == array.len()).then_some(list)
+        (rules.len() == array.len()).then_some(rules)
     }
 
-    fn server(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<UpstreamServer> {
-        let (mut address, mut weight, mut backup) = (None, USUAL_WEIGHT, false);
-        let (mut good, mut named) = (true, false);
-        for (key, value) in table {
+    fn priority_rule(&mut self, kind: &Kind, node: &Node<'_>) -> Option<PriorityRule> {
+        let Some(table) = node.get_ref().as_table() else {
+            let (noun, example) = kind.expectation();
+            let message = format!(
+                "`{}` takes {noun}; this is {}",
+                self.key,
+                type_of(node.get_ref())
+            );
+            self.error(
+                node,
+                message,
+                format!("for example {} = {example}", self.key),
+            );
+            return None;
+        };
+        let (mut parts, mut value, mut priority) = (Vec::new(), None, None);
+        let mut good = true;
+        for (key, node) in in_order(table) {
             let mut inner = Reader {
                 sink: &mut *self.sink,
                 folder: self.folder,
                 key: key.get_ref(),
                 parts: Vec::new(),
             };
+            let name = Kind::HeaderName;
             let read = match key.get_ref().as_ref() {
-                "address" => {
-                    named = true;
-                    let folder = inner.folder;
+                "header" => inner
+                    .scalar(&name, node, texts::header_part)
+                    .map(|part| parts.push(part)),
+                "cookie" => inner
+                    .scalar(&name, node, texts::cookie_part)
+                    .map(|part| parts.push(part)),
+                "match" => inner
+                    .scalar(&Kind::Text, node, texts::value_pattern)
+                    .map(|pattern| value = Some(pattern)),
+                "priority" => {
+                    let (min, max) = PRIORITIES;
                     inner
-                        .scalar(&Kind::Address, value, |text| texts::upstream(folder, text))
-                        .map(|read| address = Some(read))
+                        .signed(&Kind::Signed { min, max }, node, min, max)
+                        .map(|number| priority = Some(number as i16))
                 }
-                "weight" => inner
-                    .count(&Kind::Count { min: 0, max: 1_000 }, value, 0, 1_000)
-                    .map(|read| weight = read as u32),
-                "backup" => inner.bool(&Kind::Bool, value).map(|read| backup = read),
                 unknown => {
-                    let hint = scalar::suggestion(unknown, ["address", "weight", "backup"]);
-                    let message = format!("`{unknown}` is not a key of a server");
+                    let known = ["header", "cookie", "match", "priority"];
+                    let message = format!("`{unknown}` is not a key of a rule");
+                    let hint = scalar::suggestion(unknown, known);
                     inner.sink.error(key.span(), message, hint);
                     None
                 }
             };
             good &= read.is_some();
         }
-        if !named {
-            let hint = "add address = \"10.0.0.5:9000\"";
-            self.error(node, "`address` is missing in this server", hint);
+        if !good {
+            return None;
         }
-        let address = address?;
-        good.then_some(UpstreamServer {
-            address,
-            weight,
-            backup,
+        let hint = match parts.len() {
+            0 => "add header = \"User-Agent\", or cookie = \"session\"",
+            _ => "make them rules of their own",
+        };
+        let (Some(part), true) = (parts.pop(), parts.is_empty()) else {
+            let message = "a rule looks at one thing: `header` or `cookie`";
+            self.error(node, message, hint);
+            return None;
+        };
+        let Some(priority) = priority else {
+            let message = "`priority` is missing in this rule";
+            self.error(node, message, "add priority = 10; lower numbers first");
+            return None;
+        };
+        Some(PriorityRule {
+            part,
+            value: value.unwrap_or_else(|| ValuePattern::Glob("*".into())),
+            priority,
         })
     }
 
@@ -697,9 +736,6 @@ pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {
         DeValue::Table(_) => "a table",
     }
 }
-
-/// Of a server whose weight is not written.
-const USUAL_WEIGHT: u32 = 100;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];

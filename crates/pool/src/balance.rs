@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::Micros;
 use crate::health::{Health, Rules};
-use crate::limit::{Begun, Ended, LimitBounds, Limiter};
+use crate::limiter::{Begun, Ended, LimitBounds, Limiter};
 use crate::log2::{FRACTION, log2};
 
 pub use crate::health::{Change, Why};

@@ -4,6 +4,7 @@
 //! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
 //! function says what it does without it.
 
+pub mod cpu;
 pub mod daemon;
 pub mod file;
 pub mod glob;
@@ -12,8 +13,12 @@ pub mod limits;
 pub mod listener;
 pub mod memory;
 pub mod message;
+pub mod net_stat;
 pub mod poll;
 pub mod process;
 pub mod signal;
+pub mod sock_diag;
 pub mod socket;
+pub mod socket_owners;
+pub mod timer;
 pub mod watch;

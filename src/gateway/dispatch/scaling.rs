@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
 use weir_pool::{
-    Assignment, Decision, MemoryView, Micros, Mode, RequestId, Scaler, ScalerStats,
+    Assignment, Decision, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
     Scaling as Bounds, ShedReason, WorkerId,
 };
 use weir_sys::process::Exit;
@@ -328,23 +328,20 @@ impl State {
         after.granted.push((sender, lease));
     }
 
-    /// Answers a request that waited.
-    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
-        let sender = self.waiting.remove(&request);
-        after.refused.extend(sender.map(|sender| (sender, reason)));
-    }
-
     /// Takes out of the queue who has waited too long.
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(now, &mut expired);
-        let senders = expired
-            .drain(..)
-            .filter_map(|request| self.waiting.remove(&request));
-        after
-            .refused
-            .extend(senders.map(|sender| (sender, ShedReason::QueueTimeout)));
+        for Refused { request, reason } in expired.drain(..) {
+            self.refuse(request, reason, after);
+        }
         self.expired = expired;
+    }
+
+    /// Has a request told that it gets no worker, which is out of the queue already.
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+        let sender = self.waiting.remove(&request);
+        after.refused.extend(sender.map(|sender| (sender, reason)));
     }
 }
 
@@ -433,7 +430,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
             tell!(notice, about, "{what}");
         }
     }
-    pool.note_decision(what);
+    pool.note_decision(kind(&decision), what);
 }
 
 /// Says in the log what became of a server, and notes it for the operator's window.
@@ -452,7 +449,7 @@ fn tell_note(pool: &PoolHandle, note: Note) {
             what
         }
     };
-    pool.note_decision(what);
+    pool.note_decision("server", what);
 }
 
 /// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
@@ -468,6 +465,21 @@ fn counted(count: usize, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision in a word, as metrics count it.
+fn kind(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Grew { .. } => "grew",
+        Decision::Shrank { .. } => "shrank",
+        Decision::ReachedMaxChildren { .. } => "max_children",
+        Decision::ReachedMemory { .. }
+        | Decision::MemoryPressure { .. }
+        | Decision::MemoryRelieved { .. } => "memory",
+        Decision::GrowthWasUseless { .. } => "useless",
+        Decision::Pausing { .. } => "pausing",
+        Decision::Recovered { .. } => "recovered",
     }
 }
 
