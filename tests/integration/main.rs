@@ -17,6 +17,7 @@ mod own_php;
 mod php;
 mod pool_log;
 mod routing;
+mod servers;
 mod status_page;
 mod support;
 mod web_servers;

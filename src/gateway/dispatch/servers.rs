@@ -309,16 +309,21 @@ impl State {
         let Some(farm) = &mut self.farm else { return };
         let limit = farm.balancer.limit(now).min(farm.most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
+        // Without a server, and with none to come, nobody is to wait.
+        self.pool.worker_expected(expected);
+        if !expected {
+            self.settle(pool, now, after);
+        }
         let before = self.pool.limits();
         let stats = self.pool.stats();
         let places = stats.workers - stats.retiring;
         if before.maxconn == limit && places == limit {
             return;
         }
+        let Some(farm) = &mut self.farm else { return };
         if limit < before.maxconn {
             farm.trim(now, after);
         }
-        self.pool.worker_expected(expected);
         let limits = Limits {
             maxconn: limit,
             ..before
