@@ -154,6 +154,13 @@ impl View {
         let listener = |(index, listener): (usize, &weir_config::Listener)| {
             let (protocol, serves) = match &listener.protocol {
                 Protocol::Http => ("http", serves(index)),
+                Protocol::AgentCheck(agent) => {
+                    let pool = config.pools.get(agent.pool.0);
+                    (
+                        "agent-check",
+                        pool.map(|pool| pool.name.as_str()).into_iter().collect(),
+                    )
+                }
                 Protocol::FastCgi(fastcgi) => {
                     let pool = config.pools.get(fastcgi.pool.0);
                     (
@@ -225,6 +232,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "left": stats.left,
             "lost": stats.lost,
             "retried": stats.readmitted,
+            "cancelled": pool.cancelled(),
             "slow": status.slow_requests,
             "left_running": counts.left_running,
         },

@@ -6,7 +6,7 @@ use crate::{
     document::{Document, Named, PoolTables, SiteTables},
     entries::Entries,
     environment::Environment,
-    listeners::{listeners, speaks_fastcgi},
+    listeners::{Spoken, listeners, spoken},
     model::{
         Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
         PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
@@ -134,7 +134,7 @@ fn sites(
 fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Vec<usize> {
     let Some(entry) = entries.entry("listen") else {
         return (0..listeners.len())
-            .filter(|index| !speaks_fastcgi(&listeners[*index]))
+            .filter(|index| spoken(&listeners[*index].entries) == Spoken::Http)
             .collect();
     };
     let names = entries.texts("listen").unwrap_or_default();
@@ -152,9 +152,15 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
             Some(index) if indices.contains(&index) => {
                 sink.error(span.clone(), format!("{name:?} is listed twice"), "");
             }
-            Some(index) if speaks_fastcgi(&listeners[index]) => {
-                let message =
-                    format!("[listen.{name}] speaks FastCGI: its `pool` answers there, not a site");
+            Some(index) if spoken(&listeners[index].entries) != Spoken::Http => {
+                let message = match spoken(&listeners[index].entries) {
+                    Spoken::AgentCheck => {
+                        format!("[listen.{name}] tells of a pool, and serves no site")
+                    }
+                    _ => format!(
+                        "[listen.{name}] speaks FastCGI: its `pool` answers there, not a site"
+                    ),
+                };
                 sink.error(span.clone(), message, "name an HTTP listener");
             }
             Some(index) => indices.push(index),
@@ -588,14 +594,6 @@ fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Queue {
     }
 }
 
-/// What servers may be given at once where the limit of each is found out.
-fn at_most(servers: &Servers) -> usize {
-    let each = servers.adaptive.map_or(1, |adaptive| adaptive.max);
-    (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
-}
-
-/// Requests that a pool has at servers, at most, whatever their limits are.
-const MOST_AT_SERVERS: usize = 65_536;
 /// minconn and fullconn; 0 and 0 where the limit is fixed.
 fn dynamic_limit(entries: &Entries, maxconn: usize, sink: &mut Sink) -> (usize, usize) {
     let written = |key| entries.is_written(key).then(|| entries.count(key));
@@ -664,6 +662,14 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
 
 /// As many as a pool takes.
 const MOST_RESERVES: usize = 8;
+/// What servers may be given at once where the limit of each is found out.
+fn at_most(servers: &Servers) -> usize {
+    let each = servers.adaptive.map_or(1, |adaptive| adaptive.max);
+    (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
+}
+
+/// Requests that a pool has at servers, at most, whatever their limits are.
+const MOST_AT_SERVERS: usize = 65_536;
 
 fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);
@@ -760,7 +766,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         });
         let listens = |listener: &Listener| match &listener.protocol {
             Protocol::FastCgi(fastcgi) => fastcgi.pool.0 == index,
-            Protocol::Http => false,
+            Protocol::Http | Protocol::AgentCheck(_) => false,
         };
         if !used && !config.listeners.iter().any(listens) {
             let message = format!("no site uses [pool.{}]", tables.pool.name);

@@ -328,6 +328,12 @@ impl State {
         after.granted.push((sender, lease));
     }
 
+    /// Has a request told that it gets no worker, which is out of the queue already.
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+        let sender = self.waiting.remove(&request);
+        after.refused.extend(sender.map(|sender| (sender, reason)));
+    }
+
     /// Takes out of the queue who has waited too long.
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
@@ -336,12 +342,6 @@ impl State {
             self.refuse(request, reason, after);
         }
         self.expired = expired;
-    }
-
-    /// Has a request told that it gets no worker, which is out of the queue already.
-    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
-        let sender = self.waiting.remove(&request);
-        after.refused.extend(sender.map(|sender| (sender, reason)));
     }
 }
 
