@@ -292,6 +292,11 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         true => entries.bool("keep_conn"),
         false => own,
     };
+    let found_out = match &runtime {
+        Runtime::Servers(servers) => servers.adaptive.is_some(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    let keep_conn = keep_conn && !found_out;
     if let Some(entry) = entries.entry("max_reqs")
         && !keep_conn
     {

@@ -39,7 +39,7 @@ fn a_server_that_can_is_given_more() {
     wait_until("the limit has grown", || {
         status(&weir)["workers"]["limit"].as_u64() > Some(20)
     });
-    assert!(server.most_running() > 15, "{}", server.most_running());
+    wait_until("they run", || server.most_running() > 15);
     assert!(load.end().iter().all(|(status, _)| *status == 200));
 }
 
