@@ -171,15 +171,18 @@ fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> b
     match part {
         RequestPart::Header(name) => any_header(name, record, is),
         RequestPart::Cookie(name) => any_header("cookie", record, |cookies| {
-            cookies.split(|byte| *byte == b';').any(|cookie| {
-                let cookie = cookie.trim_ascii();
-                let value = cookie
-                    .strip_prefix(name.as_bytes())
-                    .and_then(|rest| rest.strip_prefix(b"="));
-                value.is_some_and(|value| is(value.trim_ascii()))
-            })
+            cookie_values(cookies, name.as_bytes()).any(&mut is)
         }),
     }
+}
+
+/// The values of the cookies of that name in one Cookie header (RFC 6265 §4.2.1).
+fn cookie_values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
+    header.split(|byte| *byte == b';').filter_map(move |pair| {
+        let at = memchr::memchr(b'=', pair)?;
+        let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+        (found == name).then_some(value)
+    })
 }
 
 fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
@@ -301,7 +304,31 @@ mod tests {
         assert_ne!(keyed(OF_PART, &[192, 0, 2, 1]), of("192.0.2.1"));
     }
 
+    #[test]
+    fn cookies_are_found_by_their_whole_name() {
+        let values = |header: &'static str| -> Vec<&[u8]> {
+            cookie_values(header.as_bytes(), b"cart").collect()
+        };
+        assert_eq!(values("cart=1"), [b"1"]);
+        assert_eq!(
+            values("a=b; cart=1;cart = 2 ; carts=3; xcart=4"),
+            [b"1", b"2"]
+        );
+        assert_eq!(values("cart=a=b; cart="), [&b"a=b"[..], b""]);
+        assert!(values("cart").is_empty() && values("Cart=1").is_empty());
+        assert!(values("").is_empty() && values(";;=;= cart").is_empty());
+    }
+
     proptest! {
+        #[test]
+        fn a_cookie_is_found_among_any_others(
+            before in prop::collection::vec(any::<u8>(), 0..30),
+            after in prop::collection::vec(any::<u8>(), 0..30),
+        ) {
+            let header = [&before[..], b"; session=x1; ", &after].concat();
+            prop_assert!(cookie_values(&header, b"session").any(|value| value == b"x1"));
+        }
+
         #[test]
         fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(timeout) = parse_timeout(&text) {
