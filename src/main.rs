@@ -18,6 +18,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod watch;
 mod window;
 
 use std::process::ExitCode;

@@ -20,6 +20,7 @@
 
 mod accept;
 pub mod access_log;
+mod agent_check;
 mod body;
 mod cgi;
 mod client_io;
@@ -202,7 +203,10 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
+    // What tells of a pool tells also while the gateway drains, and is not waited for.
+    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
+    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
+    let sockets = sockets + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
     if window.is_none() {
         gateway.window_closed.set();
@@ -270,7 +274,7 @@ impl Gateway {
             .map(|listener| match &listener.protocol {
                 Protocol::FastCgi(front) => Policy::new(&front.policy)
                     .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
-                Protocol::Http => Ok(Policy::default()),
+                Protocol::Http | Protocol::AgentCheck(_) => Ok(Policy::default()),
             });
         let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
@@ -309,6 +313,11 @@ impl Gateway {
             listener_policies,
             config,
         })
+    }
+
+    fn is_agent_check(&self, listener: u16) -> bool {
+        let listener = self.config.listeners.get(usize::from(listener));
+        listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
     }
 
     /// The accept queues of the listeners, now.
@@ -450,6 +459,10 @@ fn start_reactor(
             runtime.block_on(async {
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
+                    if gateway.is_agent_check(listener) {
+                        agent_check::start(gateway, listener, socket);
+                        continue;
+                    }
                     tokio::spawn(async move {
                         let listening = accept::listen(&gateway, listener, home, socket).await;
                         if let Err(error) = listening {

@@ -152,6 +152,13 @@ impl View {
         let listener = |(index, listener): (usize, &weir_config::Listener)| {
             let (protocol, serves) = match &listener.protocol {
                 Protocol::Http => ("http", serves(index)),
+                Protocol::AgentCheck(agent) => {
+                    let pool = config.pools.get(agent.pool.0);
+                    (
+                        "agent-check",
+                        pool.map(|pool| pool.name.as_str()).into_iter().collect(),
+                    )
+                }
                 Protocol::FastCgi(fastcgi) => {
                     let pool = config.pools.get(fastcgi.pool.0);
                     (

@@ -4,6 +4,7 @@
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
 
 mod bad_input;
+mod bench;
 mod bodies;
 mod browser;
 mod cli;
@@ -11,6 +12,7 @@ mod command;
 mod fastcgi_front;
 mod files;
 mod http;
+mod kernel_queue;
 mod leaving;
 mod log;
 mod overload;

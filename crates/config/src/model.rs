@@ -146,6 +146,17 @@ pub enum Protocol {
     Http,
     /// FastCGI 1.0, with a web server in front.
     FastCgi(FastCgi),
+    /// HAProxy's agent-check: one line that says what the pool can take.
+    AgentCheck(AgentCheck),
+}
+
+/// A listener with `protocol = "agent-check"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCheck {
+    /// Of which pool is told.
+    pub pool: PoolId,
+    /// Addresses that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
 }
 
 /// A listener with `protocol = "fastcgi"`.

@@ -1,14 +1,14 @@
 //! [`Config`] → weir.toml: what is in force, defaults included. Reading it again gives the same configuration.
 
 use core::fmt::Display;
-use std::{path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
     model::{
-        Action, Address, Config, ErrorFormat, FairBy, HostPattern, Level, Listener, Log, LogFormat,
-        LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy, Pool, Protocol, Queue, QueueOrder,
-        RequestPart, Reserve, Route, Runtime, Server, Settings, Site, ValuePattern, Window,
-        Workers,
+        Action, Address, AgentCheck, Config, ErrorFormat, FairBy, HostPattern, Level, Listener,
+        Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy, Pool, Protocol,
+        Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Settings, Site,
+        ValuePattern, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -127,6 +127,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
     let fastcgi = match &listener.protocol {
         Protocol::FastCgi(fastcgi) => Some(fastcgi),
         Protocol::Http => None,
+        Protocol::AgentCheck(agent) => return agent_check(config, listener, agent, key),
     };
     let http_only = [
         "max_head",
@@ -156,16 +157,51 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
             None => Foreign,
         },
         "status_only" => fastcgi.map_or(Foreign, |fastcgi| plain(fastcgi.status_only)),
-        "allowed_clients" => match fastcgi {
-            Some(fastcgi) if !fastcgi.allowed_clients.is_empty() => Value(list(
-                fastcgi
-                    .allowed_clients
-                    .iter()
-                    .map(|address| quote(&address.to_string())),
-            )),
-            Some(_) if !unix => Absent,
-            _ => Foreign,
+        "allowed_clients" => fastcgi.map_or(Foreign, |fastcgi| {
+            allowed_clients(unix, &fastcgi.allowed_clients)
+        }),
+        "backlog" | "owner" | "group" | "mode" | "acl_users" | "acl_groups" => {
+            socket(listener, key)
+        }
+        "max_head" => Value(size(listener.max_head as u64)),
+        "max_headers" => plain(listener.max_headers),
+        "header_timeout" => Value(duration(listener.header_timeout)),
+        "body_timeout" => Value(duration(listener.body_timeout)),
+        "idle_timeout" => Value(duration(listener.idle_timeout)),
+        "send_timeout" => Value(duration(listener.send_timeout)),
+        "max_requests_per_connection" => plain(listener.max_requests_per_connection),
+        "proxy_protocol" => plain(false),
+        _ => fastcgi.map_or(Foreign, |fastcgi| policy(&fastcgi.policy, key)),
+    }
+}
+
+/// A listener that only tells of a pool.
+fn agent_check(config: &Config, listener: &Listener, agent: &AgentCheck, key: &str) -> Printed {
+    let unix = matches!(listener.address, Address::Unix(_));
+    match key {
+        "address" => Value(address(&listener.address)),
+        "protocol" => Value("\"agent-check\"".into()),
+        "pool" => match config.pools.get(agent.pool.0) {
+            Some(pool) => Value(quote(&pool.name)),
+            None => Foreign,
         },
+        "allowed_clients" => allowed_clients(unix, &agent.allowed_clients),
+        _ => socket(listener, key),
+    }
+}
+
+fn allowed_clients(unix: bool, allowed: &[IpAddr]) -> Printed {
+    match unix {
+        _ if !allowed.is_empty() => Value(list(allowed.iter().map(|ip| quote(&ip.to_string())))),
+        false => Absent,
+        true => Foreign,
+    }
+}
+
+/// What the kernel is told of a listener's socket.
+fn socket(listener: &Listener, key: &str) -> Printed {
+    let unix = matches!(listener.address, Address::Unix(_));
+    match key {
         "acl_users" | "acl_groups" => {
             let names = match key {
                 "acl_users" => &listener.acl_users,
@@ -178,16 +214,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
         "group" => permission(unix, listener.group.as_deref().map(quote)),
         // The mode of a TCP listener means nothing, and is kept all the same.
         "mode" if unix || listener.mode != 0o660 => Value(format!("\"{:04o}\"", listener.mode)),
-        "mode" => Foreign,
-        "max_head" => Value(size(listener.max_head as u64)),
-        "max_headers" => plain(listener.max_headers),
-        "header_timeout" => Value(duration(listener.header_timeout)),
-        "body_timeout" => Value(duration(listener.body_timeout)),
-        "idle_timeout" => Value(duration(listener.idle_timeout)),
-        "send_timeout" => Value(duration(listener.send_timeout)),
-        "max_requests_per_connection" => plain(listener.max_requests_per_connection),
-        "proxy_protocol" => plain(false),
-        _ => fastcgi.map_or(Foreign, |fastcgi| policy(&fastcgi.policy, key)),
+        _ => Foreign,
     }
 }
 

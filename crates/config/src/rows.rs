@@ -351,8 +351,9 @@ const SERVER: &[Row] = &[
 const LISTEN: &[Row] = &[
     key(&[Listen], "address", Kind::Address, Required,
         "`host:port`, `[::]:port`, `*:80` or `unix:PATH`.").called(&["bind", "listen", "addr"]),
-    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi"], &[]), Value("\"http\""),
-        "What is spoken there: `\"http\"`, or `\"fastcgi\"` with a web server in front."),
+    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi", "agent-check"], &[]), Value("\"http\""),
+        "What is spoken there: `\"http\"`, `\"fastcgi\"` with a web server in front, or `\"agent-check\"`, which tells a HAProxy in front \
+         what the `pool` can take."),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue; the kernel cuts it to net.core.somaxconn."),
     key(&[Listen], "owner", Kind::Text, Absent("who started weir"),
@@ -380,12 +381,12 @@ const LISTEN: &[Row] = &[
         "Requests served by one connection; 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
     key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
         "The PROXY protocol is spoken by what is in front.").called(&["accept_proxy"]),
-    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"`"),
-        "NAME of the pool whose workers answer there (fastcgi)."),
+    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"` and `\"agent-check\"`"),
+        "NAME of the pool whose workers answer there (fastcgi), or that is told of (agent-check)."),
     key(&[Listen], "status_only", Kind::Bool, Value("false"),
         "Only the pool's status page and ping are answered there (fastcgi).").called(&["status_listen"]),
     key(&[Listen], "allowed_clients", Kind::IpAddresses, Absent("any"),
-        "Addresses that may connect to a TCP listener (fastcgi).").called(&["listen_allowed_clients"]),
+        "Addresses that may connect to a TCP listener (fastcgi, agent-check).").called(&["listen_allowed_clients"]),
     key(&[Listen], "acl_users", Kind::References, Absent("none"),
         "Users that may connect to a unix socket, beside `owner`; with them or `acl_groups`, `owner` and `group` are not changed.")
         .called(&["listen_acl_users"]),

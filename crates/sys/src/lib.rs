@@ -20,5 +20,6 @@ pub mod signal;
 pub mod sock_diag;
 pub mod socket;
 pub mod socket_owners;
+pub mod terminal;
 pub mod timer;
 pub mod watch;
