@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::support::fcgi::{ABORT_REQUEST, record};
-use crate::support::front::{Behind, WebServer, request};
+use crate::support::front::{Behind, request};
 use crate::support::php::{self, Fpm, cgi_pool};
 use crate::support::{Client, Gate, Responder, Setup, Weir, wait_for, wait_until};
 
@@ -283,32 +283,6 @@ fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
         responder.uris(),
         ["/run.php?dies", "/run.php?next", "/run.php?last"]
     );
-}
-
-#[test]
-fn haproxy_hands_a_left_client_on() {
-    let behind = Behind::start(scripts(), &own(""), "on_client_left = \"cancel\"");
-    let weir = &behind.weir;
-    let haproxy = WebServer::haproxy(
-        weir.folder(),
-        &format!(
-            "global\n maxconn 100\n\
-             defaults\n mode http\n option abortonclose\n timeout connect 10s\n timeout client 60s\n timeout server 60s\n\
-             fcgi-app php\n docroot {}\n\
-             frontend web\n bind ADDRESS\n default_backend weir\n\
-             backend weir\n use-fcgi-app php\n server one {} proto fcgi\n",
-            weir.root().display(),
-            behind.address
-        ),
-    );
-    let worker = pid(weir);
-    let target = target(weir, "a", "");
-    let mut client = Client::connect(haproxy.address());
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-    written(weir, "came-a");
-    drop(client);
-    expect_left(weir, &target);
-    assert_ne!(pid(weir), worker);
 }
 
 #[test]
