@@ -3,11 +3,13 @@
 use std::fs;
 use std::net::Shutdown;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::fcgi::{ABORT_REQUEST, record};
 use crate::support::front::{Behind, request};
 use crate::support::php::{self, Fpm, cgi_pool};
+use crate::support::weir::BINARY;
 use crate::support::{Client, Gate, Responder, Setup, Weir, wait_for, wait_until};
 
 /// Says that it has come, begins to answer if it is to, and waits at the gate; then says that it is done.
@@ -162,6 +164,29 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
         }
         assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
     }
+}
+
+#[test]
+fn cancelled_scripts_are_counted_and_are_no_crashes() {
+    let setup = setup(&own(""), "on_client_left = \"cancel\"");
+    let window = format!("unix:{}/admin.sock", setup.folder().display());
+    let weir = setup.server(&format!("admin = \"{window}\"")).start();
+    for number in 1..=5 {
+        drop(ask(&weir, &number.to_string(), ""));
+        pid(&weir);
+        let said = Command::new(BINARY)
+            .args(["status", "--json", "--admin", &window])
+            .output()
+            .expect("weir");
+        let status: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        let pool = &status["pools"][0];
+        assert_eq!(pool["requests"]["cancelled"], number);
+        assert_eq!(pool["requests"]["left_running"], number);
+        assert_eq!(pool["workers"]["crashed"], 0);
+    }
+    assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
+    // No pause before the next worker.
+    assert!(!weir.stderr().contains("workers die"), "{}", weir.stderr());
 }
 
 #[test]
