@@ -97,8 +97,12 @@ impl Policy {
             FairBy::Part(part) => {
                 let mut found = None;
                 any_value(part, record, |value| {
-                    found = (!value.is_empty()).then(|| keyed(OF_PART, value));
-                    found.is_some()
+                    found = match part {
+                        RequestPart::Header(_) => client_of_header(value),
+                        RequestPart::Cookie(_) => named(value),
+                    }
+                    .or(found);
+                    false
                 });
                 found.unwrap_or(record.ends.client)
             }
@@ -156,6 +160,22 @@ pub(crate) fn client_of_text(address: &[u8]) -> u64 {
         None if address.is_empty() || address.starts_with(b"unix:") => 0,
         None => keyed(OF_ADDRESS, address),
     }
+}
+
+/// Who asks, by a header that a proxy in front has set. Of a list, as in X-Forwarded-For, the last part: that is the
+/// proxy's own, and what comes before it is perhaps made up. An address counts as such.
+fn client_of_header(value: &[u8]) -> Option<u64> {
+    let last = value.rsplit(|byte| *byte == b',').next()?.trim_ascii();
+    let text = std::str::from_utf8(last).ok();
+    match text.and_then(|text| text.parse().ok()) {
+        Some(address) => Some(client_of(address)),
+        None => named(last),
+    }
+}
+
+/// Who asks by this name; nobody by an empty one.
+fn named(name: &[u8]) -> Option<u64> {
+    (!name.is_empty()).then(|| keyed(OF_PART, name))
 }
 
 /// A hash whose key is known to this process only, so that nobody can choose names that fall together; never 0.
@@ -302,6 +322,17 @@ mod tests {
         assert_eq!((of(""), of("unix:")), (0, 0));
         assert_ne!(of("a name"), 0);
         assert_ne!(keyed(OF_PART, &[192, 0, 2, 1]), of("192.0.2.1"));
+    }
+
+    #[test]
+    fn of_a_list_of_addresses_the_last_counts() {
+        let of = |text: &str| client_of_header(text.as_bytes());
+        let address = Some(client_of("192.0.2.1".parse().unwrap()));
+        assert_eq!(of("192.0.2.1"), address);
+        assert_eq!(of("made up, 198.51.100.9 , 192.0.2.1 "), address);
+        assert_eq!(of("2001:db8::1"), of("x,2001:db8::2"));
+        assert_eq!((of(""), of("a, ")), (None, None));
+        assert_ne!(of("somebody"), of("somebody else"));
     }
 
     #[test]
