@@ -357,6 +357,13 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     weir.wait_for_error(&["queue", "pool=app", "priority=50", "remaining="]);
     weir.get("/none.txt").expect(404);
     assert!(weir.logged("/none.txt")["priority"].is_null());
+    let mut leaves = weir.client();
+    let slow = target(&weir, "a", "");
+    leaves.send(format!("GET {slow} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    wait_until_it_runs(&weir, "a");
+    drop(leaves);
+    weir.wait_for_error(&["left", "0 bytes; its script is finished"]);
+    fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
 }
 
 /// One worker behind a gate, that says what it was asked for.
