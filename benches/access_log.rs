@@ -57,8 +57,6 @@ fn entry(time: SystemTime) -> Entry<'static> {
         time_total: 6_100,
         queue: Some(0),
         retries: 0,
-        priority: Some(0),
-        time_limit: None,
         reason: None,
         request: &Nothing,
     }
