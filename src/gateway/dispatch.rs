@@ -434,6 +434,15 @@ impl PoolHandle {
         cancels.take(clock::now())
     }
 
+    /// How many workers were stopped because nobody waited for their scripts.
+    pub(crate) fn cancelled(&self) -> u64 {
+        let cancels = self.cancels.as_ref();
+        cancels.map_or(0, |cancels| {
+            let cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+            cancels.taken
+        })
+    }
+
     /// Whether weir runs the workers itself.
     pub(crate) fn has_workers(&self) -> bool {
         self.settings.workers().is_some()

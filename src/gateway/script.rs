@@ -18,7 +18,7 @@ use weir_fcgi::{
     nv::Pairs,
     server::{self, RequestDecoder},
 };
-use weir_pool::{Retry, Sent, may_retry};
+use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
 use super::{
@@ -177,9 +177,14 @@ pub(crate) async fn begin(
     loop {
         let mut lease = admit(record, conn, pool).await?;
         lease.serve(record.site);
-        let connected = lease
-            .connect(conn.home, !idempotent || record.retries > 0)
-            .await;
+        let certain = !idempotent || record.retries > 0;
+        let connecting = lease.connect(conn.home, certain);
+        let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
+            drop(lease);
+            let message = "the request's `timeout` was over before a server took a connection";
+            let after = pool.retry_after();
+            return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
+        };
         record.worker = lease.worker();
         let worker = match connected {
             Ok(worker) => worker,
@@ -695,7 +700,7 @@ impl std::fmt::Display for WorthText<'_> {
         }
         if worth.deadline != NEVER {
             let left = Duration::from_micros(worth.deadline.saturating_sub(clock::now()));
-            write!(f, " left={:.3}s", left.as_secs_f64())?;
+            write!(f, " remaining={:.3}s", left.as_secs_f64())?;
         }
         Ok(())
     }

@@ -230,6 +230,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "left": stats.left,
             "lost": stats.lost,
             "retried": stats.readmitted,
+            "cancelled": pool.cancelled(),
             "slow": status.slow_requests,
             "left_running": counts.left_running,
         },
