@@ -568,3 +568,28 @@ fn who_may_ask_the_agent_is_said() {
     assert_eq!(told(agent), "");
     weir.wait_for_error(&["127.", "allowed_clients"]);
 }
+
+/// Netlink needs no file system; the counters were opened before.
+#[test]
+fn a_gateway_in_a_chroot_watches_its_queues_too() {
+    if !crate::support::is_root() {
+        return;
+    }
+    let setup = Setup::new();
+    let folder = setup.folder().display().to_string();
+    let weir = setup
+        .server(&format!(
+            "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
+        ))
+        .listen("backlog = 1")
+        .start();
+    let mut first = weir.client();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").response();
+    let clients: Vec<OwnedFd> = (0..6).map(|_| connect(weir.address())).collect();
+    weir.wait_for_error(&["accept queue of listen.web", "max_connections = 1"]);
+    let address = weir.address().to_string();
+    wait_until("clients are turned away", || {
+        listener(&address)["drops"].as_u64() > Some(0)
+    });
+    drop((first, clients));
+}
