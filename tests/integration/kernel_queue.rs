@@ -274,12 +274,15 @@ fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
     let (file, out) = (setup.write_toml(), setup.folder().join("seen"));
     let script = format!(
         "echo 128 > /proc/sys/net/core/somaxconn || exit 9\n\
+         echo 1 > /proc/sys/net/ipv4/tcp_abort_on_overflow || exit 9\n\
+         {weir} check -c {file} 2> {checked} || exit 8\n\
          {weir} serve -c {file} 2> {said} & weir=$!\n\
          for i in $(seq 300); do {weir} watch {address} --once --json > {out} 2> /dev/null && break; sleep 0.1; done\n\
          kill -TERM $weir; wait $weir\n",
         weir = env!("CARGO_BIN_EXE_weir"),
         file = file.display(),
         said = setup.folder().join("log/stderr").display(),
+        checked = setup.folder().join("log/checked").display(),
         out = out.display(),
         address = setup.address(),
     );
@@ -294,6 +297,13 @@ fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
         .expect("unshare");
     let said = fs::read_to_string(setup.folder().join("log/stderr")).unwrap_or_default();
     assert_eq!(status.code(), Some(0), "{said}");
+    let checked = fs::read_to_string(setup.folder().join("log/checked")).unwrap_or_default();
+    for told in [&said, &checked] {
+        assert!(
+            told.contains("sysctl -w net.ipv4.tcp_abort_on_overflow=0"),
+            "{told}"
+        );
+    }
     let seen: Value = serde_json::from_slice(&fs::read(out).expect("seen")).expect("an object");
     let listener = &seen["listeners"][0];
     assert_eq!(listener["limit"], 512, "{seen}");
@@ -516,6 +526,19 @@ fn haproxy_follows_what_the_agent_tells() {
         assert_eq!(client.join().expect("an answer"), 200);
     }
     assert_eq!(weir.wait_for_end().code(), Some(0));
+}
+
+#[test]
+fn a_reload_is_no_drain_for_the_balancer() {
+    let responder = Responder::tcp(|_, answer| answer.page("done"));
+    let (weir, agent) = with_agent(&responder.pool(3));
+    let before = weir.gateway();
+    weir.signal(Signal::HUP);
+    wait_until("another gateway serves, and the first is gone", || {
+        assert_eq!(told(agent), "up ready 100% maxconn:3\n");
+        !before.runs()
+    });
+    assert_eq!(told(agent), "up ready 100% maxconn:3\n");
 }
 
 #[test]
