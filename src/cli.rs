@@ -2,13 +2,14 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod folder;
+
 use std::{
     env,
     ffi::OsString,
     fs,
     io::{IsTerminal, Write},
     net::SocketAddr,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -18,16 +19,17 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Address, Config, Diagnostics, Environment, Folder, FolderPhp, FolderRuntime, Machine, Server,
-    Window, check_environment, folder_toml, parse_address, read, to_toml,
+    Address, Config, Diagnostics, Environment, Server, Window, check_environment, parse_address,
+    read, to_toml,
 };
-use weir_sys::identity;
 
 use crate::{
     admin::{self, client::Place},
+    bench::{self, BenchArgs},
     error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
+    watch,
 };
 
 /// Wrong command line (sysexits.h).
@@ -45,6 +47,10 @@ pub enum Command {
     Check(CheckArgs),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
     Ask(Asked, WindowArgs),
+    /// `weir watch`
+    Watch(watch::Flags, WindowArgs),
+    /// `weir bench`
+    Bench(Box<BenchArgs>),
 }
 
 /// Flags of `weir serve`.
@@ -178,6 +184,11 @@ pub fn main() -> ExitCode {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
+        Ok(Command::Watch(flags, args)) => match args.place_if_any() {
+            Ok(window) => watch::main(&flags, window.as_ref()),
+            Err(code) => code,
+        },
+        Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
 }
@@ -353,6 +364,14 @@ impl Admin {
 }
 
 impl WindowArgs {
+    /// The window that is meant; none: none was named, and there is no usual one.
+    fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
+        match (&self.admin, &self.config) {
+            (None, None) => Ok(machine::usual_window().map(Place::Unix)),
+            _ => self.place().map(Some),
+        }
+    }
+
     /// The window that is meant.
     fn place(&self) -> Result<Place, ExitCode> {
         let tcp = |address, token_file: Option<&Path>| {
@@ -388,93 +407,6 @@ impl WindowArgs {
                 )
             }),
         }
-    }
-}
-
-impl ServeArgs {
-    /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
-    ///
-    /// # Errors
-    /// The exit code, if there is none; why has been said.
-    pub fn source(&self) -> Result<Source, ExitCode> {
-        match &self.config {
-            Some(file) => Source::of_file(file),
-            None => self.folder(),
-        }
-    }
-
-    fn folder(&self) -> Result<Source, ExitCode> {
-        let typed = self.root.as_deref().unwrap_or(Path::new("."));
-        let root = match fs::canonicalize(typed) {
-            Ok(root) if root.is_dir() => root,
-            Ok(_) => {
-                return Err(refuse_config(
-                    &format!("{} is no folder", typed.display()),
-                    "",
-                ));
-            }
-            Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
-        };
-        if root.to_str().is_none() {
-            let message = format!("{}: the name of the folder is not UTF-8", root.display());
-            return Err(refuse_config(&message, ""));
-        }
-        let user = folder_user(&root);
-        if let Some(who) = &user
-            && let Some(barrier) = ThisMachine.barred(&root, who)
-        {
-            let message = format!(
-                "{} cannot be served: {who} may not read {}",
-                root.display(),
-                barrier.display()
-            );
-            let hint = format!(
-                "chmod o+rx {}, or serve a folder elsewhere",
-                barrier.display()
-            );
-            return Err(refuse_config(&message, &hint));
-        }
-        let php = match Folder::has_php(&root) {
-            true => Some(FolderPhp {
-                runtime: folder_php()?,
-                workers: self.workers.map(|workers| workers as usize),
-                index: root.join("index.php").is_file(),
-            }),
-            false => None,
-        };
-        if php.is_none() && self.workers.is_some() {
-            say(
-                "warning",
-                &format!(
-                    "{} has no PHP scripts: --workers has no effect",
-                    root.display()
-                ),
-                "",
-            );
-        }
-        let configuration = typed.join("weir.toml");
-        let configuration = configuration.strip_prefix(".").unwrap_or(&configuration);
-        if configuration.exists() {
-            let shown = configuration.display();
-            log::warn!("{shown} is not used; did you mean: weir serve -c {shown}");
-        }
-        let text = folder_toml(&Folder {
-            root: root.clone(),
-            listen: self
-                .listen
-                .iter()
-                .map(|address| from_here(address))
-                .collect(),
-            php,
-            user,
-        });
-        Ok(Source {
-            name: format!("(made for {})", root.display()),
-            text,
-            environment: Environment::of_this_machine(&root),
-            file: None,
-            folder: Some(root),
-        })
     }
 }
 
@@ -612,12 +544,26 @@ enum TypedCommand {
     },
     /// Say what will bite (not built yet)
     Doctor(Later),
-    /// The kernel's view of listeners (not built yet)
-    Watch(Later),
+    /// The kernel's queues in front of listeners, of weir or any other program: length, limit, drops
+    ///
+    /// Accept queues as the kernel has them, also where the program cannot see its own, as PHP-FPM cannot its unix
+    /// socket's. A table that is drawn anew every second on a terminal, lines elsewhere. No rights are needed; as root all
+    /// processes are named. Nothing is connected to. What TCP counts as turned away is of this network namespace.
+    ///
+    /// Exit codes: 0 fine, 64 wrong command line, 69 nobody listens there, 70 the kernel does not tell.
+    Watch {
+        #[command(flatten)]
+        flags: watch::Flags,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
     /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
-    /// Load a URL and report (not built yet)
-    Bench(Later),
+    /// Load a URL and report
+    ///
+    /// With -c so many users, each of whom waits for its answer; with -r so many requests a second, whatever comes back,
+    /// whose times count from when they should have been sent.
+    Bench(Box<BenchArgs>),
     /// PHP-FPM's own command line and configuration: weir fpm -h
     #[command(disable_help_flag = true)]
     Fpm(Later),
@@ -672,7 +618,9 @@ impl Stop {
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
                 let hint = match *command {
-                    _ => "what works now: weir serve, check, status, reload, stop, pool, fpm",
+                    _ => {
+                        "what works now: weir serve, check, status, watch, reload, stop, drain, pool, bench, fpm"
+                    }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
@@ -706,6 +654,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Drain { off, window } => {
             return Ok(Command::Ask(Asked::Drain { off }, window));
         }
+        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Restart { window },
@@ -715,9 +664,8 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             action: PoolAction::Set { limits, window },
         } => return Ok(Command::Ask(Asked::SetPool { pool, limits }, window)),
         TypedCommand::Doctor(_) => "doctor",
-        TypedCommand::Watch(_) => "watch",
         TypedCommand::Import(_) => "import",
-        TypedCommand::Bench(_) => "bench",
+        TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
     };
     Err(Stop::NotBuiltYet(command))
@@ -774,15 +722,6 @@ fn repeated(listen: &[String]) -> Option<&String> {
     })
 }
 
-/// A socket of the command line is relative to the current folder, not to the one that is served.
-fn from_here(address: &str) -> String {
-    let absolute = address
-        .strip_prefix("unix:")
-        .and_then(|path| std::path::absolute(path).ok())
-        .map(|path| format!("unix:{}", path.display()));
-    absolute.unwrap_or_else(|| address.to_owned())
-}
-
 /// The file where none is named.
 fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
@@ -790,37 +729,6 @@ fn default_config() -> Result<PathBuf, ExitCode> {
         let message = "there is neither a weir.toml here nor /etc/weir/weir.toml";
         refuse_config(message, "name the configuration: weir check -c FILE")
     })
-}
-
-/// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.
-fn folder_user(root: &Path) -> Option<String> {
-    if !identity::is_root() {
-        return None;
-    }
-    let owner = fs::metadata(root).ok().map(|metadata| metadata.uid());
-    let owner = owner
-        .filter(|uid| *uid != 0)
-        .and_then(|uid| identity::user_by_id(uid).ok()?)
-        .map(|user| user.name);
-    let names = ["www-data", "nobody"].map(str::to_owned);
-    owner
-        .into_iter()
-        .chain(names)
-        .find(|name| ThisMachine.has_user(name))
-}
-
-/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
-fn folder_php() -> Result<FolderRuntime, ExitCode> {
-    if ThisMachine.php(None).is_ok() {
-        return Ok(FolderRuntime::Own);
-    }
-    match ThisMachine.program("php-cgi") {
-        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
-        None => Err(refuse_config(
-            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
-            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
-        )),
-    }
 }
 
 fn refuse(wrong: &Diagnostics) -> ExitCode {
@@ -908,7 +816,8 @@ mod tests {
             &["weir", "pool", "shop", "set", "maxconn=0"],
             &["weir", "pool", "shop", "set", "pm=static"],
             &["weir", "status", "--json", "--watch"],
-            &["weir", "bench", "http://127.0.0.1/", "-c", "100"],
+            &["weir", "bench"],
+            &["weir", "bench", "http://127.0.0.1/", "-c", "1", "-r", "1"],
         ] {
             assert_eq!(parse(wrong).unwrap_err(), EX_USAGE, "{wrong:?}");
         }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bench;
 mod cli;
 mod control;
 mod error_log;
@@ -17,6 +18,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod watch;
 mod window;
 
 use std::process::ExitCode;

@@ -12,6 +12,7 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod limits;
 mod scaling;
@@ -37,6 +38,7 @@ use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
     waiting::WaitingRoom,
@@ -68,6 +70,8 @@ pub(crate) struct PoolHandle {
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
     tally: Arc<Tally>,
     set: limits::Set,
@@ -222,6 +226,8 @@ impl PoolHandle {
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
@@ -240,6 +246,7 @@ impl PoolHandle {
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
             tally,
             set: limits::Set::default(),
@@ -414,6 +421,29 @@ impl PoolHandle {
     pub(crate) fn client_left(&self, since_admitted: Micros) {
         let now = Micros(clock::now());
         self.state().pool.client_left(now, since_admitted);
+    }
+
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
+    }
+
+    /// How many workers were stopped because nobody waited for their scripts.
+    pub(crate) fn cancelled(&self) -> u64 {
+        let cancels = self.cancels.as_ref();
+        cancels.map_or(0, |cancels| {
+            let cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+            cancels.taken
+        })
     }
 
     /// Whether weir runs the workers itself.

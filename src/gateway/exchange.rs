@@ -126,6 +126,8 @@ pub(crate) fn refused_head(
         time_total: time,
         queue: None,
         retries: 0,
+        priority: None,
+        time_limit: None,
         reason: Some(reason),
         request: &NoRequest,
     });
@@ -152,6 +154,7 @@ async fn steps(
             Step::Answer(reply) => return Ok((reply, None)),
             Step::Script(script) => script,
         };
+        rules.policy.apply(record);
         let spooled = match body.take() {
             Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
             None => None,

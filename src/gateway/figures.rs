@@ -38,6 +38,7 @@ fn put_pool(
     uses: Option<&Uses>,
 ) {
     let (stats, figures) = (pool.stats(), pool.scaling());
+    let running_limit = pool.running_limit(&stats);
     let counts = gateway.tally.pool(pool.id);
     let queue = &pool.settings.queue;
     let name = pool.settings.name.as_str();
@@ -63,12 +64,13 @@ fn put_pool(
     put(Metric::PoolFinished, stats.finished as f64);
     put(Metric::PoolLost, stats.lost as f64);
     put(Metric::PoolRetries, stats.readmitted as f64);
+    put(Metric::PoolCancelled, pool.cancelled() as f64);
     put(Metric::PoolSlow, pool.status().slow_requests as f64);
     put(Metric::PoolUp, flag(!pool.is_lost()));
-    put(Metric::PoolMaxConn, stats.limit as f64);
+    put(Metric::PoolMaxConn, running_limit as f64);
     put(
         Metric::PoolWorkersLimit,
-        figures.map_or(stats.limit, |figures| figures.limit) as f64,
+        figures.map_or(running_limit, |figures| figures.limit) as f64,
     );
     if let Some(figures) = figures {
         put(Metric::PoolStarted, figures.spawned as f64);

@@ -20,6 +20,7 @@
 
 mod accept;
 pub mod access_log;
+mod agent_check;
 mod body;
 mod cgi;
 mod client_io;
@@ -35,6 +36,7 @@ mod history;
 mod kernel_queues;
 mod measured;
 mod params;
+mod policy;
 mod pool_log;
 mod read_ahead;
 mod record;
@@ -64,7 +66,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, Protocol};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -75,6 +77,7 @@ use self::{
     history::History,
     kernel_queues::{KernelQueues, KernelView},
     measured::{Measured, PoolUse},
+    policy::Policy,
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
@@ -94,19 +97,21 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
+    /// What requests are worth that come over each listener, in the configuration's order; over HTTP, the router knows.
+    pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
     /// What requests leave behind.
     pub(crate) tally: Arc<Tally>,
     /// What the last seconds were like.
     history: History,
     measured: Measured,
     manager: Manager,
-    /// What waits in the kernel to be accepted.
-    pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
     /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
     declines: AtomicBool,
@@ -204,8 +209,11 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
+    // What tells of a pool tells also while the gateway drains, and is not waited for.
+    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
     let has_window = window.unix.is_some() || window.tcp.is_some();
-    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(has_window);
+    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
+    let sockets = sockets + usize::from(has_window);
     gateway.listening.store(sockets, Relaxed);
     if !has_window {
         gateway.window_closed.set();
@@ -267,6 +275,15 @@ impl Gateway {
                 tally,
             ))
         };
+        let listener_policies = config
+            .listeners
+            .iter()
+            .map(|listener| match &listener.protocol {
+                Protocol::FastCgi(front) => Policy::new(&front.policy)
+                    .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
+                Protocol::Http | Protocol::AgentCheck(_) => Ok(Policy::default()),
+            });
+        let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match files.spool_dir {
             Some(dir) => dir,
@@ -288,12 +305,12 @@ impl Gateway {
                 reactors,
                 config.listeners.len(),
             )),
+            kernel_queues,
             history: History::default(),
             measured: Measured::default(),
             manager: manager.clone(),
             declines: AtomicBool::new(false),
             tally,
-            kernel_queues,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -303,8 +320,21 @@ impl Gateway {
             requests: AtomicU64::new(0),
             router,
             pools,
+            listener_policies,
             config,
         })
+    }
+
+    fn is_agent_check(&self, listener: u16) -> bool {
+        let listener = self.config.listeners.get(usize::from(listener));
+        listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
     }
 
     /// Whether it takes requests and has workers for them.
@@ -336,13 +366,6 @@ impl Gateway {
     /// Whether connections are closed after their answer.
     pub(crate) fn keeps_no_connections(&self) -> bool {
         self.drain.has_started() || self.declines.load(Relaxed)
-    }
-
-    /// The accept queues of the listeners, now.
-    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
-        let most = self.config.server.max_connections;
-        let at_limit = (self.census.count() >= most).then_some(most);
-        self.kernel_queues.look(at_limit)
     }
 
     /// A number for the next request.
@@ -459,6 +482,10 @@ fn start_reactor(
             runtime.block_on(async {
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
+                    if gateway.is_agent_check(listener) {
+                        agent_check::start(gateway, listener, socket);
+                        continue;
+                    }
                     tokio::spawn(async move {
                         let listening = accept::listen(&gateway, listener, home, socket).await;
                         if let Err(error) = listening {
@@ -477,6 +504,20 @@ fn start_reactor(
         })
         .map(drop)
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
+}
+
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
 /// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
@@ -505,20 +546,6 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
         })
         .map(drop)
         .map_err(|error| format!("cannot start the operator's window: {error}"))
-}
-
-/// Looks at the kernel's queues for as long as the gateway lives.
-fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
-    let watch = move || loop {
-        gateway.look_at_kernel_queues();
-        thread::sleep(kernel_queues::EVERY);
-    };
-    thread::Builder::new()
-        .name("kernel queues".into())
-        .stack_size(SMALL_STACK)
-        .spawn(watch)
-        .map(drop)
-        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
 /// Does what the manager says until it says stop, or is gone.

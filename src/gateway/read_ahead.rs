@@ -14,15 +14,14 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use bytes::Bytes;
 
 use super::{
     body::{FILE_SLICE, Part, Truncated},
-    clock::{self, NEVER},
-    fastcgi::{OnDrop, Owner, Progress, Run},
+    clock,
+    fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
 use crate::error_log::tell;
@@ -211,10 +210,13 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let mut disk = room.file > 0;
     let owner = run.owner();
     loop {
-        let progress = run.read(&mut bytes).await;
+        let Some(progress) = read(&mut run, &mut bytes, &shared).await else {
+            // The client has left: what becomes of the script is said by how `run` is dropped.
+            return;
+        };
         if !bytes.is_empty() {
             let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
-            match in_time(kept, run.terminate_at()).await {
+            match clock::in_time(kept, run.terminate_at()).await {
                 Some(true) => {}
                 // The client has left; what comes still is thrown away without it.
                 Some(false) => return,
@@ -244,13 +246,24 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     }
 }
 
-/// What comes of `kept`; none if it takes past `limit` ([`clock::now`]).
-async fn in_time<T>(kept: impl Future<Output = T>, limit: u64) -> Option<T> {
-    if limit == NEVER {
-        return Some(kept.await);
-    }
-    let left = Duration::from_micros(limit.saturating_sub(clock::now()));
-    tokio::time::timeout(left, kept).await.ok()
+/// Reads on; none where the client has left meanwhile.
+async fn read(
+    run: &mut Run,
+    bytes: &mut Vec<u8>,
+    shared: &Shared,
+) -> Option<Result<Progress, Failure>> {
+    poll_fn(|cx| {
+        if let Poll::Ready(progress) = run.poll(cx, bytes) {
+            return Poll::Ready(Some(progress));
+        }
+        let mut buffer = shared.lock();
+        if buffer.state == State::Abandoned {
+            return Poll::Ready(None);
+        }
+        buffer.writer = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await
 }
 
 /// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
@@ -337,7 +350,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::OwnedFd;
+    use std::{os::fd::OwnedFd, time::Duration};
 
     /// The client takes the last of the file while the disk refuses what comes behind it.
     #[test]

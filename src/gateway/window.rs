@@ -170,6 +170,13 @@ impl View {
         let listener = |(index, listener): (usize, &weir_config::Listener)| {
             let (protocol, serves) = match &listener.protocol {
                 Protocol::Http => ("http", serves(index)),
+                Protocol::AgentCheck(agent) => {
+                    let pool = config.pools.get(agent.pool.0);
+                    (
+                        "agent-check",
+                        pool.map(|pool| pool.name.as_str()).into_iter().collect(),
+                    )
+                }
                 Protocol::FastCgi(fastcgi) => {
                     let pool = config.pools.get(fastcgi.pool.0);
                     (
@@ -202,6 +209,7 @@ impl View {
 fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
     let (stats, status) = (pool.stats(), pool.status());
     let figures = pool.scaling();
+    let running_limit = pool.running_limit(&stats);
     let counts = gateway.tally.pool(pool.id);
     let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
@@ -231,8 +239,8 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
             "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
             // What `pm = "auto"` allows now.
-            "limit": figures.as_ref().map_or(stats.limit, |figures| figures.limit),
-            "running_limit": stats.limit,
+            "limit": figures.as_ref().map_or(running_limit, |figures| figures.limit),
+            "running_limit": running_limit,
             "leaving": stats.leaving,
             // Until the next reload.
             "set_by_operator": pool.is_set(),
@@ -270,6 +278,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "left": stats.left,
             "lost": stats.lost,
             "retried": stats.readmitted,
+            "cancelled": pool.cancelled(),
             "slow": status.slow_requests,
             "left_running": counts.left_running,
         },

@@ -6,7 +6,7 @@ use crate::{
     document::{Document, Named, PoolTables, SiteTables},
     entries::Entries,
     environment::Environment,
-    listeners::{listeners, speaks_fastcgi},
+    listeners::{Spoken, listeners, spoken},
     model::{
         Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
         LogTarget, PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, QueueOrder, Reserve,
@@ -132,7 +132,7 @@ fn sites(
 fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Vec<usize> {
     let Some(entry) = entries.entry("listen") else {
         return (0..listeners.len())
-            .filter(|index| !speaks_fastcgi(&listeners[*index]))
+            .filter(|index| spoken(&listeners[*index].entries) == Spoken::Http)
             .collect();
     };
     let names = entries.texts("listen").unwrap_or_default();
@@ -150,9 +150,15 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
             Some(index) if indices.contains(&index) => {
                 sink.error(span.clone(), format!("{name:?} is listed twice"), "");
             }
-            Some(index) if speaks_fastcgi(&listeners[index]) => {
-                let message =
-                    format!("[listen.{name}] speaks FastCGI: its `pool` answers there, not a site");
+            Some(index) if spoken(&listeners[index].entries) != Spoken::Http => {
+                let message = match spoken(&listeners[index].entries) {
+                    Spoken::AgentCheck => {
+                        format!("[listen.{name}] tells of a pool, and serves no site")
+                    }
+                    _ => format!(
+                        "[listen.{name}] speaks FastCGI: its `pool` answers there, not a site"
+                    ),
+                };
                 sink.error(span.clone(), message, "name an HTTP listener");
             }
             Some(index) => indices.push(index),
@@ -785,7 +791,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         });
         let listens = |listener: &Listener| match &listener.protocol {
             Protocol::FastCgi(fastcgi) => fastcgi.pool.0 == index,
-            Protocol::Http => false,
+            Protocol::Http | Protocol::AgentCheck(_) => false,
         };
         if !used && !config.listeners.iter().any(listens) {
             let message = format!("no site uses [pool.{}]", tables.pool.name);

@@ -1,6 +1,9 @@
 //! The weir.toml that `weir serve FOLDER` means.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{model::Address, scalar, settings::default_hide_files, texts::quote};
 
@@ -115,6 +118,17 @@ pub fn folder_toml(folder: &Folder) -> String {
 /// What is wrong with it, and what to write instead, in one sentence.
 pub fn parse_address(text: &str) -> Result<Address, String> {
     scalar::address(text).map_err(|wrong| match wrong.hint {
+        Some(hint) => format!("{}: {hint}", wrong.message),
+        None => wrong.message,
+    })
+}
+
+/// A duration as it may be written in weir.toml: `500ms`, `30s`, `2m`; a bare number is seconds.
+///
+/// # Errors
+/// As [`parse_address`].
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    scalar::duration(text).map_err(|wrong| match wrong.hint {
         Some(hint) => format!("{}: {hint}", wrong.message),
         None => wrong.message,
     })

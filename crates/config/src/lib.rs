@@ -37,7 +37,9 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use environment::Environment;
-pub use folder::{DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address};
+pub use folder::{
+    DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address, parse_duration,
+};
 pub use machine::{Machine, Obstacle, check_environment};
 pub use model::*;
 pub use print::to_toml;

@@ -152,6 +152,17 @@ pub enum Protocol {
     Http,
     /// FastCGI 1.0, with a web server in front.
     FastCgi(FastCgi),
+    /// HAProxy's agent-check: one line that says what the pool can take.
+    AgentCheck(AgentCheck),
+}
+
+/// A listener with `protocol = "agent-check"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCheck {
+    /// Of which pool is told.
+    pub pool: PoolId,
+    /// Addresses that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
 }
 
 /// A listener with `protocol = "fastcgi"`.
@@ -163,6 +174,8 @@ pub struct FastCgi {
     pub status_only: bool,
     /// Addresses that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// What the requests are worth.
+    pub policy: Policy,
 }
 
 /// One pattern of `hosts`.
@@ -297,6 +310,78 @@ pub struct Settings {
     pub sendfile_dirs: Vec<PathBuf>,
     /// Requests are written to the access log.
     pub access_log: bool,
+    /// What a request for a script is worth.
+    pub policy: Policy,
+}
+
+/// What a site, a route or a FastCGI listener says about the worth of a request for a script.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// From the request's first byte to the head of its answer; zero: no limit.
+    pub timeout: Duration,
+    /// The request header by which a client may lower that.
+    pub timeout_header: Option<String>,
+    /// Place in the queue, lower first; -1000 to 1000.
+    pub priority: i16,
+    /// The first that matches says another one.
+    pub priority_by: Vec<PriorityRule>,
+    /// By what clients are told apart.
+    pub fair_by: FairBy,
+    /// What becomes of a running script whose client has left.
+    pub on_client_left: OnClientLeft,
+}
+
+/// One rule of `priority_by`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriorityRule {
+    /// What is looked at.
+    pub part: RequestPart,
+    /// What it has to be.
+    pub value: ValuePattern,
+    /// The priority then.
+    pub priority: i16,
+}
+
+/// A part of a request that a client, or what is in front of weir, has written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestPart {
+    /// A header, by its name in lower case.
+    Header(String),
+    /// A cookie, by its name.
+    Cookie(String),
+}
+
+/// How a value is described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValuePattern {
+    /// A glob over the whole value; `*` matches any run of characters, `?` one.
+    Glob(String),
+    /// `~REGEX`
+    Regex(String),
+}
+
+/// By what clients are told apart that get equal shares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FairBy {
+    /// They are not.
+    Off,
+    /// By their address; IPv6 by its first 64 bits.
+    #[default]
+    Address,
+    /// By this; where it is missing, by their address.
+    Part(RequestPart),
+}
+
+/// What becomes of a running script whose client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnClientLeft {
+    /// Nobody stops it.
+    #[default]
+    Finish,
+    /// Its worker is stopped.
+    Cancel,
+    /// Its worker is stopped unless it has begun to answer.
+    FinishIfAnswering,
 }
 
 /// `[pool.NAME]`

@@ -1,13 +1,14 @@
 //! [`Config`] → weir.toml: what is in force, defaults included. Reading it again gives the same configuration.
 
 use core::fmt::Display;
-use std::{path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
     model::{
-        Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
-        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
-        Runtime, Server, Settings, Site, Window, Workers,
+        Action, Address, AgentCheck, Config, ErrorFormat, FairBy, HostPattern, Level, Listener,
+        Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy, Pool, Protocol,
+        Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Settings, Site,
+        ValuePattern, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -129,6 +130,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
     let fastcgi = match &listener.protocol {
         Protocol::FastCgi(fastcgi) => Some(fastcgi),
         Protocol::Http => None,
+        Protocol::AgentCheck(agent) => return agent_check(config, listener, agent, key),
     };
     let http_only = [
         "max_head",
@@ -158,16 +160,51 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
             None => Foreign,
         },
         "status_only" => fastcgi.map_or(Foreign, |fastcgi| plain(fastcgi.status_only)),
-        "allowed_clients" => match fastcgi {
-            Some(fastcgi) if !fastcgi.allowed_clients.is_empty() => Value(list(
-                fastcgi
-                    .allowed_clients
-                    .iter()
-                    .map(|address| quote(&address.to_string())),
-            )),
-            Some(_) if !unix => Absent,
-            _ => Foreign,
+        "allowed_clients" => fastcgi.map_or(Foreign, |fastcgi| {
+            allowed_clients(unix, &fastcgi.allowed_clients)
+        }),
+        "backlog" | "owner" | "group" | "mode" | "acl_users" | "acl_groups" => {
+            socket(listener, key)
+        }
+        "max_head" => Value(size(listener.max_head as u64)),
+        "max_headers" => plain(listener.max_headers),
+        "header_timeout" => Value(duration(listener.header_timeout)),
+        "body_timeout" => Value(duration(listener.body_timeout)),
+        "idle_timeout" => Value(duration(listener.idle_timeout)),
+        "send_timeout" => Value(duration(listener.send_timeout)),
+        "max_requests_per_connection" => plain(listener.max_requests_per_connection),
+        "proxy_protocol" => plain(false),
+        _ => fastcgi.map_or(Foreign, |fastcgi| policy(&fastcgi.policy, key)),
+    }
+}
+
+/// A listener that only tells of a pool.
+fn agent_check(config: &Config, listener: &Listener, agent: &AgentCheck, key: &str) -> Printed {
+    let unix = matches!(listener.address, Address::Unix(_));
+    match key {
+        "address" => Value(address(&listener.address)),
+        "protocol" => Value("\"agent-check\"".into()),
+        "pool" => match config.pools.get(agent.pool.0) {
+            Some(pool) => Value(quote(&pool.name)),
+            None => Foreign,
         },
+        "allowed_clients" => allowed_clients(unix, &agent.allowed_clients),
+        _ => socket(listener, key),
+    }
+}
+
+fn allowed_clients(unix: bool, allowed: &[IpAddr]) -> Printed {
+    match unix {
+        _ if !allowed.is_empty() => Value(list(allowed.iter().map(|ip| quote(&ip.to_string())))),
+        false => Absent,
+        true => Foreign,
+    }
+}
+
+/// What the kernel is told of a listener's socket.
+fn socket(listener: &Listener, key: &str) -> Printed {
+    let unix = matches!(listener.address, Address::Unix(_));
+    match key {
         "acl_users" | "acl_groups" => {
             let names = match key {
                 "acl_users" => &listener.acl_users,
@@ -180,15 +217,6 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
         "group" => permission(unix, listener.group.as_deref().map(quote)),
         // The mode of a TCP listener means nothing, and is kept all the same.
         "mode" if unix || listener.mode != 0o660 => Value(format!("\"{:04o}\"", listener.mode)),
-        "mode" => Foreign,
-        "max_head" => Value(size(listener.max_head as u64)),
-        "max_headers" => plain(listener.max_headers),
-        "header_timeout" => Value(duration(listener.header_timeout)),
-        "body_timeout" => Value(duration(listener.body_timeout)),
-        "idle_timeout" => Value(duration(listener.idle_timeout)),
-        "send_timeout" => Value(duration(listener.send_timeout)),
-        "max_requests_per_connection" => plain(listener.max_requests_per_connection),
-        "proxy_protocol" => plain(false),
         _ => Foreign,
     }
 }
@@ -248,6 +276,7 @@ fn overlay(config: &Config, site: &Settings, route: &Settings, key: &str) -> Pri
     match (settings(config, site, key), settings(config, route, key)) {
         (Value(here), Value(there)) if here == there => Foreign,
         (_, Value(there)) => Value(there),
+        (Value(_), Absent) if key == "priority_by" => Value("[]".into()),
         (Value(_), Absent) => Value("\"\"".into()),
         _ => Foreign,
     }
@@ -299,6 +328,46 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
             settings.sendfile_dirs.iter().map(|folder| path(folder)),
         )),
         "access_log" => plain(settings.access_log),
+        _ => policy(&settings.policy, key),
+    }
+}
+
+fn policy(policy: &Policy, key: &str) -> Printed {
+    match key {
+        "timeout" => Value(duration(policy.timeout)),
+        "timeout_header" => option(policy.timeout_header.as_deref().map(quote)),
+        "priority" => plain(policy.priority),
+        "priority_by" if policy.priority_by.is_empty() => Absent,
+        "priority_by" => Value(list(policy.priority_by.iter().map(|rule| {
+            let (part, name) = match &rule.part {
+                RequestPart::Header(name) => ("header", name),
+                RequestPart::Cookie(name) => ("cookie", name),
+            };
+            let value = match &rule.value {
+                ValuePattern::Glob(glob) => glob.clone(),
+                ValuePattern::Regex(regex) => format!("~{regex}"),
+            };
+            format!(
+                "{{ {part} = {}, match = {}, priority = {} }}",
+                quote(name),
+                quote(&value),
+                rule.priority
+            )
+        }))),
+        "fair_by" => Value(match &policy.fair_by {
+            FairBy::Off => "\"off\"".into(),
+            FairBy::Address => "\"address\"".into(),
+            FairBy::Part(RequestPart::Header(name)) => quote(&format!("header:{name}")),
+            FairBy::Part(RequestPart::Cookie(name)) => quote(&format!("cookie:{name}")),
+        }),
+        "on_client_left" => Value(
+            match policy.on_client_left {
+                OnClientLeft::Finish => "\"finish\"",
+                OnClientLeft::Cancel => "\"cancel\"",
+                OnClientLeft::FinishIfAnswering => "\"finish_if_answering\"",
+            }
+            .into(),
+        ),
         _ => Foreign,
     }
 }

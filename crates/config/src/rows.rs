@@ -91,6 +91,11 @@ pub(crate) enum Kind {
     Mode,
     /// A nice value, kept as 64-bit two's complement.
     Priority,
+    /// A whole number that may be negative.
+    Signed {
+        min: i64,
+        max: i64,
+    },
     /// One of these words; the second list is known and not built yet.
     Word(&'static [&'static str], &'static [&'static str]),
     RedirectStatus,
@@ -108,6 +113,8 @@ pub(crate) enum Kind {
     Hosts,
     Methods,
     HeaderNames,
+    /// One of them; empty: none.
+    HeaderName,
     /// Of headers that can be passed to a worker.
     RequestHeaderNames,
     FileNames,
@@ -133,6 +140,8 @@ pub(crate) enum Kind {
     Folders,
     Reply,
     Reserves,
+    PriorityRules,
+    FairBy,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -152,6 +161,7 @@ impl Kind {
             Kind::Size { .. } => ("a size", "\"64K\""),
             Kind::Mode => ("a mode", "\"0660\""),
             Kind::Priority => ("a nice value", "-5"),
+            Kind::Signed { .. } => ("a whole number", "10"),
             Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
             Kind::RedirectStatus => ("a status", "308"),
             Kind::Text => ("a text", "\"weir\""),
@@ -167,6 +177,7 @@ impl Kind {
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
             Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
             Kind::HeaderNames => ("a list of header names", "[\"X-Powered-By\"]"),
+            Kind::HeaderName => ("a header's name", "\"X-Request-Timeout\""),
             Kind::RequestHeaderNames => ("a list of header names", "[\"Authorization\"]"),
             Kind::FileNames => ("a list of file names", "[\"index.php\", \"index.html\"]"),
             Kind::UrlPrefixes => ("a list of path prefixes", "[\"/uploads/\"]"),
@@ -203,6 +214,14 @@ impl Kind {
                 "a list of tables with priority and workers",
                 "[{ priority = -10, workers = 1 }]",
             ),
+            Kind::PriorityRules => (
+                "a list of rules",
+                "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
+            ),
+            Kind::FairBy => (
+                "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
+                "\"header:X-Real-IP\"",
+            ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
@@ -230,7 +249,7 @@ pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
 /// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     [
-        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POOL, QUEUE, EGRESS, LOG,
+        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POLICY, POOL, QUEUE, EGRESS, LOG,
     ]
     .into_iter()
     .flatten()
@@ -343,8 +362,9 @@ const SERVER: &[Row] = &[
 const LISTEN: &[Row] = &[
     key(&[Listen], "address", Kind::Address, Required,
         "`host:port`, `[::]:port`, `*:80` or `unix:PATH`.").called(&["bind", "listen", "addr"]),
-    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi"], &[]), Value("\"http\""),
-        "What is spoken there: `\"http\"`, or `\"fastcgi\"` with a web server in front."),
+    key(&[Listen], "protocol", Kind::Word(&["http", "fastcgi", "agent-check"], &[]), Value("\"http\""),
+        "What is spoken there: `\"http\"`, `\"fastcgi\"` with a web server in front, or `\"agent-check\"`, which tells a HAProxy in front \
+         what the `pool` can take."),
     key(&[Listen], "backlog", Kind::Count { min: 1, max: 1 << 30 }, Value("4096"),
         "Length of the kernel's accept queue; the kernel cuts it to net.core.somaxconn."),
     key(&[Listen], "owner", Kind::Text, Absent("who started weir"),
@@ -372,12 +392,12 @@ const LISTEN: &[Row] = &[
         "Requests served by one connection; 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
     key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
         "The PROXY protocol is spoken by what is in front.").called(&["accept_proxy"]),
-    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"`"),
-        "NAME of the pool whose workers answer there (fastcgi)."),
+    key(&[Listen], "pool", Kind::Reference, Absent("required with `protocol = \"fastcgi\"` and `\"agent-check\"`"),
+        "NAME of the pool whose workers answer there (fastcgi), or that is told of (agent-check)."),
     key(&[Listen], "status_only", Kind::Bool, Value("false"),
         "Only the pool's status page and ping are answered there (fastcgi).").called(&["status_listen"]),
     key(&[Listen], "allowed_clients", Kind::IpAddresses, Absent("any"),
-        "Addresses that may connect to a TCP listener (fastcgi).").called(&["listen_allowed_clients"]),
+        "Addresses that may connect to a TCP listener (fastcgi, agent-check).").called(&["listen_allowed_clients"]),
     key(&[Listen], "acl_users", Kind::References, Absent("none"),
         "Users that may connect to a unix socket, beside `owner`; with them or `acl_groups`, `owner` and `group` are not changed.")
         .called(&["listen_acl_users"]),
@@ -410,12 +430,6 @@ const ROUTE: &[Row] = &[
     key(&[Route], "reply", Kind::Reply, Absent("none"),
         "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`; the body is a template.")
         .called(&["respond"]),
-    later(&[Route], "timeout", "Deadline of the whole request.",
-        "`request_terminate_timeout` of the pool and `timeout` of [pool.NAME.queue] limit its two parts"),
-    later(&[Route], "priority", "Place in the queue; lower first.",
-        "a pool of its own keeps these requests out of the others' queue"),
-    later(&[Route], "on_client_left", "What becomes of a script whose client left: finish, cancel or finish_if_answering.",
-        "a running script is finished; a request that waits is removed"),
 ];
 
 /// What a site says and a route may say otherwise.
@@ -487,6 +501,32 @@ const SETTINGS: &[Row] = &[
         "X-Sendfile: folders that a script may have files sent from.").called(&["XSendFilePath"]),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Requests are written to the access log."),
+];
+
+/// What sites, routes and FastCGI listeners say about the worth of a request for a script.
+#[rustfmt::skip]
+const POLICY: &[Row] = &[
+    key(POLICIES, "timeout", Kind::Duration { zero: true }, Value("\"0\""),
+        "From the first byte of a request for a script to the head of its answer: for its body, the queue and the script \
+         together. Past it: 408 while the body comes, 503 in the queue, 504 while the script runs, whose worker is replaced \
+         then. An answer that has begun is not cut. 0: no limit but those of each part."),
+    key(POLICIES, "timeout_header", Kind::HeaderName, Absent("none: clients are not asked"),
+        "A request header by which clients say how long they will wait, in seconds (`1.5`) or with a unit (`\"250ms\"`): it \
+         can lower `timeout`, never raise it. The script is told by `REQUEST_DEADLINE`. `\"\"` in a route: none."),
+    key(POLICIES, "priority", Kind::Signed { min: PRIORITIES.0, max: PRIORITIES.1 }, Value("0"),
+        "Place in the queue, where no rule of `priority_by` says otherwise: lower numbers first."),
+    key(POLICIES, "priority_by", Kind::PriorityRules, Absent("none"),
+        "Rules that look at a `header` or a `cookie` of the request, the first that matches says the `priority`. `match` is a \
+         glob over the whole value (`*` any run of characters, `?` one), or `~` and a regular expression; without it, it is \
+         enough that there is a value. A route's rules take the place of its site's."),
+    key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
+        "By what clients are told apart that get equal shares of the workers: the client's address (IPv6: its /64), or a \
+         header or cookie that something in front sets, else the address. `\"off\"`: requests are not told apart."),
+    key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
+        "What becomes of a running script whose client has left. `\"finish\"`: nobody stops it; weir's own PHP is told, as \
+         PHP is (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; where others run it, its connection is closed. \
+         `\"finish_if_answering\"`: cancelled unless it has begun to answer. A request that waits is always removed.")
+        .called(&["fastcgi_ignore_client_abort", "proxy_ignore_client_abort", "option_abortonclose", "abortonclose"]),
 ];
 
 #[rustfmt::skip]
@@ -697,6 +737,9 @@ const FACILITY_NAMES: &[&str] = &[
 ];
 
 const BOTH: &[Section] = &[Site, Route];
+const POLICIES: &[Section] = &[Site, Route, Listen];
+/// What a `priority` may be, least and most.
+pub(crate) const PRIORITIES: (i64, i64) = (-1000, 1000);
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod priority_rules;
 mod reserve;
 
 use std::{
@@ -18,7 +19,10 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Reserve, Window},
+    model::{
+        Action, Address, FairBy, HostPattern, LogFormat, LogTarget, PathPattern, PriorityRule,
+        Reserve, Window,
+    },
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
@@ -49,6 +53,9 @@ pub(crate) enum Value {
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
     Reserves(Vec<Reserve>),
+    Signed(i64),
+    PriorityRules(Vec<PriorityRule>),
+    FairBy(FairBy),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -114,6 +121,7 @@ impl Reader<'_> {
                 Some(Value::Number(mode.into()))
             }
             Kind::Priority => self.priority(kind, node).map(Value::Number),
+            Kind::Signed { min, max } => self.signed(kind, node, *min, *max).map(Value::Signed),
             Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
             Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
             Kind::Reference => self
@@ -166,6 +174,11 @@ impl Reader<'_> {
                 .map(Value::Hosts),
             Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
             Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
+            Kind::HeaderName => self
+                .scalar(kind, node, texts::optional_header_name)
+                .map(Value::Text),
+            Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
+            Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
             Kind::RequestHeaderNames => self
                 .list(kind, node, texts::request_header_name)
                 .map(Value::Texts),
@@ -566,6 +579,20 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    fn signed(&mut self, kind: &Kind, node: &Node<'_>, min: i64, max: i64) -> Option<i64> {
+        let Some(integer) = node.get_ref().as_integer() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.filter(|number| (min..=max).contains(number));
+        if number.is_none() {
+            let message = format!("`{}` is a number from {min} to {max}", self.key);
+            self.error(node, message, "");
+        }
+        number
     }
 
     fn reply(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Action> {

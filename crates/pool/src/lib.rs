@@ -40,7 +40,8 @@
 //!
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
-//! many do any good), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
+//! many do any good), `balance.rs` and `health.rs` (which server, and whether
+//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
 //! promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -48,9 +49,13 @@
 extern crate alloc;
 
 mod backoff;
+mod balance;
 mod climb;
 mod decision;
+mod health;
+mod limiter;
 mod limits;
+mod log2;
 mod memory;
 mod pool;
 mod queue;
@@ -61,7 +66,12 @@ mod time;
 mod workers;
 
 pub use backoff::Emergency;
+pub use balance::{
+    Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, NewServer, ServerFigures,
+    ServerId, ServerState, Why, mixed,
+};
 pub use decision::Decision;
+pub use limiter::{Begun, Ended, LimitBounds, Limiter};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::{
     Action, Admission, Assignment, Pool, Refused, Released, RequestId, ShedReason, WorkerId,

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use weir_pool::Action;
+use weir_pool::{Action, Stats};
 
 use super::PoolHandle;
 
@@ -59,6 +59,14 @@ impl PoolHandle {
         match self.set.maxconn.load(Relaxed) {
             0 => self.settings.queue.maxconn,
             set => set,
+        }
+    }
+
+    /// Requests that may run at once now: [`Self::maxconn`], or less while there is less to do (`fullconn`).
+    pub(crate) fn running_limit(&self, stats: &Stats) -> usize {
+        match stats.limit {
+            0 => self.maxconn(),
+            limit => limit,
         }
     }
 

@@ -1,0 +1,123 @@
+//! A timer that is exact to some microseconds, for who has to do something at a time and not a millisecond later, as
+//! tokio's own timers do.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// A timer (timerfd_create(2)), watched by the reactor in which it was made.
+#[derive(Debug)]
+pub struct Timer(AsyncFd<OwnedFd>);
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// As timerfd_create(2) and epoll_ctl(2). Outside of a tokio runtime with I/O it panics.
+    pub fn new() -> io::Result<Self> {
+        let fd = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        // SAFETY: an `OwnedFd` names the same open descriptor for its whole life, and nobody can put another one in
+        // its place: `AsyncFd` is private here and never given out.
+        let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        Ok(Self(watched.map_err(io::Error::from)?))
+    }
+
+    /// Waits until `time`; returns at once if that is over.
+    ///
+    /// # Errors
+    /// As timerfd_settime(2) and read(2).
+    pub async fn until(&mut self, time: Instant) -> io::Result<()> {
+        let left = time.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let once = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(left),
+        };
+        // Setting it also forgets that it ran out before.
+        timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+        std::future::poll_fn(|cx| self.poll_over(cx)).await
+    }
+
+    fn poll_over(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut guard = ready!(self.0.poll_read_ready(cx))?;
+            let mut times = [0_u8; 8];
+            match rustix::io::read(self.0.get_ref(), &mut times) {
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(Errno::AGAIN) => guard.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_again_and_again_and_never_too_short() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut timer = Timer::new().unwrap();
+            let began = Instant::now();
+            for turn in 1..=20 {
+                let time = began + Duration::from_micros(700) * turn;
+                timer.until(time).await.unwrap();
+                assert!(Instant::now() >= time);
+            }
+            timer.until(began).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_waiting_that_was_given_up_does_not_shorten_the_next() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut timer = Timer::new().unwrap();
+            let soon = Instant::now() + Duration::from_millis(1);
+            {
+                let mut given_up = std::pin::pin!(timer.until(soon));
+                let mut cx = Context::from_waker(std::task::Waker::noop());
+                assert!(given_up.as_mut().poll(&mut cx).is_pending());
+            }
+            while Instant::now() < soon + Duration::from_millis(1) {
+                std::hint::spin_loop();
+            }
+            let later = Instant::now() + Duration::from_millis(5);
+            timer.until(later).await.unwrap();
+            assert!(Instant::now() >= later);
+        });
+    }
+}

@@ -1,0 +1,199 @@
+//! What is typed after `weir bench`. What it means is [`super::plan`].
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use http::{HeaderName, HeaderValue, Method};
+
+/// Flags of `weir bench`.
+#[derive(Debug, Clone, Args)]
+#[command(after_long_help = AFTER)]
+pub struct BenchArgs {
+    /// What to load: http://HOST[:PORT]/PATH or unix:SOCKET[:/PATH]
+    #[arg(value_name = "URL")]
+    pub url: String,
+
+    /// So many users, each of whom waits for an answer and asks again [default: 10]; with --advise: weir.toml
+    #[arg(short = 'c', long = "users", value_name = "USERS", conflicts_with_all = ["rate", "replay"])]
+    pub users: Option<String>,
+
+    /// So many requests a second, whatever comes back
+    #[arg(short = 'r', long, value_name = "PER SECOND", value_parser = rate, conflicts_with = "replay")]
+    pub rate: Option<f64>,
+
+    /// How long requests are sent [default: 10s, without -n]
+    #[arg(short = 't', long, value_name = "TIME", value_parser = span)]
+    pub time: Option<Duration>,
+
+    /// How many requests are sent
+    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+
+    /// With -r: requests come at random times, as those of many people do, not evenly
+    #[arg(long, requires = "rate")]
+    pub poisson: bool,
+
+    /// With -r and --replay: most connections at a time; requests beyond wait here, and their waiting counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+
+    /// How long an answer is waited for; then the connection is closed, and the request has failed
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = span)]
+    pub timeout: Duration,
+
+    /// A new connection for each request
+    #[arg(long)]
+    pub no_keepalive: bool,
+
+    /// A header of each request, as "Name: value" (again for more)
+    #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = header)]
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+
+    /// The method [default: GET; with --body POST]
+    #[arg(short = 'm', long, value_name = "METHOD", value_parser = method)]
+    pub method: Option<Method>,
+
+    /// The body of each request: the text itself, or @FILE
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub body: Option<String>,
+
+    /// A file of requests, a line each: [METHOD] /PATH or URL
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub urls: Option<PathBuf>,
+
+    /// With --urls: in random order, not one after the other
+    #[arg(long, requires = "urls")]
+    pub random: bool,
+
+    /// An access log whose requests are sent again, as far apart as they were
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<PathBuf>,
+
+    /// With --replay: so many times as fast
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed, requires = "replay")]
+    pub speed: f64,
+
+    /// With --replay: also POST, DELETE and the like, which change something (without their bodies, which no log has)
+    #[arg(long, requires = "replay")]
+    pub unsafe_methods: bool,
+
+    /// Connect to this unix socket; the URL says the host and the path
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+
+    /// Connect from this address (again for more, which take turns)
+    #[arg(long, value_name = "ADDRESS")]
+    pub source: Vec<IpAddr>,
+
+    /// What is sent in the first so much time does not count
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = span)]
+    pub warm_up: Duration,
+
+    /// Threads that send [default: half of the cores]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+
+    /// Begins the random numbers of --poisson and --random
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Load a host that is not this machine
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Start without asking once whether anybody answers
+    #[arg(long)]
+    pub no_probe: bool,
+
+    /// The report as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The report as a page with charts, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Exit code 1 where availability is below so many percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub fail_below: Option<f64>,
+}
+
+const AFTER: &str = "Only this machine is loaded, unless --yes says that another one may be. Redirects are not followed. \
+    Ctrl-C ends with a report of what was.\n\n\
+    Exit codes: 0 reported; 1 availability is below --fail-below; 64 wrong command line, or a host that needs --yes; \
+    69 nobody answers there; 70 internal.";
+
+fn span(text: &str) -> Result<Duration, String> {
+    weir_config::parse_duration(text)
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && (0.001..=10_000_000.0).contains(&rate) => Ok(rate),
+        _ => Err("requests per second, between 0.001 and 10000000".into()),
+    }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if speed.is_finite() && (0.001..=100_000.0).contains(&speed) => Ok(speed),
+        _ => Err("a factor between 0.001 and 100000".into()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("a number between 0 and 100".into()),
+    }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    match text.to_ascii_uppercase().parse::<Method>() {
+        Ok(Method::CONNECT) => Err("CONNECT asks for a tunnel, which is no load".into()),
+        Ok(method) => Ok(method),
+        Err(_) => Err("no method of HTTP: GET, POST, PUT, …".into()),
+    }
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let Some((name, value)) = text.split_once(':') else {
+        return Err("write it as \"Name: value\"".into());
+    };
+    let name: HeaderName = name
+        .trim()
+        .parse()
+        .map_err(|_| format!("{name:?} is no name of a header"))?;
+    if name == http::header::TRANSFER_ENCODING || name == http::header::CONTENT_LENGTH {
+        return Err(format!("{name} is said by --body"));
+    }
+    let value = HeaderValue::from_str(value.trim())
+        .map_err(|_| format!("the value of {name} has characters that no header may have"))?;
+    Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_a_name_and_a_value() {
+        let (name, value) = header("X-Who:  me ").unwrap();
+        assert_eq!((name.as_str(), value.to_str().unwrap()), ("x-who", "me"));
+        for wrong in ["X-Who", ": x", "a b: c", "Content-Length: 3", "X: a\nb"] {
+            assert!(header(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_limits() {
+        assert_eq!(rate("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "nan", "inf", "many", "1e9"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+            assert!(speed(wrong).is_err(), "{wrong}");
+        }
+        assert!(percent("99.9").is_ok() && percent("101").is_err() && percent("nan").is_err());
+        assert_eq!(method("post"), Ok(Method::POST));
+        assert!(method("connect").is_err() && method("a b").is_err());
+    }
+}

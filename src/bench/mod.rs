@@ -1,0 +1,198 @@
+//! `weir bench`: loads a URL and reports.
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `args` | what is typed |
+//! | `plan` | what that means, or what stands against it; with `target` (URL, whose machine), `urls`, `replay`, `work` |
+//! | `probe` | asks once before the load begins |
+//! | `engine` | sends: closed and open loop; with `client`, one connection |
+//! | `record` | adds up what happened; with `series`, by seconds |
+//! | `report` | what of it is told: `summary`, then `text`, `json`, `html` |
+//!
+//! It knows nothing of the gateway: what it measures is what any client would see.
+
+mod args;
+mod client;
+mod engine;
+mod plan;
+mod probe;
+mod record;
+mod replay;
+mod report;
+mod series;
+mod target;
+mod urls;
+mod work;
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use weir_sys::{
+    limits, poll,
+    signal::{Signal, Signals},
+};
+
+pub use args::BenchArgs;
+use engine::{Run, Running};
+use plan::Plan;
+use report::Summary;
+
+/// Why there is no report.
+#[derive(Debug)]
+pub struct Stop {
+    /// The exit code.
+    code: u8,
+    message: String,
+    /// What to do about it; may be empty.
+    hint: String,
+}
+
+/// Performs `weir bench`.
+pub fn main(args: &BenchArgs) -> ExitCode {
+    match bench(args) {
+        Ok(code) => code,
+        Err(stop) => {
+            eprintln!("weir: error: {}", stop.message);
+            if !stop.hint.is_empty() {
+                eprintln!("hint: {}", stop.hint);
+            }
+            ExitCode::from(stop.code)
+        }
+    }
+}
+
+fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
+    let mut plan = Plan::of(args)?;
+    let signals = Signals::take(&[Signal::Int, Signal::Term])
+        .map_err(|error| Stop::internal(format!("signals: {error}")))?;
+    allow_descriptors(&mut plan)?;
+    // Before the load: what cannot be written is not measured for nothing.
+    let page = match &args.html {
+        Some(path) => {
+            let made = File::create(path).map(|page| (page, path));
+            let wrong = |error| Stop::usage(format!("--html {}: {error}", path.display()));
+            Some(made.map_err(wrong)?)
+        }
+        None => None,
+    };
+    if !args.no_probe {
+        probe::ask(&mut plan)?;
+    }
+    for note in &plan.notes {
+        eprintln!("note: {note}");
+    }
+    let run = load(&plan, &signals)?;
+    let summary = Summary::of(&plan, &run);
+    let text = match args.json {
+        true => report::json(&summary),
+        false => report::text(&summary),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(Stop::internal(format!("standard output: {error}")));
+        }
+        _ => {}
+    }
+    if let Some((mut page, path)) = page {
+        page.write_all(report::html(&summary).as_bytes())
+            .map_err(|error| Stop::internal(format!("--html {}: {error}", path.display())))?;
+    }
+    let too_low = args
+        .fail_below
+        .is_some_and(|least| summary.availability.unwrap_or(0.0) < least);
+    Ok(ExitCode::from(u8::from(too_low)))
+}
+
+/// Runs a load to its end, or until somebody ends it, and shows how far it is where somebody looks.
+fn load(plan: &Plan, signals: &Signals) -> Result<Run, Stop> {
+    let wrong = |error: io::Error| Stop::internal(format!("the load: {error}"));
+    let running = engine::start(plan).map_err(wrong)?;
+    let mut progress = report::Progress::new(io::stderr().is_terminal());
+    let mut next = Instant::now() + SECOND;
+    while !running.is_over() {
+        let look = poll::readable(&[signals.as_fd()], Some(LOOK)).map_err(wrong)?;
+        if look.contains(&true) && signals.next().map_err(wrong)?.is_some() {
+            running.end();
+        }
+        if Instant::now() >= next {
+            next += SECOND;
+            show(&running, &mut progress);
+        }
+    }
+    progress.end();
+    running.finish().map_err(wrong)
+}
+
+fn show(running: &Running, progress: &mut report::Progress) {
+    progress.show(&running.progress());
+}
+
+/// Raises the limit of open files as far as it goes; a load that does not fit is refused, or has fewer connections.
+fn allow_descriptors(plan: &mut Plan) -> Result<(), Stop> {
+    // Where it cannot be raised, it is looked at as it is.
+    let _ = limits::raise_open_files();
+    let limit = limits::open_files().soft;
+    let wanted = plan.descriptors();
+    if wanted <= limit {
+        return Ok(());
+    }
+    let most = u32::try_from(limit.saturating_sub(wanted - plan.connections())).unwrap_or(u32::MAX);
+    if most > 0 && plan.limit_connections(most) {
+        plan.notes.push(format!(
+            "{most} connections at a time, for this process may have {limit} descriptors (ulimit -n)"
+        ));
+        return Ok(());
+    }
+    Err(Stop {
+        hint: format!("ulimit -n {wanted}, or have fewer users"),
+        ..Stop::usage(format!(
+            "so many connections need {wanted} descriptors, and this process may have {limit}"
+        ))
+    })
+}
+
+impl Stop {
+    /// The command line is wrong.
+    fn usage(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_USAGE,
+            message: message.into(),
+            hint: String::new(),
+        }
+    }
+
+    /// There is nobody to load.
+    fn unavailable(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_UNAVAILABLE,
+            ..Self::usage(message)
+        }
+    }
+
+    /// Something of our own does not work.
+    fn internal(message: impl Into<String>) -> Self {
+        Self {
+            code: EX_SOFTWARE,
+            ..Self::usage(message)
+        }
+    }
+}
+
+/// Wrong command line (sysexits.h).
+const EX_USAGE: u8 = 64;
+
+/// Nobody answers (sysexits.h).
+const EX_UNAVAILABLE: u8 = 69;
+
+/// Internal (sysexits.h).
+const EX_SOFTWARE: u8 = 70;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether a load is over.
+const LOOK: Duration = Duration::from_millis(20);

@@ -1,0 +1,407 @@
+//! What happened to each request, added up: counts, times, a point for each second, a line for each client.
+//!
+//! Each thread has a [`Recorder`]; at the end they are merged. Times are in microseconds.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+
+use super::series::Series;
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was a whole answer.
+    Answered {
+        /// Its status.
+        status: u16,
+        /// Why, where the answer says so: `Proxy-Status`, its details or else its error (RFC 9209).
+        reason: Option<Cow<'static, str>>,
+        /// Bytes of its body.
+        bytes: u64,
+    },
+    /// There was none.
+    Failed(Failure),
+}
+
+/// Why there was no whole answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// Nobody listens there.
+    ConnectRefused,
+    /// No connection within the timeout.
+    ConnectTimeout,
+    /// No connection for another reason.
+    ConnectFailed,
+    /// No whole answer within the timeout.
+    Timeout,
+    /// The connection was closed before the answer.
+    Closed,
+    /// The connection was reset before the answer.
+    Reset,
+    /// The answer ended before its end.
+    Truncated,
+    /// What came is no answer of HTTP/1.1.
+    BadResponse,
+    /// The load generator has no descriptor left.
+    NoDescriptor,
+    /// The load generator has no local port left.
+    NoPort,
+    /// The load generator had no connection left until the timeout was over.
+    NotSent,
+}
+
+/// All that happened, or what of it one thread saw.
+#[derive(Debug)]
+pub struct Recorder {
+    /// What began before does not count.
+    from: Instant,
+    /// How long requests are sent; none: it is not known yet.
+    window: Option<Duration>,
+    /// Times of answers below 400.
+    pub good: Histogram<u64>,
+    /// Times of refusals: 503 and 429.
+    pub refused: Histogram<u64>,
+    /// Times of all other failures.
+    pub failed: Histogram<u64>,
+    /// How much later than they should have been requests were sent, where times are given.
+    pub late: Histogram<u64>,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Failures by status (0: there was no answer) and reason.
+    pub reasons: BTreeMap<(u16, Cow<'static, str>), u64>,
+    /// A point for each second.
+    pub series: Series,
+    /// What each client got, by number.
+    pub clients: Vec<Client>,
+    /// Of good answers, µs.
+    pub good_time: u64,
+    /// Of all that was answered or failed, µs.
+    pub all_time: u64,
+    /// Good answers that came while requests were sent.
+    pub good_in_window: u64,
+    /// Bytes of answers' bodies.
+    pub bytes: u64,
+    /// The same, of those that came while requests were sent.
+    pub bytes_in_window: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Requests that were sent again, because the server had closed the kept connection.
+    pub sent_again: u64,
+    /// Requests that count, without those of warming up.
+    pub ended: u64,
+    /// Those of warming up.
+    pub warm_up: u64,
+    /// When the last of all ended, since the count began, µs.
+    pub last: u64,
+}
+
+/// What one client got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Client {
+    /// Good answers.
+    pub served: u64,
+    /// Everything else.
+    pub failed: u64,
+    /// Its longest waiting, µs, for a good answer or in vain.
+    pub longest: u64,
+    /// When what it waits for began; none: it waits for nothing.
+    pub waits_since: Option<Instant>,
+}
+
+impl Recorder {
+    /// Counts what begins at `from` or later, for so many clients; `window`: how long requests are sent.
+    pub fn new(from: Instant, window: Option<Duration>, clients: usize) -> Self {
+        Self {
+            from,
+            window,
+            good: times(),
+            refused: times(),
+            failed: times(),
+            late: times(),
+            statuses: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+            series: Series::default(),
+            clients: vec![Client::default(); clients],
+            good_time: 0,
+            all_time: 0,
+            good_in_window: 0,
+            bytes: 0,
+            bytes_in_window: 0,
+            connections: 0,
+            sent_again: 0,
+            ended: 0,
+            warm_up: 0,
+            last: 0,
+        }
+    }
+
+    /// A request was sent `late` after its time.
+    pub fn sent(&mut self, due: Instant, late: Duration) {
+        if due >= self.from {
+            self.late.saturating_record(micros(late));
+            self.series.at(self.since(due)).sent += 1;
+        }
+    }
+
+    /// The request of `client` that began (or should have) at `began` ended at `now`.
+    pub fn ended(
+        &mut self,
+        client: Option<usize>,
+        began: Instant,
+        now: Instant,
+        outcome: &Outcome,
+    ) {
+        if let Some(client) = client.and_then(|number| self.clients.get_mut(number)) {
+            client.waits_since = None;
+        }
+        if began < self.from {
+            self.warm_up += 1;
+            return;
+        }
+        let time = micros(now.saturating_duration_since(began));
+        let at = self.since(now);
+        let in_window = self
+            .window
+            .is_none_or(|window| now.saturating_duration_since(self.from) <= window);
+        self.ended += 1;
+        self.all_time += time;
+        self.last = self
+            .last
+            .max(micros(now.saturating_duration_since(self.from)));
+        let verdict = self.count(outcome, time, in_window);
+        self.series.at(at).add(verdict, time);
+        if let Some(client) = client.and_then(|number| self.clients.get_mut(number)) {
+            client.longest = client.longest.max(time);
+            match verdict {
+                Verdict::Good => client.served += 1,
+                Verdict::Refused | Verdict::Failed => client.failed += 1,
+            }
+        }
+    }
+
+    fn count(&mut self, outcome: &Outcome, time: u64, in_window: bool) -> Verdict {
+        if let Outcome::Answered { status, bytes, .. } = outcome {
+            *self.statuses.entry(*status).or_default() += 1;
+            self.bytes += bytes;
+            if in_window {
+                self.bytes_in_window += bytes;
+            }
+        }
+        let verdict = outcome.verdict();
+        match verdict {
+            Verdict::Good => {
+                self.good.saturating_record(time);
+                self.good_time += time;
+                self.good_in_window += u64::from(in_window);
+                return verdict;
+            }
+            Verdict::Refused => self.refused.saturating_record(time),
+            Verdict::Failed => self.failed.saturating_record(time),
+        }
+        let key = match outcome {
+            Outcome::Answered { status, reason, .. } => {
+                (*status, reason.clone().unwrap_or(Cow::Borrowed("")))
+            }
+            Outcome::Failed(failure) => (0, Cow::Borrowed(failure.word())),
+        };
+        // Whoever answers may say what it likes.
+        let is_new = self.reasons.len() >= MOST_REASONS && !self.reasons.contains_key(&key);
+        let key = match is_new {
+            true => (key.0, Cow::Borrowed("other")),
+            false => key,
+        };
+        *self.reasons.entry(key).or_default() += 1;
+        verdict
+    }
+
+    /// Ends the waiting of those who still do, as their longest if it is.
+    pub fn give_up(&mut self, now: Instant) {
+        for client in &mut self.clients {
+            if let Some(since) = client.waits_since.take() {
+                client.longest = client
+                    .longest
+                    .max(micros(now.saturating_duration_since(since)));
+            }
+        }
+    }
+
+    /// Adds what another thread saw. Its clients come behind these.
+    pub fn merge(&mut self, other: Recorder) {
+        for (own, more) in [
+            (&mut self.good, &other.good),
+            (&mut self.refused, &other.refused),
+            (&mut self.failed, &other.failed),
+            (&mut self.late, &other.late),
+        ] {
+            // All have the same bounds, so that each value fits.
+            let _ = own.add(more);
+        }
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+        for (key, count) in other.reasons {
+            *self.reasons.entry(key).or_default() += count;
+        }
+        self.series.merge(other.series);
+        self.clients.extend(other.clients);
+        self.good_time += other.good_time;
+        self.all_time += other.all_time;
+        self.good_in_window += other.good_in_window;
+        self.bytes += other.bytes;
+        self.bytes_in_window += other.bytes_in_window;
+        self.connections += other.connections;
+        self.sent_again += other.sent_again;
+        self.ended += other.ended;
+        self.warm_up += other.warm_up;
+        self.last = self.last.max(other.last);
+    }
+
+    fn since(&self, time: Instant) -> Duration {
+        time.saturating_duration_since(self.from)
+    }
+}
+
+/// What a request's end means for the one who sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A whole answer below 400, within the timeout.
+    Good,
+    /// 503 or 429: come again later.
+    Refused,
+    /// Everything else.
+    Failed,
+}
+
+impl Outcome {
+    /// What it means.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Outcome::Answered {
+                status: 429 | 503, ..
+            } => Verdict::Refused,
+            Outcome::Answered { status, .. } if *status < 400 => Verdict::Good,
+            _ => Verdict::Failed,
+        }
+    }
+}
+
+impl Failure {
+    /// One word, for programs too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Failure::ConnectRefused => "connect_refused",
+            Failure::ConnectTimeout => "connect_timeout",
+            Failure::ConnectFailed => "connect_failed",
+            Failure::Timeout => "timeout",
+            Failure::Closed => "closed",
+            Failure::Reset => "reset",
+            Failure::Truncated => "truncated",
+            Failure::BadResponse => "bad_response",
+            Failure::NoDescriptor => "no_descriptor",
+            Failure::NoPort => "no_port",
+            Failure::NotSent => "not_sent",
+        }
+    }
+}
+
+/// Whole microseconds.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Times of up to a day, to three digits.
+fn times() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, 86_400_000_000, 3) {
+        Ok(histogram) => histogram,
+        // The bounds are the ones above.
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+/// Different reasons that are kept apart.
+const MOST_REASONS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16) -> Outcome {
+        Outcome::Answered {
+            status,
+            reason: None,
+            bytes: 10,
+        }
+    }
+
+    #[test]
+    fn what_began_too_early_does_not_count() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut record = Recorder::new(start + second, Some(second * 2), 1);
+        record.ended(Some(0), start, start + second * 2, &answer(200));
+        record.ended(Some(0), start + second, start + second * 2, &answer(200));
+        record.ended(None, start + second, start + second * 4, &answer(200));
+        record.ended(None, start + second * 2, start + second * 3, &answer(503));
+        assert_eq!((record.warm_up, record.ended), (1, 3));
+        assert_eq!((record.good.len(), record.refused.len()), (2, 1));
+        assert_eq!((record.good_in_window, record.bytes_in_window), (1, 20));
+        assert_eq!(record.bytes, 30);
+        assert_eq!(record.clients[0].served, 1);
+        assert_eq!(record.clients[0].longest, 1_000_000);
+        assert_eq!(record.last, 3_000_000);
+    }
+
+    #[test]
+    fn reasons_are_counted_and_their_number_is_limited() {
+        let start = Instant::now();
+        let mut record = Recorder::new(start, None, 0);
+        for number in 0..1000 {
+            let outcome = Outcome::Answered {
+                status: 500,
+                reason: Some(format!("r{number}").into()),
+                bytes: 0,
+            };
+            record.ended(None, start, start, &outcome);
+        }
+        record.ended(None, start, start, &Outcome::Failed(Failure::Truncated));
+        assert!(record.reasons.len() <= MOST_REASONS + 2);
+        assert_eq!(record.reasons.values().sum::<u64>(), 1001);
+        assert_eq!(record.reasons[&(500, "r1".into())], 1);
+    }
+
+    #[test]
+    fn merging_adds_and_keeps_clients_apart() {
+        let start = Instant::now();
+        let mut both = Recorder::new(start, None, 1);
+        let mut other = Recorder::new(start, None, 2);
+        both.ended(
+            Some(0),
+            start,
+            start + Duration::from_millis(5),
+            &answer(200),
+        );
+        other.ended(
+            Some(1),
+            start,
+            start + Duration::from_millis(9),
+            &answer(404),
+        );
+        other.clients[0].waits_since = Some(start);
+        other.give_up(start + Duration::from_secs(1));
+        both.merge(other);
+        assert_eq!(both.ended, 2);
+        assert_eq!(both.statuses.len(), 2);
+        assert_eq!(both.clients.len(), 3);
+        assert_eq!(both.clients[1].longest, 1_000_000);
+        assert_eq!(
+            (both.clients[2].failed, both.clients[2].longest),
+            (1, 9_000)
+        );
+        assert_eq!(both.all_time, 14_000);
+    }
+}

@@ -1,0 +1,14 @@
+//! What of a load is told, and how: the same [`Summary`] as text, as JSON, and as a page.
+
+mod chart;
+mod html;
+mod json;
+mod progress;
+mod summary;
+mod text;
+
+pub use html::html;
+pub use json::json;
+pub use progress::Progress;
+pub use summary::Summary;
+pub use text::text;

@@ -1,0 +1,56 @@
+//! A line on the terminal while a load runs.
+
+use std::{io::Write, time::Instant};
+
+use crate::bench::engine;
+
+/// A line that is written again each second; nothing where nobody looks.
+#[derive(Debug)]
+pub struct Progress {
+    shown: bool,
+    began: Instant,
+    last: engine::Progress,
+    at: Instant,
+}
+
+impl Progress {
+    /// `shown`: somebody looks.
+    pub fn new(shown: bool) -> Self {
+        Self {
+            shown,
+            began: Instant::now(),
+            last: engine::Progress::default(),
+            at: Instant::now(),
+        }
+    }
+
+    /// Writes it.
+    pub fn show(&mut self, now: &engine::Progress) {
+        if !self.shown {
+            return;
+        }
+        let span = self.at.elapsed().as_secs_f64().max(0.001);
+        let rate = now.good.saturating_sub(self.last.good) as f64 / span;
+        let line = format!(
+            "{} s: {:.0} a second, {} good, {} refused, {} failed, {} under way",
+            self.began.elapsed().as_secs(),
+            rate,
+            now.good,
+            now.refused,
+            now.failed,
+            now.in_flight,
+        );
+        // To the beginning, and the rest of the old line away (ECMA-48 EL).
+        eprint!("\r{line}\x1b[K");
+        let _ = std::io::stderr().flush();
+        self.last = *now;
+        self.at = Instant::now();
+    }
+
+    /// Takes it away.
+    pub fn end(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A file of requests: a line each, `[METHOD] /PATH` or `[METHOD] URL`; empty lines and those that begin with `#` are
+//! passed over.
+
+use std::path::Path;
+
+use http::{Method, Uri};
+
+use super::{target::Url, work::Shot};
+
+/// Reads such a file. All are of the host that `base` names; those without a method have `usual`.
+///
+/// # Errors
+/// The line, what is wrong with it, and what to write.
+pub fn read(file: &Path, text: &str, base: &Url, usual: &Method) -> Result<Vec<Shot>, String> {
+    let mut shots = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let shot = shot(line, base, usual)
+            .map_err(|wrong| format!("{}:{}: {wrong}", file.display(), index + 1))?;
+        shots.push(shot);
+        if shots.len() > MOST {
+            return Err(format!("{}: more than {MOST} lines", file.display()));
+        }
+    }
+    match shots.is_empty() {
+        true => Err(format!("{}: there is no URL in it", file.display())),
+        false => Ok(shots),
+    }
+}
+
+fn shot(line: &str, base: &Url, usual: &Method) -> Result<Shot, String> {
+    let mut words = line.split_whitespace();
+    let (first, second) = (words.next().unwrap_or_default(), words.next());
+    if words.next().is_some() {
+        return Err("write METHOD and URL, or the URL alone".into());
+    }
+    let (method, place) = match second {
+        None => (usual.clone(), first),
+        Some(place) => {
+            let method = first
+                .parse()
+                .map_err(|_| format!("{first:?} is no method of HTTP"))?;
+            (method, place)
+        }
+    };
+    let uri = match place.starts_with('/') {
+        true => place
+            .parse::<Uri>()
+            .map_err(|error| format!("{place}: no path: {error}"))?,
+        false => {
+            let url = Url::read(place, None)?;
+            if url.authority != base.authority {
+                return Err(format!(
+                    "{place} is of another host than {}; load one at a time",
+                    base.authority
+                ));
+            }
+            Uri::from(url.path)
+        }
+    };
+    Ok(Shot { method, uri })
+}
+
+/// Different requests.
+const MOST: usize = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<(String, String)>, String> {
+        let base = Url::read("http://127.0.0.1:81/", None).unwrap();
+        let shots = super::read(Path::new("urls"), text, &base, &Method::GET)?;
+        let pair = |shot: &Shot| (shot.method.to_string(), shot.uri.to_string());
+        Ok(shots.iter().map(pair).collect())
+    }
+
+    #[test]
+    fn lines_are_paths_or_urls() {
+        let text = "# the shop\n/a?b=c\n\n  POST /d \nhttp://127.0.0.1:81/e\n";
+        let expected = [("GET", "/a?b=c"), ("POST", "/d"), ("GET", "/e")];
+        let expected = expected.map(|(method, uri)| (method.to_owned(), uri.to_owned()));
+        assert_eq!(read(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_line() {
+        for (text, words) in [
+            ("/a\nhttp://192.0.2.1/b", ["urls:2", "another host"]),
+            ("/a b c", ["urls:1", "METHOD"]),
+            ("G(T /a", ["urls:1", "no method"]),
+            ("https://127.0.0.1:81/", ["urls:1", "https"]),
+            ("# nothing\n", ["urls", "no URL"]),
+        ] {
+            let wrong = read(text).unwrap_err();
+            for word in words {
+                assert!(wrong.contains(word), "{text}: {wrong}");
+            }
+        }
+    }
+}
