@@ -26,7 +26,7 @@ use weir_config::{
 use crate::{
     admin::{self, client::Place},
     bench::{self, BenchArgs},
-    error_log, fpm,
+    doctor, error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
     watch,
@@ -45,6 +45,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// `weir check`
     Check(CheckArgs),
+    /// `weir doctor`
+    Doctor(doctor::Args),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
     Ask(Asked, WindowArgs),
     /// `weir watch`
@@ -182,6 +184,7 @@ pub fn main() -> ExitCode {
     }
     match parse() {
         Ok(Command::Check(args)) => check(&args),
+        Ok(Command::Doctor(args)) => doctor::main(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
         Ok(Command::Watch(flags, args)) => match args.place_if_any() {
@@ -542,8 +545,11 @@ enum TypedCommand {
         #[command(subcommand)]
         action: PoolAction,
     },
-    /// Say what will bite (not built yet)
-    Doctor(Later),
+    /// Say what will bite: limits, rights, paths, timeouts, memory
+    ///
+    /// Every check has its verdict, why it matters, and what mends it. Nothing is changed. Works as root, who may look
+    /// everywhere, and as an ordinary user, who is told what was not looked at; a running weir is asked for its figures.
+    Doctor(doctor::Args),
     /// The kernel's queues in front of listeners, of weir or any other program: length, limit, drops
     ///
     /// Accept queues as the kernel has them, also where the program cannot see its own, as PHP-FPM cannot its unix
@@ -619,7 +625,7 @@ impl Stop {
             Self::NotBuiltYet(command) => {
                 let hint = match *command {
                     _ => {
-                        "what works now: weir serve, check, status, watch, reload, stop, drain, pool, bench, fpm"
+                        "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, bench, fpm"
                     }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
@@ -642,6 +648,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             return Ok(Command::Serve(args));
         }
         TypedCommand::Check(args) => return Ok(Command::Check(args)),
+        TypedCommand::Doctor(args) => return Ok(Command::Doctor(args)),
         TypedCommand::Status {
             json,
             watch,
@@ -651,10 +658,10 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Asked::Stop { now }, window));
         }
+        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Drain { off, window } => {
             return Ok(Command::Ask(Asked::Drain { off }, window));
         }
-        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Restart { window },
@@ -663,7 +670,6 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             name: pool,
             action: PoolAction::Set { limits, window },
         } => return Ok(Command::Ask(Asked::SetPool { pool, limits }, window)),
-        TypedCommand::Doctor(_) => "doctor",
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
@@ -671,6 +677,18 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
     Err(Stop::NotBuiltYet(command))
 }
 
+/// Reads `unix:PATH` or `off`.
+///
+/// # Errors
+/// Why it is neither.
+pub fn window_address(text: &str) -> Result<Window, String> {
+    match admin_address(text)? {
+        Admin::Window(window) => Ok(window),
+        Admin::Tcp(_) => Err("the doctor asks on the unix socket: unix:PATH".into()),
+    }
+}
+
+/// Reads `unix:PATH`, `HOST:PORT` or `off`.
 fn admin_address(text: &str) -> Result<Admin, String> {
     match text {
         "off" => Ok(Admin::Window(Window::Off)),
@@ -723,7 +741,10 @@ fn repeated(listen: &[String]) -> Option<&String> {
 }
 
 /// The file where none is named.
-fn default_config() -> Result<PathBuf, ExitCode> {
+///
+/// # Errors
+/// The exit code; that there is none has been said.
+pub fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
         let message = "there is neither a weir.toml here nor /etc/weir/weir.toml";
@@ -731,7 +752,8 @@ fn default_config() -> Result<PathBuf, ExitCode> {
     })
 }
 
-fn refuse(wrong: &Diagnostics) -> ExitCode {
+/// Says what is wrong with a configuration, for exit code 78.
+pub fn refuse(wrong: &Diagnostics) -> ExitCode {
     eprint!("{}", wrong.render(colour()));
     ExitCode::from(EX_CONFIG)
 }
@@ -751,7 +773,7 @@ fn say(severity: &str, message: &str, hint: &str) {
 }
 
 /// Writes to stdout; a reader that has gone is no error of weir's.
-fn print(text: &str) -> ExitCode {
+pub fn print(text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             say("error", &format!("standard output: {error}"), "");

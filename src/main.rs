@@ -8,6 +8,7 @@ mod admin;
 mod bench;
 mod cli;
 mod control;
+mod doctor;
 mod error_log;
 mod events;
 mod findings;

@@ -41,6 +41,7 @@ mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
+mod resolver;
 mod route;
 mod scoreboard;
 mod script;
@@ -66,7 +67,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget, Protocol};
+use weir_config::{Config, Log, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -79,6 +80,7 @@ use self::{
     measured::{Measured, PoolUse},
     policy::Policy,
     pool_log::PoolLog,
+    resolver::Resolver,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -86,7 +88,7 @@ use self::{
     worker_conn::WorkerConn,
 };
 use crate::{
-    control::{Heritage, ToGateway, ToManager},
+    control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
     window::{Serve, Task},
@@ -104,14 +106,14 @@ pub(crate) struct Gateway {
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
-    /// What waits in the kernel to be accepted.
-    pub(crate) kernel_queues: KernelQueues,
     /// What requests leave behind.
     pub(crate) tally: Arc<Tally>,
     /// What the last seconds were like.
     history: History,
     measured: Measured,
     manager: Manager,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
     /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
     declines: AtomicBool,
@@ -152,6 +154,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         chroot,
         opened,
         window,
+        names,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -189,6 +192,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
+    let mut resolver = resolver(&config, &names)?;
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -209,9 +213,9 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
+    let has_window = window.unix.is_some() || window.tcp.is_some();
     // What tells of a pool tells also while the gateway drains, and is not waited for.
     let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
-    let has_window = window.unix.is_some() || window.tcp.is_some();
     let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
     let sockets = sockets + usize::from(has_window);
     gateway.listening.store(sockets, Relaxed);
@@ -219,7 +223,11 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         gateway.window_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(&gateway, home as u16, sockets, resolver)?;
     }
     if has_window {
         let view = Arc::new(View(gateway.clone()));
@@ -245,6 +253,18 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     Ok(())
 }
 
+/// What looks the servers' names up; none where they have none.
+fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
+    let named = |pool: &weir_config::Pool| match &pool.runtime {
+        Runtime::Servers(servers) => servers.has_names(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    match config.pools.iter().any(named) {
+        true => Resolver::new(&config.server.resolver, names).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// What the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
@@ -266,14 +286,14 @@ impl Gateway {
         let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
             let (manager, tally) = (manager.clone(), tally.clone());
-            Arc::new(PoolHandle::new(
+            PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
                 cores,
                 manager,
                 tally,
-            ))
+            )
         };
         let listener_policies = config
             .listeners
@@ -305,12 +325,12 @@ impl Gateway {
                 reactors,
                 config.listeners.len(),
             )),
-            kernel_queues,
             history: History::default(),
             measured: Measured::default(),
             manager: manager.clone(),
             declines: AtomicBool::new(false),
             tally,
+            kernel_queues,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -328,13 +348,6 @@ impl Gateway {
     fn is_agent_check(&self, listener: u16) -> bool {
         let listener = self.config.listeners.get(usize::from(listener));
         listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
-    }
-
-    /// The accept queues of the listeners, now.
-    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
-        let most = self.config.server.max_connections;
-        let at_limit = (self.census.count() >= most).then_some(most);
-        self.kernel_queues.look(at_limit)
     }
 
     /// Whether it takes requests and has workers for them.
@@ -366,6 +379,13 @@ impl Gateway {
     /// Whether connections are closed after their answer.
     pub(crate) fn keeps_no_connections(&self) -> bool {
         self.drain.has_started() || self.declines.load(Relaxed)
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
     }
 
     /// A number for the next request.
@@ -468,6 +488,7 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    resolver: Option<Resolver>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -495,8 +516,10 @@ fn start_reactor(
                     });
                 }
                 if home == 0 {
+                    let resolver = resolver.map(Arc::new);
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
+                        pool.tend(resolver.as_ref());
                     }
                 }
                 accept::sweep(gateway, home).await;
@@ -504,20 +527,6 @@ fn start_reactor(
         })
         .map(drop)
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
-}
-
-/// Looks at the kernel's queues for as long as the gateway lives.
-fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
-    let watch = move || loop {
-        gateway.look_at_kernel_queues();
-        thread::sleep(kernel_queues::EVERY);
-    };
-    thread::Builder::new()
-        .name("kernel queues".into())
-        .stack_size(SMALL_STACK)
-        .spawn(watch)
-        .map(drop)
-        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
 /// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
@@ -546,6 +555,20 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
         })
         .map(drop)
         .map_err(|error| format!("cannot start the operator's window: {error}"))
+}
+
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
 /// Does what the manager says until it says stop, or is gone.

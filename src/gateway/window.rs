@@ -1,5 +1,7 @@
 //! What the operator's window shows of the gateway, and how it reaches the manager. See [`crate::window`].
 
+mod servers;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -239,7 +241,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
             "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
             // What `pm = "auto"` allows now.
-            "limit": figures.as_ref().map_or(running_limit, |figures| figures.limit),
+            "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
             "running_limit": running_limit,
             "leaving": stats.leaving,
             // Until the next reload.
@@ -298,6 +300,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         })),
         "cpu": taken.map(|taken| seconds(taken.all.cpu)),
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
+        "servers": servers::servers(pool),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
     })
 }

@@ -284,7 +284,7 @@ const EADDRINUSE: i32 = 98;
 const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
-fn tcp_owner(port: u16) -> Option<String> {
+pub fn tcp_owner(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -301,7 +301,7 @@ fn tcp_owner(port: u16) -> Option<String> {
 }
 
 /// The program that listens on a unix socket.
-fn unix_owner(path: &Path) -> Option<String> {
+pub fn unix_owner(path: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/net/unix").ok()?;
     let path = path.to_str()?;
     let inode = table.lines().find_map(|line| {
@@ -312,7 +312,8 @@ fn unix_owner(path: &Path) -> Option<String> {
     owner_of_socket(&inode)
 }
 
-fn owner_of_socket(inode: &str) -> Option<String> {
+/// Who has the socket with this inode open, as far as we may see it: `nginx (process 42)`.
+pub fn owner_of_socket(inode: &str) -> Option<String> {
     let wanted = PathBuf::from(format!("socket:[{inode}]"));
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let has_it = || {

@@ -69,7 +69,7 @@ pub const NOBODY: u8 = 69;
 /// The kernel does not tell (EX_OSERR is for what cannot be helped; this can: 70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Performs it. `window` is the socket of the weir that may run.
+/// Performs it. `window` is that of the weir that may run.
 pub fn main(flags: &Flags, window: Option<&Place>) -> ExitCode {
     // Before anything that might start a thread.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {

@@ -9,6 +9,7 @@ mod bodies;
 mod browser;
 mod cli;
 mod command;
+mod doctor;
 mod fastcgi_front;
 mod files;
 mod http;

@@ -4,6 +4,7 @@
 //! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
 //! function says what it does without it.
 
+pub mod access;
 pub mod cpu;
 pub mod daemon;
 pub mod file;
