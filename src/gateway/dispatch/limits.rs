@@ -34,6 +34,9 @@ impl PoolHandle {
                 let most = self.max_children().unwrap_or(workers.max_children);
                 scaling.set_max_children(now, workers, most);
             }
+            if state.farm.is_some() {
+                return state.fit(self, now, after);
+            }
             let mut limits = state.pool.limits();
             limits.maxconn = self.maxconn();
             for action in state.pool.set_limits(now, limits) {

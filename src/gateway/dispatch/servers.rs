@@ -307,7 +307,8 @@ impl State {
     /// Fits the pool's limit and its places to what the servers may have now.
     pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(farm) = &mut self.farm else { return };
-        let limit = farm.balancer.limit(now).min(farm.most);
+        let most = farm.most.min(pool.maxconn());
+        let limit = farm.balancer.limit(now).min(most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
         let before = self.pool.limits();
         let stats = self.pool.stats();
