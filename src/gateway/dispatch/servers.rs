@@ -308,7 +308,8 @@ impl State {
     /// Fits the pool's limit and its places to what the servers may have now.
     pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(farm) = &mut self.farm else { return };
-        let limit = farm.balancer.limit(now).min(farm.most);
+        let most = farm.most.min(pool.maxconn());
+        let limit = farm.balancer.limit(now).min(most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
         // Without a server, and with none to come, nobody is to wait.
         self.pool.worker_expected(expected);
