@@ -2,6 +2,8 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod advise;
+
 use std::{
     env,
     ffi::OsString,
@@ -149,6 +151,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Check(args)) => check(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
+        Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }

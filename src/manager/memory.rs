@@ -15,15 +15,15 @@ use std::{
 
 /// What workers may still take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left {
+pub struct Left {
     /// Bytes.
-    pub(super) available: u64,
+    pub available: u64,
     /// The kernel is short of memory.
-    pub(super) pressure: bool,
+    pub pressure: bool,
 }
 
 /// Looks at this machine, as this process is limited on it.
-pub(super) fn left() -> Left {
+pub fn left() -> Left {
     let groups = groups(&read("/proc/self/cgroup"));
     let meminfo = read("/proc/meminfo");
     let total = field(&meminfo, "MemTotal:").unwrap_or(0);
@@ -46,7 +46,7 @@ pub(super) fn left() -> Left {
 }
 
 /// What one of these processes costs on average, bytes; none: it cannot be told.
-pub(super) fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
+pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
     let costs: Vec<u64> = pids.take(SAMPLE).filter_map(cost_of).collect();
     costs.iter().sum::<u64>().checked_div(costs.len() as u64)
 }

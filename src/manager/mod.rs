@@ -20,7 +20,7 @@ mod heritage;
 pub mod jail;
 mod line_log;
 mod listen;
-mod memory;
+pub mod memory;
 mod notify;
 mod output;
 mod php;
