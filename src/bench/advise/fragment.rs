@@ -218,7 +218,17 @@ fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_merged_into_one_that_has_the_setting(text in "(\\[[a.\"q]{0,5}\\]?|[a-z.= #]{0,9}|\n){0,30}") {
+            let merged = merge(&text, &[setting("pool.a.queue", "maxconn", "9")]);
+            prop_assert!(merged.contains("maxconn = 9"));
+        }
+    }
 
     fn setting(table: &str, key: &'static str, value: &str) -> Setting {
         Setting {
