@@ -45,6 +45,14 @@ pub fn left() -> Left {
     }
 }
 
+/// The memory of this machine, or of the control group that has least of those that we are in; bytes.
+pub fn total() -> u64 {
+    let total = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0);
+    let groups = groups(&read("/proc/self/cgroup"));
+    let limits = groups.iter().filter_map(|group| room(group));
+    limits.map(|room| room.limit).fold(total, u64::min)
+}
+
 /// What one of these processes costs on average, bytes; none: it cannot be told.
 pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
     let costs: Vec<u64> = pids.take(SAMPLE).filter_map(cost_of).collect();
@@ -116,7 +124,7 @@ fn groups(own: &str) -> Vec<PathBuf> {
 }
 
 /// The number after a name at the beginning of a line, with its unit.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;

@@ -19,7 +19,7 @@ mod generation;
 mod heritage;
 pub mod jail;
 mod line_log;
-mod listen;
+pub mod listen;
 pub mod memory;
 mod notify;
 mod output;
