@@ -93,6 +93,7 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
             continue;
         };
         let tcp = servers
+            .addresses()
             .iter()
             .filter(|address| matches!(address, Address::Tcp(_)))
             .count() as u64;

@@ -26,13 +26,16 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        for address in servers {
+        let addresses = servers.addresses();
+        for address in &addresses {
             match address {
                 Address::Unix(path) => unix(case, pool, path, notes),
                 Address::Tcp(address) => tcp(pool, *address, notes),
             }
         }
-        workers_behind(pool, servers, &case.fpms, notes);
+        if addresses.len() == servers.list.len() && servers.adaptive.is_none() {
+            workers_behind(pool, &addresses, &case.fpms, notes);
+        }
     }
 }
 

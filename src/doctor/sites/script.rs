@@ -89,8 +89,12 @@ fn worker_reads(
         return;
     }
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => return,
-        Runtime::Servers(servers) => match case.fpm_behind(servers) {
+        Runtime::Servers(servers)
+            if refused_by_fpm(case, place, &servers.addresses(), script, notes) =>
+        {
+            return;
+        }
+        Runtime::Servers(servers) => match case.fpm_behind(&servers.addresses()) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,
         },
@@ -309,7 +313,7 @@ mod tests {
                     name: name.into(),
                     key: "index",
                 };
-                refused_by_fpm(case, place, servers, &script, &mut notes)
+                refused_by_fpm(case, place, &servers.addresses(), &script, &mut notes)
             };
             assert!(!refused("/index.php"));
             assert!(refused("/index.phtml"));
