@@ -9,7 +9,7 @@ use weir_sys::limits;
 
 use super::{EX_USAGE, Source, default_config, say};
 use crate::{
-    admin,
+    admin::{self, client::Place},
     bench::{self, BenchArgs, Known},
     machine::{ThisMachine, usual_window},
     manager::memory,
@@ -57,7 +57,7 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
             Window::Off => return Err("admin is off".into()),
             Window::Usual => usual_window().ok_or("XDG_RUNTIME_DIR is not set")?,
         };
-        let said = admin::client::ask(&socket, Method::GET, "/status");
+        let said = admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
         let said = said.map_err(|error| error.to_string())?;
         serde_json::from_str(&said).map_err(|error| format!("the status is no JSON: {error}"))
     };
