@@ -2,6 +2,7 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod advise;
 mod folder;
 
 use std::{
@@ -193,6 +194,7 @@ pub fn main() -> ExitCode {
             Ok(window) => watch::main(&flags, window.as_ref()),
             Err(code) => code,
         },
+        Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
