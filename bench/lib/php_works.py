@@ -70,11 +70,12 @@ class PhpWork:
         return works.Running({"gateway": stack.gateway, "workers": stack.workers},
                              lambda: self.load(stack, folder, context, context.seconds), stack.stop)
 
-    def start(self, name, shared, context, cores=None):
-        """(running stack, its folder): the stack answers rightly, and with the same settings as all."""
+    def start(self, name, shared, context, cores=None, pool=None):
+        """(running stack, its folder): the stack answers rightly, and with the same settings as all. `pool`: another
+        one than the work's."""
         folder = context.new_folder(name)
         settings = context.settings._replace(root=self.root(context, shared))
-        stack = stacks.Stack(name, settings, self.pool, folder, self.fallback, cores)
+        stack = stacks.Stack(name, settings, pool or self.pool, folder, self.fallback, cores)
         try:
             processes.wait_for(lambda: stack.get(self.path)[0] == 200, 20,
                                f"{name} does not answer {self.path}: {stack.get(self.path)}", stack.server.tree)
