@@ -62,11 +62,11 @@ pub enum ToGateway<F = OwnedFd> {
     SpoolDir(F),
     /// The listening socket of the operator's window.
     Window(F),
-    /// A folder that the gateway cannot open itself, by its path in the configuration.
+    /// A folder of the configuration, or a file of /proc, that the gateway cannot open itself.
     Opened {
-        /// The path as configured.
+        /// The path as seen from outside.
         path: PathBuf,
-        /// The open folder.
+        /// What is there, open.
         file: F,
     },
     /// That was all: serve.

@@ -1,5 +1,6 @@
 //! The machine that weir runs on, as far as checking a configuration asks.
 
+pub mod limits;
 pub mod php;
 
 use std::{
@@ -14,7 +15,6 @@ use weir_config::{Machine, Obstacle};
 use weir_sys::{
     file,
     identity::{self, Identity},
-    limits,
 };
 
 /// This machine: its users, PATH, the file system and the kernel's limits.
@@ -110,7 +110,7 @@ impl Machine for ThisMachine {
     }
 
     fn somaxconn(&self) -> Option<u32> {
-        limits::somaxconn()
+        weir_sys::limits::somaxconn()
     }
 }
 

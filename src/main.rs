@@ -10,12 +10,14 @@ mod cli;
 mod control;
 mod error_log;
 mod events;
+mod findings;
 mod fpm;
 mod gateway;
 mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
+mod metrics;
 mod window;
 
 use std::process::ExitCode;

@@ -14,6 +14,9 @@ pub trait Window: Send + Sync {
     /// Pools, workers, queues and listeners as they are now (`GET /status`).
     fn status(&self) -> serde_json::Value;
 
+    /// The metrics of [`crate::metrics`] as text (`GET /metrics`).
+    fn metrics(&self) -> Vec<u8>;
+
     /// Whether it takes requests and has workers for them (`GET /readyz`).
     ///
     /// # Errors

@@ -2,18 +2,18 @@
 #![no_main]
 
 use weir_pool::{
-    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, WorkerId,
+    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut pool = Pool::new(Limits {
         maxconn: 3,
         max_queue: 5,
-        timeout: Micros(100),
-    });
+        timeout: Micros(100), ..Limits::USUAL });
     let mut scaling = scaling(data.first().copied().unwrap_or(0));
     let mut scaler = Scaler::new(scaling);
     let (mut now, mut last, mut gone, mut leaving) = (1_000, 0, Vec::new(), Vec::new());
+    let mut refused = Vec::new();
     for &[event, argument] in data.as_chunks().0 {
         let time = Micros(now);
         let worker = WorkerId(u32::from(argument % 8));
@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         match event % 20 {
             0..=2 => {
                 last += 1;
-                pool.admit(time, RequestId(last), home);
+                pool.admit(time, &Ticket::new(RequestId(last), home));
             }
             3 => _ = pool.release(time, worker),
             4 => drop(pool.worker_up(time, worker, home)),
@@ -31,13 +31,13 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                     _ => pool.lose(time, worker),
                 };
                 if let Some(request) = lost {
-                    pool.readmit(time, request, home, Micros(now.saturating_sub(50)));
+                    pool.readmit(time, &Ticket::new(request, home), Micros(now.saturating_sub(50)));
                 }
                 while pool.dispatch(time).is_some() {}
                 pool.drain_waiting(time, &mut gone);
             }
             6 => drop(pool.leave(time, RequestId(last.saturating_sub(argument.into())))),
-            7 => pool.expire(time, &mut gone),
+            7 => pool.expire(time, &mut refused),
             8 => pool.worker_expected(argument % 2 == 0),
             9 => drop(pool.retire(time, worker)),
             10 => pool.outdate(time, worker),
@@ -94,6 +94,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         assert!(pool.stats().agree());
         leaving.clear();
         gone.clear();
+        refused.clear();
     }
 });
 

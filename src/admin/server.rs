@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     control::Action,
+    metrics,
     window::{Task, Window},
 };
 
@@ -95,6 +96,9 @@ async fn answer<B>(request: &Request<B>, window: &dyn Window) -> Response<Full<B
             let status = format!("{:#}\n", window.status());
             respond(StatusCode::OK, "application/json", status)
         }
+        (&Method::GET | &Method::HEAD, Route::Metrics) => {
+            respond(StatusCode::OK, metrics::TEXT_TYPE, window.metrics())
+        }
         (&Method::GET | &Method::HEAD, Route::Healthy) => plain(StatusCode::OK, "ok\n"),
         (&Method::GET | &Method::HEAD, Route::Ready) => match window.ready() {
             Ok(()) => plain(StatusCode::OK, "ready\n"),
@@ -124,6 +128,7 @@ async fn answer<B>(request: &Request<B>, window: &dyn Window) -> Response<Full<B
 #[derive(Debug, PartialEq, Eq)]
 enum Route {
     Status,
+    Metrics,
     Healthy,
     Ready,
     Act(Action),
@@ -133,6 +138,7 @@ enum Route {
 fn route(path: &str, query: Option<&str>) -> Route {
     match path {
         "/status" => return Route::Status,
+        "/metrics" => return Route::Metrics,
         "/healthz" => return Route::Healthy,
         "/readyz" => return Route::Ready,
         "/reload" => return Route::Act(Action::Reload),
@@ -156,8 +162,12 @@ fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     respond(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn respond(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
@@ -217,6 +227,10 @@ mod tests {
             serde_json::json!({ "state": "serving" })
         }
 
+        fn metrics(&self) -> Vec<u8> {
+            b"weir_ready 1\n".to_vec()
+        }
+
         fn ready(&self) -> Result<(), String> {
             Err("draining".into())
         }
@@ -249,6 +263,7 @@ mod tests {
             runtime.block_on(answer(&request, &Shown)).status().as_u16()
         };
         assert_eq!(ask("GET", "/status"), 200);
+        assert_eq!(ask("GET", "/metrics"), 200);
         assert_eq!(ask("POST", "/status"), 405);
         assert_eq!(ask("GET", "/reload"), 405);
         assert_eq!(ask("POST", "/reload"), 200);

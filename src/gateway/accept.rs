@@ -12,7 +12,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -41,6 +41,27 @@ pub(crate) struct Census {
     count: AtomicUsize,
     room: Notify,
     per_address: Mutex<HashMap<IpAddr, usize>>,
+    /// Of each reactor: connections without a request, when it last looked.
+    idle: Box<[AtomicUsize]>,
+    /// In the order of the configuration.
+    listeners: Box<[ListenerTally]>,
+}
+
+/// What has come to a listener.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ListenerCounts {
+    /// Connections that were accepted.
+    pub(crate) accepted: u64,
+    /// Of these: closed at once, because one address had too many, or may not connect.
+    pub(crate) per_address: u64,
+    pub(crate) not_allowed: u64,
+}
+
+#[derive(Debug, Default)]
+struct ListenerTally {
+    accepted: AtomicU64,
+    per_address: AtomicU64,
+    not_allowed: AtomicU64,
 }
 
 /// A place in the [`Census`], given back when dropped.
@@ -88,15 +109,24 @@ pub(crate) async fn listen(
         Address::Unix(_) => None,
     };
     let serve = |(socket, peer): (Socket, Option<SocketAddr>)| {
+        let tally = gateway.census.listeners.get(usize::from(listener));
+        let count = |counter: fn(&ListenerTally) -> &AtomicU64| {
+            if let Some(tally) = tally {
+                counter(tally).fetch_add(1, Relaxed);
+            }
+        };
+        count(|tally| &tally.accepted);
         if let Some(peer) = peer
             && !may_connect(&settings.protocol, peer)
         {
+            count(|tally| &tally.not_allowed);
             events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return;
         }
         // A web server in front has one address for all of its clients.
         let counted = peer.filter(|_| settings.protocol == Protocol::Http);
         let Some(place) = gateway.census.enter(counted) else {
+            count(|tally| &tally.per_address);
             log::warn!(
                 "closed a connection of {}: max_connections_per_address ({}) reached",
                 peer.map_or_else(String::new, |peer| peer.ip().to_string()),
@@ -146,8 +176,8 @@ pub(crate) async fn listen(
 }
 
 /// Wakes the connections whose deadline has passed, and asks idle ones to put down what they do not need. Runs on
-/// each reactor for ever.
-pub(crate) async fn sweep(gateway: Arc<Gateway>) {
+/// each reactor, `home`, for ever.
+pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     let mut draining = false;
     let mut sweep_files_at = 0;
     let mut parked = 0;
@@ -163,18 +193,22 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>) {
             route::sweep(clock::instant());
             sweep_files_at = now + SWEEP_FILES;
         }
-        let mut parking = 0;
+        let (mut parking, mut idle) = (0, 0);
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
                 let parks = conn
                     .idle_since()
                     .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
                 parking += usize::from(parks);
+                idle += usize::from(conn.is_idle());
                 if draining || parks || conn.overdue(now) {
                     conn.wake();
                 }
             }
         });
+        if let Some(count) = gateway.census.idle.get(usize::from(home)) {
+            count.store(idle, Relaxed);
+        }
         parked += parking;
         if parked >= GIVE_BACK && parking < GIVE_BACK {
             // The wave is over, and its buffers are free: perhaps nothing else happens here for hours.
@@ -185,20 +219,43 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>) {
 }
 
 impl Census {
-    /// Counts connections against `max` in all and `max_per_address` (0: no limit).
-    pub(crate) fn new(max: usize, max_per_address: usize) -> Census {
+    /// Counts connections of `listeners` against `max` in all and `max_per_address` (0: no limit).
+    pub(crate) fn new(
+        (max, max_per_address): (usize, usize),
+        reactors: u16,
+        listeners: usize,
+    ) -> Census {
         Census {
             max,
             max_per_address,
             count: AtomicUsize::new(0),
             room: Notify::new(),
             per_address: Mutex::default(),
+            idle: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
+            listeners: (0..listeners).map(|_| ListenerTally::default()).collect(),
         }
     }
 
     /// Open connections.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Relaxed)
+    }
+
+    /// Of these: those without a request, as of [`SWEEP`] ago at most.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.iter().map(|idle| idle.load(Relaxed)).sum()
+    }
+
+    /// What has come to a listener of the configuration.
+    pub(crate) fn of_listener(&self, index: usize) -> ListenerCounts {
+        let Some(tally) = self.listeners.get(index) else {
+            return ListenerCounts::default();
+        };
+        ListenerCounts {
+            accepted: tally.accepted.load(Relaxed),
+            per_address: tally.per_address.load(Relaxed),
+            not_allowed: tally.not_allowed.load(Relaxed),
+        }
     }
 
     fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {

@@ -59,6 +59,10 @@ pub struct Entry<'a> {
     pub queue: Option<u64>,
     /// How often the request was given to another worker.
     pub retries: u32,
+    /// The request's place in the queue, lower first; none where the request was for no pool.
+    pub priority: Option<i16>,
+    /// From the request's first byte to its deadline, where it has one.
+    pub time_limit: Option<u64>,
     /// Why the answer is an error.
     pub reason: Option<&'a str>,
     /// All else that a template may ask for: the request's headers, path, script, ….
@@ -207,6 +211,8 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     object.number("queue", entry.queue);
     object.number("retries", Some(entry.retries.into()));
     object.string("reason", entry.reason.map(str::as_bytes));
+    object.signed("priority", entry.priority);
+    object.seconds("time_limit", entry.time_limit);
     out.push(b'}');
 }
 
@@ -232,6 +238,14 @@ impl Object<'_> {
         self.key(key);
         match value {
             Some(value) => text::put_number(value, self.0),
+            None => self.0.extend_from_slice(b"null"),
+        }
+    }
+
+    fn signed(&mut self, key: &str, value: Option<i16>) {
+        self.key(key);
+        match value {
+            Some(value) => put_signed(value, self.0),
             None => self.0.extend_from_slice(b"null"),
         }
     }
@@ -293,6 +307,8 @@ impl Variables for Entry<'_> {
             },
             Variable::RequestId => text::put_number(self.request_id, out),
             Variable::Retries => text::put_number(self.retries.into(), out),
+            Variable::Priority => put_if(self.priority, put_signed, out),
+            Variable::TimeLimit => put_if(self.time_limit, text::put_seconds_millis, out),
             Variable::Scheme
             | Variable::Path
             | Variable::Query
@@ -308,7 +324,11 @@ impl Variables for Entry<'_> {
     }
 }
 
-fn put_if(value: Option<u64>, put: impl FnOnce(u64, &mut Vec<u8>), out: &mut Vec<u8>) {
+fn put_signed(value: i16, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn put_if<T>(value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>), out: &mut Vec<u8>) {
     if let Some(value) = value {
         put(value, out);
     }
@@ -372,6 +392,8 @@ mod tests {
             time_total: 5_010_000,
             queue: Some(3),
             retries: 1,
+            priority: Some(-5),
+            time_limit: Some(2_000_000),
             reason: None,
             request: &Same(b"asked"),
         }

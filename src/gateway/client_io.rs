@@ -83,6 +83,8 @@ pub(crate) struct Conn {
     send_deadline: AtomicU64,
     /// Requests answered so far.
     requests: AtomicU64,
+    /// A script is waited for, or answers: the client's end is looked for also behind what else it has sent.
+    at_script: AtomicBool,
     /// The rest of a request body was refused: the socket is closed with care (see `connection::linger`).
     body_unread: AtomicBool,
     waker: OnceLock<Waker>,
@@ -111,8 +113,10 @@ struct FilePiece {
 pub(crate) struct ClientIo {
     socket: Socket,
     conn: Arc<Conn>,
-    /// Bytes read before this stream was made.
+    /// Bytes read before hyper asked for them.
     prefix: Bytes,
+    /// hyper waits for the client's next byte, and so hears of its end.
+    awaited: bool,
     /// Reading the next piece of a file from the disk, away from the reactor.
     populating: Option<JoinHandle<()>>,
     /// Bytes of the piece at hand that have been looked for in the page cache, or read into it.
@@ -137,6 +141,7 @@ impl Conn {
             deadline: AtomicU64::new(clock::deadline(timeouts.header)),
             send_deadline: AtomicU64::new(NEVER),
             requests: AtomicU64::new(0),
+            at_script: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             waker: OnceLock::new(),
             posted: AtomicBool::new(false),
@@ -163,6 +168,7 @@ impl Conn {
         let started = self.head_started.load(Relaxed);
         self.requests.fetch_add(1, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
+        self.at_script.store(false, Relaxed);
         self.deadline.store(NEVER, Relaxed);
         started
     }
@@ -205,6 +211,11 @@ impl Conn {
             .then(|| self.head_started.load(Relaxed))
     }
 
+    /// Whether it has no request.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.phase(), Phase::Idle | Phase::Parked)
+    }
+
     /// As [`Self::idle_since`], for a connection that is parked at once.
     pub(crate) fn rests_since(&self) -> Option<u64> {
         (matches!(self.phase(), Phase::Idle | Phase::Parked) && self.requests() > 0)
@@ -214,6 +225,11 @@ impl Conn {
     /// Since when a connection that has not made its first request exists; none for all others.
     pub(crate) fn fresh_since(&self) -> Option<u64> {
         (self.requests() == 0).then(|| self.head_started.load(Relaxed))
+    }
+
+    /// The request's body is here, and a script is to answer it.
+    pub(crate) fn awaits_script(&self) {
+        self.at_script.store(true, Relaxed);
     }
 
     /// The client still sends a body that nobody reads.
@@ -322,13 +338,38 @@ impl ClientIo {
             socket,
             conn,
             prefix,
+            awaited: false,
             populating: None,
             in_memory: 0,
         }
     }
 
-    pub(crate) fn into_socket(self) -> Socket {
-        self.socket
+    /// The socket, and what was read and hyper has not taken.
+    pub(crate) fn into_parts(self) -> (Socket, Bytes) {
+        (self.socket, self.prefix)
+    }
+
+    /// Reads on where hyper does not, because it has a part of the next request already, so that it is known when a client
+    /// leaves whose request is at work. What comes is kept for hyper; past [`MAX_AHEAD`] nothing is read.
+    ///
+    /// # Errors
+    ///
+    /// The client has left: it has closed its side of the connection, or is gone.
+    fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.prefix.len() < MAX_AHEAD {
+            let mut piece = [0; 2048];
+            let mut buffer = ReadBuf::new(&mut piece);
+            match Pin::new(&mut self.socket).poll_read(cx, &mut buffer)? {
+                Poll::Pending => break,
+                Poll::Ready(()) if buffer.filled().is_empty() => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Poll::Ready(()) => {
+                    self.prefix = [&self.prefix, buffer.filled()].concat().into();
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes interim responses; they go out before anything that hyper still holds, which at that time is nothing.
@@ -442,6 +483,7 @@ impl AsyncRead for ClientIo {
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buf);
+        self.awaited = read.is_pending();
         if buf.filled().len() > before {
             self.conn.received();
         }
@@ -496,6 +538,11 @@ impl AsyncWrite for ClientIo {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_interim(cx))?;
         self.conn.flushed();
+        // hyper flushes in each of its turns, after it has read.
+        let is_awaited = std::mem::take(&mut self.awaited);
+        if !is_awaited && self.conn.phase() == Phase::Busy && self.conn.at_script.load(Relaxed) {
+            self.look_ahead(cx)?;
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -599,6 +646,10 @@ thread_local! {
 
 /// Interim responses that wait for a client that does not read, bytes.
 const MAX_INTERIM: usize = 128 * 1024;
+
+/// How much of the requests behind the one at work is read, bytes. Of a client that sends more, nobody hears that it has
+/// left before that one is answered, or its time is over.
+const MAX_AHEAD: usize = 16 * 1024;
 
 /// Answers of up to so many bytes are copied into one piece.
 const JOINED: usize = 4096;

@@ -148,7 +148,12 @@ async fn drive(
     };
     let turn = poll_fn(|cx| clock::frozen(|| poll_turn(cx))).await;
     let Parts { io, read_buf, .. } = hyper.into_parts();
-    (turn, io.into_inner().into_socket(), read_buf)
+    let (socket, ahead) = io.into_inner().into_parts();
+    let unread = match ahead.is_empty() {
+        true => read_buf,
+        false => [read_buf, ahead].concat().into(),
+    };
+    (turn, socket, unread)
 }
 
 /// What a finished turn of hyper means for the socket.

@@ -12,12 +12,14 @@
 //!
 //! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
 
+mod cancels;
 mod lease;
 mod scaling;
 mod servers;
+mod waiting;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -26,20 +28,24 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use weir_config::{Pm, Pool as Settings, Runtime};
+use weir_config::{Pm, Pool as Settings, Queue, QueueOrder, Runtime};
 use weir_pool::{
-    Admission, Limits, Micros, Pool, RequestId, ScalerStats, ShedReason, Stats, WorkerId,
+    Admission, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves, ScalerStats,
+    ShedReason, Stats, Ticket, WorkerId,
 };
 use weir_sys::process::Exit;
 
 pub(crate) use self::lease::Lease;
 use self::{
+    cancels::Cancels,
     scaling::{After, Scaling},
     servers::Server,
+    waiting::WaitingRoom,
 };
 use super::{
     clock,
     scoreboard::{Card, Cost, PoolStatus},
+    tally::Tally,
     worker_conn::WorkerConn,
 };
 use crate::control::ToManager;
@@ -57,14 +63,25 @@ pub(crate) struct PoolHandle {
     /// The process ends by itself then: one that was used before it came here may be about to.
     ends_by_itself: bool,
     started: SystemTime,
-    /// What the scaling decided lately, and when.
-    decisions: Mutex<VecDeque<(SystemTime, String)>>,
+    decisions: Mutex<Decisions>,
     state: Mutex<State>,
     /// Told when a worker's process has ended.
     exits: Notify,
     /// Told when the pool's task is to look earlier than it meant to.
     woken: Notify,
+    /// How many scripts may be cancelled; none where others run the workers.
+    cancels: Option<Mutex<Cancels>>,
     manager: Manager,
+    tally: Arc<Tally>,
+}
+
+/// What the scaling decided.
+#[derive(Debug, Default)]
+struct Decisions {
+    /// Lately, and when; the oldest first.
+    last: VecDeque<(SystemTime, String)>,
+    /// How often, by what.
+    counts: BTreeMap<&'static str, u64>,
 }
 
 /// How the manager is told of workers. Never waits.
@@ -126,8 +143,8 @@ struct State {
     servers: Vec<Server>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: HashMap<RequestId, Waiting>,
-    expired: Vec<RequestId>,
+    waiting: WaitingRoom,
+    expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
     slow_requests: u64,
@@ -173,13 +190,10 @@ impl PoolHandle {
         chroot: Option<&Path>,
         cores: usize,
         manager: Manager,
+        tally: Arc<Tally>,
     ) -> PoolHandle {
         let maxconn = settings.queue.maxconn;
-        let mut pool = Pool::new(Limits {
-            maxconn,
-            max_queue: settings.queue.max_queue,
-            timeout: Micros(settings.queue.timeout.as_micros() as u64),
-        });
+        let mut pool = Pool::new(limits(&settings.queue));
         let (mut slots, mut servers, mut server_names) = (Vec::new(), Vec::new(), Vec::new());
         if let Runtime::Servers(list) = &mut settings.runtime {
             slots.resize_with(maxconn, Slot::default);
@@ -204,12 +218,14 @@ impl PoolHandle {
             slots,
             servers,
             exits: VecDeque::new(),
-            waiting: HashMap::new(),
+            waiting: WaitingRoom::default(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
         };
+        let cancels = settings.workers();
+        let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         PoolHandle {
@@ -228,7 +244,9 @@ impl PoolHandle {
             state: Mutex::new(state),
             exits: Notify::new(),
             woken: Notify::new(),
+            cancels,
             manager,
+            tally,
         }
     }
 
@@ -245,21 +263,18 @@ impl PoolHandle {
         ask: &Ask,
         wait: &mut Option<Wait>,
     ) -> Result<Lease, ShedReason> {
-        let Ask {
-            id: request, home, ..
-        } = *ask;
+        let ticket = ask.ticket();
+        let request = ask.id;
         let now = clock::now();
         let first = wait.map(|wait| wait.admitted);
         let admitted = first.unwrap_or(now);
         let mut after = After::default();
         let receiver = {
             let mut state = self.state();
-            let queue = state.pool.stats().waiting;
+            let queue = state.pool.waiting();
             let admission = match first {
-                None => state.pool.admit(Micros(now), request, home),
-                Some(first) => state
-                    .pool
-                    .readmit(Micros(now), request, home, Micros(first)),
+                None => state.pool.admit(Micros(now), &ticket),
+                Some(first) => state.pool.readmit(Micros(now), &ticket, Micros(first)),
             };
             let wait = wait.get_or_insert(Wait {
                 admitted,
@@ -279,10 +294,13 @@ impl PoolHandle {
                     wait.waited = Some(now - admitted);
                     return Err(reason);
                 }
-                Admission::Wait { .. } => {
+                Admission::Wait { pushed_out, .. } => {
                     wait.waited = None;
                     let (sender, receiver) = oneshot::channel();
                     state.waiting.insert(request, sender);
+                    if let Some(other) = pushed_out {
+                        state.refuse(other, ShedReason::PushedOut, &mut after);
+                    }
                     state.look_at_load(self, Micros(now), &mut after);
                     state.wake_for_queue(&mut after);
                     receiver
@@ -389,9 +407,31 @@ impl PoolHandle {
         tokio::time::timeout(EXIT_NOTICE, told).await.ok()
     }
 
-    /// Seconds after which a refused client may come again: what the queue needs to drain at its limit, at least 1.
+    /// Whole seconds after which a request that comes then will find a place, as far as can be foreseen: 1 to 60.
     pub(crate) fn retry_after(&self) -> u64 {
-        self.settings.queue.timeout.as_secs().clamp(1, 60)
+        let after = self.state().pool.retry_after(Micros(clock::now()));
+        after.0.div_ceil(1_000_000).clamp(1, 60)
+    }
+
+    /// A client left while its request ran; `since_admitted`: how long after its (first) admission. From that the pool
+    /// learns how long clients wait.
+    pub(crate) fn client_left(&self, since_admitted: Micros) {
+        let now = Micros(clock::now());
+        self.state().pool.client_left(now, since_admitted);
+    }
+
+    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
+    /// ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// That time; [`clock::NEVER`] where others run the workers.
+    pub(crate) fn may_cancel(&self) -> Result<(), u64> {
+        let Some(cancels) = &self.cancels else {
+            return Err(clock::NEVER);
+        };
+        let mut cancels = cancels.lock().unwrap_or_else(PoisonError::into_inner);
+        cancels.take(clock::now())
     }
 
     /// Whether weir runs the workers itself.
@@ -426,6 +466,11 @@ impl PoolHandle {
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
         self.state().pool.stats()
+    }
+
+    /// Time that requests have spent waiting, those included that wait now, µs.
+    pub(crate) fn waiting_time(&self) -> u64 {
+        self.state().waiting.time()
     }
 
     /// The pool's figures now, and those of its workers, for the status page.
@@ -483,21 +528,63 @@ impl PoolHandle {
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        decisions.iter().cloned().collect()
+        decisions.last.iter().cloned().collect()
+    }
+
+    /// How often the scaling decided what.
+    pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
+        let decisions = self.decisions.lock();
+        let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
+        let counts = decisions.counts.iter();
+        counts.map(|(what, count)| (*what, *count)).collect()
     }
 
     /// Notes a decision for whoever looks at the pool.
-    fn note_decision(&self, what: String) {
+    fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
-        if decisions.len() == REMEMBERED_DECISIONS {
-            decisions.pop_front();
+        *decisions.counts.entry(kind).or_default() += 1;
+        if decisions.last.len() == REMEMBERED_DECISIONS {
+            decisions.last.pop_front();
         }
-        decisions.push_back((SystemTime::now(), what));
+        decisions.last.push_back((SystemTime::now(), what));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ask {
+    fn ticket(&self) -> Ticket {
+        Ticket {
+            request: self.id,
+            home: self.home,
+            deadline: Micros(self.deadline),
+            priority: self.priority,
+            client: self.client,
+        }
+    }
+}
+
+/// What bounds the pool.
+fn limits(queue: &Queue) -> Limits {
+    let reserve = queue.reserve.iter().map(|reserve| Reserve {
+        priority: reserve.priority,
+        workers: reserve.workers,
+    });
+    Limits {
+        maxconn: queue.maxconn,
+        minconn: queue.minconn,
+        fullconn: queue.fullconn,
+        max_queue: queue.max_queue,
+        timeout: Micros(queue.timeout.as_micros() as u64),
+        order: match queue.order {
+            QueueOrder::Adaptive => Order::Adaptive,
+            QueueOrder::Fifo => Order::Fifo,
+        },
+        // More than there is room for are refused with the configuration.
+        reserve: Reserves::new(&reserve.collect::<Vec<_>>()).unwrap_or(Reserves::NONE),
     }
 }
 
@@ -519,6 +606,8 @@ impl State {
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
+            lent: clock::now(),
+            site: None,
         }
     }
 

@@ -37,7 +37,9 @@ use super::{
     route::{Rules, Script, Target},
     script::{self, Answer, Instead, about},
     spool::Spooled,
-    status, template, trace,
+    status,
+    tally::Ended,
+    template, trace,
 };
 use crate::error_log::tell;
 
@@ -92,6 +94,15 @@ pub(crate) fn refused_head(
     let (code, from) = (status.as_u16(), &conn.ends.remote_addr);
     log::info!(request = id; "{code} {reason}: {why}, from {from}");
     let time = clock::now() - started;
+    gateway.tally.ended(&Ended {
+        site: None,
+        pool: None,
+        status: status.as_u16(),
+        bytes_in: 0,
+        bytes_out: 0,
+        total: time,
+        left_running: false,
+    });
     gateway.access_log.write(&Entry {
         time: SystemTime::now(),
         request_id: id,
@@ -115,6 +126,8 @@ pub(crate) fn refused_head(
         time_total: time,
         queue: None,
         retries: 0,
+        priority: None,
+        time_limit: None,
         reason: Some(reason),
         request: &NoRequest,
     });
@@ -141,6 +154,7 @@ async fn steps(
             Step::Answer(reply) => return Ok((reply, None)),
             Step::Script(script) => script,
         };
+        rules.policy.apply(record);
         let spooled = match body.take() {
             Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
             None => None,

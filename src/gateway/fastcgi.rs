@@ -56,6 +56,9 @@ pub(crate) enum OnDrop {
     /// It is to end: weir's own PHP is told, and has `read_timeout` for it. The connection of others is closed, which
     /// stops PHP at its next output, and the process replaced where weir runs it.
     Abort,
+    /// It ends now: its process is replaced where weir runs it, as soon as the pool may lose another one
+    /// ([`PoolHandle::may_cancel`]); until then it may end by itself. The connection of others is closed.
+    Cancel,
     /// Its process is replaced.
     Kill,
 }
@@ -95,6 +98,10 @@ pub(crate) enum Failure {
     Silent,
     /// The script ran past `request_terminate_timeout`.
     Terminated,
+    /// The request's own deadline has passed, and there is no answer.
+    Late,
+    /// Its client has left, and its worker was to be stopped for that.
+    Cancelled,
     /// A part of the request's body cannot be read back from the spool.
     Spool(io::Error),
 }
@@ -113,9 +120,13 @@ struct Live {
     sent: u64,
     copied_stderr: Option<StderrCopy>,
     terminate_at: u64,
-    /// When the script is one for the slow log, and when it is given up because its client has left.
+    /// When nobody waits for its answer any more.
+    late_at: u64,
+    /// When the script is one for the slow log, when it is given up because its client has left, and when it is asked
+    /// again whether it may be.
     slow_at: u64,
     abandon_at: u64,
+    cancel_at: u64,
     /// What weir's own PHP says beyond FastCGI.
     after_end: AfterEnd,
 }
@@ -215,8 +226,10 @@ impl Run {
             sent: 0,
             copied_stderr: None,
             terminate_at: clock::deadline(settings.request_terminate_timeout),
+            late_at: NEVER,
             slow_at,
             abandon_at: NEVER,
+            cancel_at: NEVER,
             after_end,
             lease,
             conn,
@@ -252,6 +265,11 @@ impl Run {
                     live.finish();
                 }
             }
+            // The script is of no use any more, but neither is it stuck.
+            Err(Failure::Late) => {
+                self.on_drop = OnDrop::Cancel;
+                self.leave();
+            }
             Err(failure) => {
                 if let Some(live) = self.live.take() {
                     live.give_up(failure);
@@ -282,6 +300,20 @@ impl Run {
     /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
     pub(crate) fn terminate_at(&self) -> u64 {
         self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
+    }
+
+    /// Until when ([`clock::now`]) somebody waits for more of the response.
+    pub(crate) fn ends_at(&mut self, deadline: u64) {
+        if let Some(live) = &mut self.live {
+            live.late_at = deadline;
+        }
+    }
+
+    /// The response is a stream: a client that leaves ends its script.
+    pub(crate) fn streams(&mut self) {
+        if self.on_drop != OnDrop::Cancel {
+            self.on_drop = OnDrop::Abort;
+        }
     }
 
     /// What becomes of the script if the client leaves.
@@ -332,14 +364,30 @@ impl Owner {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Run {
+    /// Nobody wants the rest of the response: does with the script what was said.
+    fn leave(&mut self) {
         let Some(mut live) = self.live.take() else {
             return;
         };
         let is_php = live.lease.is_php();
+        if self.on_drop == OnDrop::Cancel {
+            if !live.lease.pool().has_workers() {
+                return live.lease.release(None, Cost::default());
+            }
+            match live.lease.pool().may_cancel() {
+                Ok(()) => return live.cancel(),
+                Err(next) => live.cancel_at = next,
+            }
+        }
         let limit = match (self.on_drop, is_php) {
             (OnDrop::Kill, _) | (OnDrop::Abort, false) => return live.lease.kill(),
-            (OnDrop::Finish, false) => MAX_UNWANTED,
-            (OnDrop::Finish | OnDrop::Abort, true) => u64::MAX,
+            (OnDrop::Finish | OnDrop::Cancel, false) => MAX_UNWANTED,
+            (OnDrop::Finish | OnDrop::Abort | OnDrop::Cancel, true) => u64::MAX,
         };
         if is_php {
             live.request.abort();
@@ -347,6 +395,7 @@ impl Drop for Run {
         if self.on_drop == OnDrop::Abort {
             live.abandon_at = clock::deadline(live.watch.silence);
         }
+        live.late_at = NEVER;
         let mut rest = Run {
             live: Some(live),
             first_byte: self.first_byte,
@@ -395,11 +444,22 @@ impl Live {
     /// Ready when the script has had its time.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
-            let other = self.terminate_at.min(self.slow_at).min(self.abandon_at);
+            let ours = self.terminate_at.min(self.late_at).min(self.cancel_at);
+            let other = ours.min(self.slow_at).min(self.abandon_at);
             std::task::ready!(self.watch.poll(cx, other));
             let now = clock::now();
             if now >= self.terminate_at {
                 return Poll::Ready(Failure::Terminated);
+            }
+            if now >= self.late_at {
+                return Poll::Ready(Failure::Late);
+            }
+            if now >= self.cancel_at {
+                match self.lease.pool().may_cancel() {
+                    Ok(()) => return Poll::Ready(Failure::Cancelled),
+                    Err(next) => self.cancel_at = next,
+                }
+                continue;
             }
             if now < self.slow_at {
                 return Poll::Ready(Failure::Silent);
@@ -566,8 +626,19 @@ impl Live {
         match failure {
             Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
             Failure::Terminated => self.lease.tell_terminated(self.id),
-            Failure::Protocol(_) | Failure::Silent | Failure::Spool(_) => {}
+            Failure::Cancelled => return self.cancel(),
+            Failure::Protocol(_) | Failure::Silent | Failure::Late | Failure::Spool(_) => {}
         }
+        self.lease.kill();
+    }
+
+    /// Stops the script, of whose answer nobody knows what to do with.
+    fn cancel(self: Box<Self>) {
+        tell!(
+            debug,
+            self.about(),
+            "the script is cancelled, and its worker replaced: nobody waits for its answer"
+        );
         self.lease.kill();
     }
 }
@@ -734,6 +805,10 @@ impl std::fmt::Display for Failure {
             Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
             Failure::Silent => f.write_str("the worker was silent for read_timeout"),
             Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),
+            Failure::Late => {
+                f.write_str("the request's `timeout` was over before its script answered")
+            }
+            Failure::Cancelled => f.write_str("the client has left, and the script was cancelled"),
             Failure::Spool(error) => write!(f, "the request's body cannot be read back: {error}"),
         }
     }

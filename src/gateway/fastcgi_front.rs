@@ -166,6 +166,11 @@ async fn steps(
             "",
         )));
     };
+    let listener = usize::from(conn.listener);
+    let gateway = record.gateway.clone();
+    if let Some(policy) = gateway.listener_policies.get(listener) {
+        policy.apply(record);
+    }
     let body = take_body(wire, record).await?;
     if let Some(answer) = own_page(record, conn, &pool) {
         return Ok(answer);
@@ -215,10 +220,11 @@ fn own_page(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Option<
 /// Reads the request's body to its end.
 async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop> {
     let refused = |error| Stop::Refused(script::refuse_body(error, u64::MAX));
-    let spooled = match wire.body().await {
+    let spooled = match wire.body(record.worth.deadline).await {
         Ok(spooled) => spooled,
         Err(wire::NoBody::Interrupted(interrupt)) => return Err(Stop::Interrupted(interrupt)),
         Err(wire::NoBody::TimedOut) => return Err(refused(BodyError::TimedOut)),
+        Err(wire::NoBody::Late) => return Err(refused(BodyError::Late)),
         Err(wire::NoBody::Spool(error)) => return Err(refused(BodyError::Spool(error))),
     };
     record.bytes_in = spooled.len();

@@ -29,8 +29,12 @@ mod dispatch;
 mod exchange;
 mod fastcgi;
 mod fastcgi_front;
+mod figures;
 mod files;
+mod history;
+mod kernel_queues;
 mod params;
+mod policy;
 mod pool_log;
 mod read_ahead;
 mod record;
@@ -41,6 +45,7 @@ mod script;
 mod spool;
 mod status;
 mod stream;
+mod tally;
 pub mod template;
 pub mod trace;
 mod window;
@@ -49,6 +54,7 @@ mod worker_conn;
 use std::{
     io,
     os::fd::OwnedFd,
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -58,16 +64,21 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget};
+use weir_config::{Config, Log, LogTarget, Protocol};
 use weir_pool::MemoryView;
+use weir_sys::net_stat;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
     dispatch::{Manager, NewWorker, PoolHandle},
+    history::History,
+    kernel_queues::{KernelQueues, KernelView},
+    policy::Policy,
     pool_log::PoolLog,
     route::{Reach, Router},
     spool::SpoolSpace,
+    tally::Tally,
     window::{Asked, View},
     worker_conn::WorkerConn,
 };
@@ -83,11 +94,19 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
+    /// What requests are worth that come over each listener, in the configuration's order; over HTTP, the router knows.
+    pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
+    /// What requests leave behind.
+    pub(crate) tally: Arc<Tally>,
+    /// What the last seconds were like.
+    history: History,
     pub(crate) drain: Drain,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
@@ -128,9 +147,16 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         window,
         control,
     } = heritage;
+    let (mut counters, mut folders) = (None, Vec::new());
+    for (path, file) in opened {
+        match path == Path::new(net_stat::PATH) {
+            true => counters = Some(file),
+            false => folders.push((path, file)),
+        }
+    }
     let reach = Reach {
         chroot,
-        opened: opened.into_iter().collect(),
+        opened: folders.into_iter().collect(),
     };
     if let Some(fd) = error_log {
         let used = match config.log.error {
@@ -144,6 +170,10 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     if trace {
         trace::enable().map_err(|error| format!("cannot trace: {error}"))?;
     }
+    let sockets = listeners
+        .iter()
+        .map(|(listener, _, socket)| (*listener, socket));
+    let kernel_queues = KernelQueues::new(&config, sockets, counters);
     let control = Arc::new(control);
     let manager = {
         let control = control.clone();
@@ -155,12 +185,13 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
-        cores,
+        (cores, reactors),
         Files {
             access_log,
             pool_logs,
             spool_dir,
         },
+        kernel_queues,
         &manager,
     )?);
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
@@ -176,13 +207,14 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     if window.is_none() {
         gateway.window_closed.set();
     }
-    let mut window = window.map(|socket| {
-        let view = Arc::new(View(gateway.clone()));
-        serve_window(socket, view)
-    });
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets, window.take())?;
+        start_reactor(&gateway, home as u16, sockets)?;
     }
+    if let Some(socket) = window {
+        let view = Arc::new(View(gateway.clone()));
+        start_window(&gateway, serve_window(socket, view))?;
+    }
+    watch_kernel_queues(gateway.clone())?;
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
@@ -213,22 +245,34 @@ impl Gateway {
     fn new(
         config: Config,
         reach: Reach,
-        cores: usize,
+        (cores, reactors): (usize, u16),
         files: Files,
+        kernel_queues: KernelQueues,
         manager: &Manager,
     ) -> Result<Gateway, String> {
         let chroot = reach.chroot.clone();
         let router = Router::with_reach(&config, reach)?;
+        let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
-            let manager = manager.clone();
+            let (manager, tally) = (manager.clone(), tally.clone());
             Arc::new(PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
                 cores,
                 manager,
+                tally,
             ))
         };
+        let listener_policies = config
+            .listeners
+            .iter()
+            .map(|listener| match &listener.protocol {
+                Protocol::FastCgi(front) => Policy::new(&front.policy)
+                    .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
+                Protocol::Http => Ok(Policy::default()),
+            });
+        let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
         let spool_dir = match files.spool_dir {
             Some(dir) => dir,
@@ -246,9 +290,13 @@ impl Gateway {
             pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
-                server.max_connections,
-                server.max_connections_per_address,
+                (server.max_connections, server.max_connections_per_address),
+                reactors,
+                config.listeners.len(),
             )),
+            kernel_queues,
+            history: History::default(),
+            tally,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -258,8 +306,34 @@ impl Gateway {
             requests: AtomicU64::new(0),
             router,
             pools,
+            listener_policies,
             config,
         })
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
+    }
+
+    /// Whether it takes requests and has workers for them.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn readiness(&self) -> Result<(), String> {
+        if self.drain.has_started() {
+            return Err("it finishes what runs, and takes nothing new".into());
+        }
+        let lost = self.pools.iter().find(|pool| pool.is_lost());
+        match lost {
+            Some(pool) => Err(format!(
+                "pool {} has no worker that can start",
+                pool.settings.name
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A number for the next request.
@@ -362,7 +436,6 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
-    window: Option<Task<io::Result<()>>>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -373,6 +446,7 @@ fn start_reactor(
     thread::Builder::new()
         .name(format!("reactor {home}"))
         .spawn(move || {
+            tally::count_as(home);
             runtime.block_on(async {
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
@@ -384,26 +458,58 @@ fn start_reactor(
                         gateway.listening.fetch_sub(1, Relaxed);
                     });
                 }
-                if let Some(window) = window {
-                    let gateway = gateway.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = window.await {
-                            log::error!("the operator's window cannot be opened: {error}");
-                        }
-                        gateway.listening.fetch_sub(1, Relaxed);
-                        gateway.window_closed.set();
-                    });
-                }
                 if home == 0 {
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
                     }
                 }
-                accept::sweep(gateway).await;
+                accept::sweep(gateway, home).await;
             });
         })
         .map(drop)
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
+}
+
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
+}
+
+/// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
+/// behind that.
+fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
+    let gateway = gateway.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the operator's window: {error}"))?;
+    thread::Builder::new()
+        .name("window".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    served = window => {
+                        if let Err(error) = served {
+                            log::error!("the operator's window cannot be opened: {error}");
+                        }
+                    }
+                    () = gateway.history.keep(&gateway) => {}
+                }
+            });
+            gateway.listening.fetch_sub(1, Relaxed);
+            gateway.window_closed.set();
+        })
+        .map(drop)
+        .map_err(|error| format!("cannot start the operator's window: {error}"))
 }
 
 /// Does what the manager says until it says stop, or is gone.
@@ -537,6 +643,9 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Threads of a reactor that may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;
+
+/// For a thread that writes lines to the log, bytes.
+const SMALL_STACK: usize = 256 << 10;
 
 /// How often a draining gateway looks whether it is done.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);

@@ -56,6 +56,11 @@ pub(crate) fn put(
     };
     params.pair(b"SERVER_NAME", name);
 
+    let deadline = deadline(record);
+    if !deadline.is_empty() {
+        params.pair(DEADLINE, &deadline);
+    }
+
     put_headers(
         &parts.headers,
         settings.pass_headers.as_deref(),
@@ -68,6 +73,13 @@ pub(crate) fn put(
         params.pair(name.as_bytes(), &value);
     }
     params.finish();
+}
+
+/// Until when somebody waits for the answer of `record`, as [`DEADLINE`] says it; empty where that is not known.
+pub(crate) fn deadline(record: &Record) -> Vec<u8> {
+    let mut text = Vec::new();
+    record.worth.put_deadline(&mut text);
+    text
 }
 
 /// The parameters that are the same for all requests of a connection, encoded ([`Params::encoded`]).
@@ -153,6 +165,9 @@ fn may_pass(name: &HeaderName) -> bool {
     };
     passes && memchr::memchr(b'_', name.as_bytes()).is_none()
 }
+
+/// Until when an answer has to have begun: seconds since 1970 with decimals, beside PHP's `REQUEST_TIME_FLOAT`.
+pub(crate) const DEADLINE: &[u8] = b"REQUEST_DEADLINE";
 
 /// What weir calls itself.
 pub(crate) const SOFTWARE: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));

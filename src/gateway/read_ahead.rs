@@ -22,7 +22,7 @@ use bytes::Bytes;
 use super::{
     body::{FILE_SLICE, Part, Truncated},
     clock::{self, NEVER},
-    fastcgi::{OnDrop, Owner, Progress, Run},
+    fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
 use crate::error_log::tell;
@@ -211,7 +211,10 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let mut disk = room.file > 0;
     let owner = run.owner();
     loop {
-        let progress = run.read(&mut bytes).await;
+        let Some(progress) = read(&mut run, &mut bytes, &shared).await else {
+            // The client has left: what becomes of the script is said by how `run` is dropped.
+            return;
+        };
         if !bytes.is_empty() {
             let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
             match in_time(kept, run.terminate_at()).await {
@@ -242,6 +245,26 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
             }
         }
     }
+}
+
+/// Reads on; none where the client has left meanwhile.
+async fn read(
+    run: &mut Run,
+    bytes: &mut Vec<u8>,
+    shared: &Shared,
+) -> Option<Result<Progress, Failure>> {
+    poll_fn(|cx| {
+        if let Poll::Ready(progress) = run.poll(cx, bytes) {
+            return Poll::Ready(Some(progress));
+        }
+        let mut buffer = shared.lock();
+        if buffer.state == State::Abandoned {
+            return Poll::Ready(None);
+        }
+        buffer.writer = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await
 }
 
 /// What comes of `kept`; none if it takes past `limit` ([`clock::now`]).

@@ -12,16 +12,20 @@ use std::{
 use http::{Method, StatusCode, Uri, request::Parts};
 use weir_config::Variable;
 use weir_fcgi::nv::Pairs;
+use weir_pool::Micros;
 
 use super::{
     Gateway,
     access_log::Entry,
     client_io::Conn,
-    clock,
+    clock::{self, NEVER},
     dispatch::{PoolHandle, Wait},
-    params, pool_log,
+    params,
+    policy::{self, Worth},
+    pool_log,
     pool_log::Noted,
     route::Script,
+    tally::Ended,
     template::Variables,
     trace,
 };
@@ -54,6 +58,8 @@ pub(crate) struct Record {
     pub(crate) path_translated: Option<Vec<u8>>,
     /// What the client asked for, where a script's local redirect has put something else into `parts`.
     pub(crate) asked: Option<(Method, Uri)>,
+    /// What it is worth, if it is for a script.
+    pub(crate) worth: Worth,
     pub(crate) pool: Option<Arc<PoolHandle>>,
     pub(crate) worker: Option<OwnedWorker>,
     pub(crate) wait: Option<Wait>,
@@ -103,6 +109,7 @@ impl Record {
             params: None,
             path_translated: None,
             asked: None,
+            worth: Worth::default(),
             pool: None,
             worker: None,
             wait: None,
@@ -212,7 +219,11 @@ impl Record {
             "{} bytes",
             self.bytes_out
         );
+        if left && self.status.is_none() {
+            self.tell_patience(now);
+        }
         self.log_for_pool(now);
+        self.count(now, left);
         let log = &self.gateway.access_log;
         if self.silent || log.is_off() {
             return;
@@ -246,8 +257,39 @@ impl Record {
             time_total: now - self.started,
             queue: self.wait.map(|wait| wait.queue as u64),
             retries: self.retries,
+            priority: self.pool.as_ref().map(|_| self.worth.priority),
+            time_limit: (self.worth.deadline != NEVER)
+                .then(|| self.worth.deadline.saturating_sub(self.started)),
             reason: self.reason,
             request: &*self,
+        });
+    }
+
+    /// The client has left before there was an answer. If its script ran, the pool learns how long clients wait; of those
+    /// that leave its queue, it knows.
+    fn tell_patience(&self, now: u64) {
+        if let (Some(pool), Some(wait)) = (&self.pool, &self.wait)
+            && wait.waited.is_some()
+        {
+            pool.client_left(Micros(now.saturating_sub(wait.admitted)));
+        }
+    }
+
+    /// Counts it for the operator's window. `now`: [`clock::now`]; `left`: its client has not got the whole answer.
+    fn count(&self, now: u64, left: bool) {
+        let waited = self.wait.map(|wait| {
+            let until_now = now.saturating_sub(wait.admitted);
+            wait.waited.unwrap_or(until_now)
+        });
+        let pool = self.pool.as_ref().map(|pool| pool.id);
+        self.gateway.tally.ended(&Ended {
+            site: self.site,
+            pool: pool.zip(waited),
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            total: now.saturating_sub(self.started),
+            left_running: left && self.wait.is_some_and(|wait| wait.waited.is_some()),
         });
     }
 
@@ -356,6 +398,8 @@ pub(crate) struct Ends {
     pub(crate) server_addr: String,
     /// Its port; 80, which a URL without a port means, on a unix socket.
     pub(crate) server_port: u16,
+    /// Who the client is to the queue ([`policy::client_of`]); 0 on a unix socket, where all are one.
+    pub(crate) client: u64,
     /// The CGI parameters that are the same for all requests of the connection, encoded.
     pub(crate) params: Vec<u8>,
 }
@@ -371,6 +415,7 @@ impl Ends {
         };
         let mut ends = Ends {
             params: Vec::new(),
+            client: peer.map_or(0, |peer| policy::client_of(peer.ip())),
             remote_addr: text(peer),
             remote_port: peer.map_or(0, |peer| peer.port()),
             server_addr: text(local),

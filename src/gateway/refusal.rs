@@ -69,8 +69,12 @@ impl Refusal {
         message: impl Into<String>,
     ) -> Refusal {
         let (word, error) = match reason {
-            ShedReason::QueueFull => ("queue_full", "connection_limit_reached"),
-            ShedReason::QueueTimeout => ("queue_timeout", "connection_timeout"),
+            ShedReason::QueueFull | ShedReason::PushedOut | ShedReason::Overload => {
+                ("queue_full", "connection_limit_reached")
+            }
+            ShedReason::QueueTimeout | ShedReason::Hopeless | ShedReason::Deadline => {
+                ("queue_timeout", "connection_timeout")
+            }
             ShedReason::NoWorker => ("no_worker", "destination_unavailable"),
         };
         Refusal::upstream(StatusCode::SERVICE_UNAVAILABLE, word, error, message)

@@ -29,13 +29,13 @@ mod root;
 mod rules;
 
 pub use cache::CacheLimits;
+pub(super) use pattern::Matcher;
 pub use resolve::Script;
 pub use root::Reach;
 pub use rules::Rules;
 
 use self::{
     host::HostTable,
-    pattern::PathMatcher,
     resolve::{Stop, Walk, Wanted},
     root::{OpenRoot, Roots},
     rules::{Compiler, Space},
@@ -72,7 +72,7 @@ pub struct Route {
     pub action: Option<Action>,
     /// What holds for its paths.
     pub rules: Arc<Rules>,
-    path: PathMatcher,
+    path: Matcher,
     /// Empty: any.
     methods: Vec<Method>,
 }
@@ -530,7 +530,7 @@ fn compile_site(
         routes.push(Route {
             action: route.action.clone(),
             rules: compiler.rules(&route.settings).map_err(named)?,
-            path: PathMatcher::new(&route.path).map_err(named)?,
+            path: Matcher::of_path(&route.path).map_err(named)?,
             methods: route.methods.iter().map(method).collect::<Result<_, _>>()?,
         });
     }

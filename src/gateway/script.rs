@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use weir_config::Settings;
+use weir_config::{OnClientLeft, Settings};
 use weir_fcgi::{
     Role, client,
     nv::Pairs,
@@ -25,7 +25,7 @@ use super::{
     body::{Body, Reply},
     cgi::{self, Head},
     client_io::Conn,
-    clock,
+    clock::{self, NEVER},
     dispatch::{Ask, Lease, PoolHandle},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
@@ -78,6 +78,7 @@ pub(crate) async fn take_body(
         conn,
         settings.max_body,
         settings.body_memory,
+        record.worth.deadline,
         &record.gateway.spool_space,
     ))
     .await
@@ -102,7 +103,7 @@ pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Inc
     let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
     let too_long = body.size_hint().lower() > MAX_DISCARDED;
     let all = async {
-        while let Ok(data) = spool::next_data(&mut body, conn).await {
+        while let Ok(data) = spool::next_data(&mut body, conn, NEVER).await {
             let Some(data) = data else {
                 return true;
             };
@@ -169,11 +170,13 @@ pub(crate) async fn begin(
     body: Option<&Spooled>,
     put_params: impl Fn(&Record, u16, &mut Vec<u8>),
 ) -> Result<Started, Refusal> {
+    conn.awaits_script();
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
     let idempotent = record.parts.method.is_idempotent();
     loop {
         let mut lease = admit(record, conn, pool).await?;
+        lease.serve(record.site);
         let connected = lease
             .connect(conn.home, !idempotent || record.retries > 0)
             .await;
@@ -206,12 +209,21 @@ pub(crate) async fn begin(
         lease.describe(&facts(record, body.map_or(0, Spooled::len)));
         note(record, conn, pool, &mut lease, &request);
         let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
+        run.ends_at(record.worth.deadline);
+        run.on_drop(match record.worth.on_client_left {
+            OnClientLeft::Finish => OnDrop::Finish,
+            OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
+        });
         let stderr = record.params.is_some().then(|| run.copy_stderr());
         let mut output = Vec::new();
         let head = read_head(&mut run, &mut output, record, conn, pool).await;
         record.first_byte = run.first_byte;
         match head {
             Ok((head, body_at)) => {
+                run.ends_at(NEVER);
+                if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
+                    run.on_drop(OnDrop::Finish);
+                }
                 if let Some(noted) = &mut record.noted
                     && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
                     && log.wants_headers()
@@ -304,16 +316,17 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
         record.id,
         record.traced_from,
         "queue",
-        "pool={} waiting={}",
+        "pool={} waiting={}{}",
         pool.settings.name,
-        pool.waiting()
+        pool.waiting(),
+        WorthText(record)
     );
     let ask = Ask {
         id: weir_pool::RequestId(record.id),
         home: conn.home,
-        deadline: clock::NEVER,
-        priority: 0,
-        client: 0,
+        deadline: record.worth.deadline,
+        priority: record.worth.priority,
+        client: record.worth.client,
     };
     pool.acquire(&ask, &mut record.wait)
         .await
@@ -452,6 +465,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
     output.drain(..body_at);
     // What the script prints from here on is not wanted; it runs to its end in a task of its own.
     if let Some(location) = head.local_redirect() {
+        run.on_drop(OnDrop::Finish);
         return Ok(Answer::LocalRedirect(location.to_vec()));
     }
     let instead = match (head.accel_redirect.take(), head.sendfile.take()) {
@@ -460,6 +474,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
         (None, None) => None,
     };
     if let Some(instead) = instead {
+        run.on_drop(OnDrop::Finish);
         return Ok(Answer::Instead(instead, head.status, head.headers));
     }
     let length = head.content_length;
@@ -480,6 +495,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
         body,
     };
     if bodyless {
+        run.on_drop(OnDrop::Finish);
         return Ok(Answer::Reply(reply(Body::Empty), None));
     }
     if streams {
@@ -578,6 +594,12 @@ pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
             "no byte of the body came within body_timeout",
         )
         .closing(),
+        BodyError::Late => Refusal::client(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_timeout",
+            "the request's `timeout` was over before all of its body had come",
+        )
+        .closing(),
         BodyError::Malformed => Refusal::client(
             StatusCode::BAD_REQUEST,
             "bad_body",
@@ -628,12 +650,14 @@ pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusa
             bad_gateway("worker_died", "connection_terminated", how)
         }
         Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
-        Failure::Silent | Failure::Terminated => Refusal::upstream(
-            StatusCode::GATEWAY_TIMEOUT,
-            "terminated",
-            "http_response_timeout",
-            message,
-        ),
+        Failure::Silent | Failure::Terminated | Failure::Late | Failure::Cancelled => {
+            Refusal::upstream(
+                StatusCode::GATEWAY_TIMEOUT,
+                "terminated",
+                "http_response_timeout",
+                message,
+            )
+        }
         Failure::Spool(_) => bad_gateway("spool_failed", "proxy_internal_error", message),
     }
 }
@@ -657,6 +681,23 @@ impl std::fmt::Display for WorkerText<'_> {
             Some(super::record::OwnedWorker::Server(name)) => f.write_str(name),
             None => f.write_str("-"),
         }
+    }
+}
+
+/// What is special about a request in the queue.
+struct WorthText<'r>(&'r Record);
+
+impl std::fmt::Display for WorthText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let worth = &self.0.worth;
+        if worth.priority != 0 {
+            write!(f, " priority={}", worth.priority)?;
+        }
+        if worth.deadline != NEVER {
+            let left = Duration::from_micros(worth.deadline.saturating_sub(clock::now()));
+            write!(f, " left={:.3}s", left.as_secs_f64())?;
+        }
+        Ok(())
     }
 }
 

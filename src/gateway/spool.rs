@@ -64,6 +64,8 @@ pub(crate) enum BodyError {
     TooLarge,
     /// The client sent nothing for `body_timeout`: 408.
     TimedOut,
+    /// The request's deadline has passed: 408.
+    Late,
     /// What the client sent is no body (a bad chunk): 400.
     Malformed,
     /// The client left.
@@ -72,7 +74,7 @@ pub(crate) enum BodyError {
     Spool(io::Error),
 }
 
-/// Reads `body` to its end.
+/// Reads `body` to its end, by `deadline` ([`clock::now`]).
 ///
 /// # Errors
 ///
@@ -82,6 +84,7 @@ pub(crate) async fn spool(
     conn: &Conn,
     max_body: u64,
     memory_limit: usize,
+    deadline: u64,
     space: &Arc<SpoolSpace>,
 ) -> Result<Spooled, BodyError> {
     let announced = body.size_hint().exact();
@@ -89,7 +92,7 @@ pub(crate) async fn spool(
         return Err(BodyError::TooLarge);
     }
     let mut spooler = Spooler::new(announced.unwrap_or(0), memory_limit, space);
-    while let Some(data) = next_data(&mut body, conn).await? {
+    while let Some(data) = next_data(&mut body, conn, deadline).await? {
         spooler.push(&data);
         if spooler.received > max_body {
             return Err(BodyError::TooLarge);
@@ -99,6 +102,13 @@ pub(crate) async fn spool(
         }
     }
     spooler.finish().await.map_err(BodyError::Spool)
+}
+
+impl SpoolSpace {
+    /// What temporary files take now, bytes.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
 }
 
 impl Spooler {
@@ -298,16 +308,22 @@ pub(crate) async fn off_the_reactor<T: Send + 'static>(
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// The next piece of the body; none at its end. Trailers are read and left out: CGI has no place for them.
+/// The next piece of the body, by `latest` ([`clock::now`]); none at its end. Trailers are read and left out: CGI has no place for them.
 pub(super) async fn next_data(
     body: &mut Incoming,
     conn: &Conn,
+    latest: u64,
 ) -> Result<Option<Bytes>, BodyError> {
-    let deadline = clock::deadline(conn.timeouts.body);
+    let silence = clock::deadline(conn.timeouts.body);
+    let deadline = silence.min(latest);
     let mut body = std::pin::Pin::new(body);
     std::future::poll_fn(|cx| {
         loop {
-            if clock::now() >= deadline {
+            let now = clock::now();
+            if now >= latest {
+                return Poll::Ready(Err(BodyError::Late));
+            }
+            if now >= silence {
                 return Poll::Ready(Err(BodyError::TimedOut));
             }
             conn.wake_at(deadline);

@@ -1,7 +1,7 @@
 //! A response that is passed on as it comes: event streams, and what asks for it with `X-Accel-Buffering: no`.
 //!
 //! The worker is read when the client has room, and is held for as long as the response lasts. A client that leaves
-//! ends the script, since nobody else ever would.
+//! ends the script, since nobody else ever would, whatever `on_client_left` says.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     body::Truncated,
-    fastcgi::{OnDrop, Owner, Progress, Run},
+    fastcgi::{Owner, Progress, Run},
 };
 use crate::error_log::tell;
 
@@ -26,7 +26,7 @@ pub(crate) struct WorkerStream {
 impl WorkerStream {
     /// The response of `run` from `first` on.
     pub(crate) fn new(mut run: Run, first: Vec<u8>) -> WorkerStream {
-        run.on_drop(OnDrop::Abort);
+        run.streams();
         WorkerStream {
             owner: run.owner(),
             run,

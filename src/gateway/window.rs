@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
 
-use super::{Gateway, dispatch::Manager, dispatch::PoolHandle, scoreboard::WorkerStatus};
+use super::{Gateway, dispatch::Manager, dispatch::PoolHandle, figures, scoreboard::WorkerStatus};
 use crate::{
     control::{Action, ToManager},
     log_text,
+    metrics::Durations,
     window::{Task, Window},
 };
 
@@ -65,7 +66,8 @@ impl Asked {
 impl Window for View {
     fn status(&self) -> Value {
         let gateway = &self.0;
-        let pools = gateway.pools.iter().map(|pool| pool_status(pool));
+        let pools = (gateway.pools.iter().enumerate())
+            .map(|(index, pool)| pool_status(gateway, index, pool));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "manager_pid": weir_sys::process::parent(),
@@ -75,24 +77,24 @@ impl Window for View {
             "connections": {
                 "now": gateway.census.count(),
                 "max": gateway.config.server.max_connections,
+                "idle": gateway.census.idle(),
+            },
+            "spool": {
+                "bytes": gateway.spool_space.used(),
+                "max": gateway.config.server.max_spool,
             },
             "listeners": self.listeners(),
+            "sites": self.sites(),
             "pools": pools.collect::<Vec<_>>(),
         })
     }
 
+    fn metrics(&self) -> Vec<u8> {
+        figures::page(&self.0).text()
+    }
+
     fn ready(&self) -> Result<(), String> {
-        if self.0.drain.has_started() {
-            return Err("it finishes what runs, and takes nothing new".into());
-        }
-        let lost = self.0.pools.iter().find(|pool| pool.is_lost());
-        match lost {
-            Some(pool) => Err(format!(
-                "pool {} has no worker that can start",
-                pool.settings.name
-            )),
-            None => Ok(()),
-        }
+        self.0.readiness()
     }
 
     fn act(&self, action: Action) -> Task<Result<String, String>> {
@@ -115,6 +117,29 @@ impl Window for View {
 }
 
 impl View {
+    fn sites(&self) -> Vec<Value> {
+        let gateway = &self.0;
+        let site = |(index, site): (usize, &weir_config::Site)| {
+            let counts = gateway.tally.site(Some(index));
+            let rates = gateway.history.site(gateway, Some(index));
+            let [_, done, redirected, refused, failed] = counts.statuses;
+            json!({
+                "name": site.name,
+                "requests": counts.requests(),
+                "statuses": { "2xx": done, "3xx": redirected, "4xx": refused, "5xx": failed },
+                "bytes_in": counts.bytes_in,
+                "bytes_out": counts.bytes_out,
+                "rates": { "requests": rates.requests, "failures": rates.failures },
+                "times": {
+                    "queue": durations(&counts.times.wait),
+                    "service": durations(&counts.times.service),
+                    "total": durations(&counts.times.total),
+                },
+            })
+        };
+        gateway.config.sites.iter().enumerate().map(site).collect()
+    }
+
     fn listeners(&self) -> Vec<Value> {
         let config = &self.0.config;
         let serves = |index: usize| -> Vec<&str> {
@@ -146,9 +171,11 @@ impl View {
     }
 }
 
-fn pool_status(pool: &PoolHandle) -> Value {
+fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
     let (stats, status) = (pool.stats(), pool.status());
     let figures = pool.scaling();
+    let counts = gateway.tally.pool(pool.id);
+    let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
     let decision = |(time, what): (SystemTime, String)| {
         let mut text = Vec::new();
@@ -183,6 +210,8 @@ fn pool_status(pool: &PoolHandle) -> Value {
             "timeout": queue.timeout.as_secs_f64(),
             "most_waiting": stats.max_waiting,
             "longest_wait": seconds(stats.longest_wait.0),
+            "seconds": seconds(pool.waiting_time()),
+            "seconds_per_second": rates.waiting,
         },
         "requests": {
             "taken": stats.admitted,
@@ -195,9 +224,32 @@ fn pool_status(pool: &PoolHandle) -> Value {
             "lost": stats.lost,
             "retried": stats.readmitted,
             "slow": status.slow_requests,
+            "left_running": counts.left_running,
+        },
+        "rates": {
+            "taken": rates.asked,
+            "finished": rates.finished,
+            "refused": rates.shed,
+        },
+        "times": {
+            "queue": durations(&counts.times.wait),
+            "service": durations(&counts.times.service),
+            "total": durations(&counts.times.total),
         },
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
+    })
+}
+
+/// Since the gateway's start; quantiles by the histogram's bounds.
+fn durations(durations: &Durations) -> Value {
+    let quantile = |share| durations.quantile(share).map(seconds);
+    json!({
+        "count": durations.count(),
+        "sum": seconds(durations.sum),
+        "p50": quantile(0.5),
+        "p95": quantile(0.95),
+        "p99": quantile(0.99),
     })
 }
 

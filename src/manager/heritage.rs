@@ -12,7 +12,10 @@ use std::{
 };
 
 use weir_config::{Address, Config, LogTarget, Runtime};
-use weir_sys::{file, memory};
+use weir_sys::{
+    file, memory,
+    net_stat::{self, Counters},
+};
 
 use super::{
     Loaded,
@@ -85,6 +88,11 @@ pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<
     messages.push(ToGateway::SpoolDir(spool));
     if let Some(chroot) = &plan.jail.chroot {
         messages.extend(outside(&loaded.config, chroot));
+        // What TCP counts is read again and again; without it the gateway does without.
+        messages.extend(Counters::open().ok().map(|counters| ToGateway::Opened {
+            path: net_stat::PATH.into(),
+            file: counters.into(),
+        }));
     }
     Ok(messages)
 }

@@ -15,7 +15,7 @@ use weir_config::{Address, Config, Listener, Machine as _, PoolId, Settings};
 use weir_sys::{
     file,
     identity::{self, Identity, User},
-    limits::{self, OpenFiles},
+    limits::OpenFiles,
     listener::Rights,
 };
 
@@ -24,6 +24,7 @@ use super::php::Spec;
 use crate::{
     control::Jail,
     error_log::{self, Format},
+    findings::{Finding, Severity},
     machine::{self, ThisMachine, USUAL_USERS},
 };
 
@@ -403,26 +404,11 @@ fn warnings(config: &Config, us: &Us) -> Vec<String> {
             ));
         }
     }
-    if let Some(most) = limits::somaxconn() {
-        for listener in config.listeners.iter().filter(|l| l.backlog > most) {
-            warnings.push(format!(
-                "[listen.{}] backlog = {}: the kernel cuts it to {most}; sysctl -w net.core.somaxconn={} \
-                 lets it be so long",
-                listener.name, listener.backlog, listener.backlog
-            ));
-        }
-    }
-    let workers: usize = config.pools.iter().map(|pool| pool.queue.maxconn).sum();
-    // Beside the clients: a connection and a temporary file for each request at work, logs, sockets, files being sent.
-    let needed = (config.server.max_connections + 3 * workers + 200) as u64;
-    let allowed = limits::open_files().hard;
-    if allowed < needed {
-        warnings.push(format!(
-            "[server] max_connections = {} needs {needed} open files, and {allowed} are allowed; raise the limit \
-             (LimitNOFILE={needed} in systemd's unit, ulimit -Hn elsewhere) or lower max_connections",
-            config.server.max_connections
-        ));
-    }
+    let found = machine::limits::findings(config, &machine::limits::Kernel::look());
+    let bite = found
+        .iter()
+        .filter(|found| found.severity >= Severity::Warn);
+    warnings.extend(bite.map(Finding::to_string));
     warnings
 }
 

@@ -72,6 +72,59 @@ fn the_status_is_for_people_and_for_programs() {
     assert_eq!(status["listeners"][0]["serves"][0], "main");
 }
 
+/// What the window answers to `GET PATH`, with its status.
+fn window_get(weir: &Weir, path: &str) -> (u16, String) {
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--max-time",
+            "30",
+            "--write-out",
+            "\n%{http_code}",
+        ])
+        .arg("--unix-socket")
+        .arg(socket(weir))
+        .arg(format!("http://weir{path}"))
+        .output()
+        .expect("curl");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n').expect("a status");
+    (status.parse().expect("a status"), body.to_owned())
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_metrics() {
+    let weir = setup().start();
+    weir.get("/pid.php").expect(200);
+    weir.get("/nothing").expect(404);
+    let counted = "weir_site_requests_total{site=\"main\",code=\"4xx\"} 1";
+    wait_until("both are counted", || {
+        window_get(&weir, "/metrics").1.contains(counted)
+    });
+    let (status, text) = window_get(&weir, "/metrics");
+    assert_eq!(status, 200);
+    for line in [
+        "weir_pool_finished_total{pool=\"app\"} 1",
+        "weir_pool_queue_duration_seconds_count{pool=\"app\"} 1",
+        "weir_pool_service_duration_seconds_count{pool=\"app\"} 1",
+        "weir_queue_seconds_total{pool=\"app\"} 0",
+        "weir_site_request_duration_seconds_count{site=\"main\"} 2",
+        "weir_connections_accepted_total{listener=",
+        "weir_ready 1",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let file = weir.folder().join("metrics.txt");
+    fs::write(&file, &text).expect("a file");
+    let output = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(fs::File::open(&file).expect("a file"))
+        .output()
+        .expect("promtool");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
 #[test]
 fn nobody_but_its_owner_may_come_in() {
     let weir = setup().start();

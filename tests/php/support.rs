@@ -194,6 +194,17 @@ impl Master {
         master
     }
 
+    /// Starts one with a slow log and, as the manager would, with no descriptor that whoever runs the tests has left
+    /// open; waits until it is ready, and gives the slow log's end too.
+    pub fn start_alone_with_slow_log(config: &Config) -> (Master, OwnedFd) {
+        let (ours, theirs) = message::pair().unwrap();
+        let mut command = Command::new("bash");
+        command.args(["-c", CLOSE_AND_EXEC]).arg(program());
+        let master = Master::launch_by(command, config, &[theirs]);
+        assert!(matches!(master.told(), Told::Ready(_)));
+        (master, ours)
+    }
+
     /// Starts one with a slow log, and waits until it is ready: gives the slow log's end too.
     pub fn start_with_slow_log(config: &Config) -> (Master, OwnedFd) {
         let (ours, theirs) = message::pair().unwrap();
@@ -709,3 +720,11 @@ impl Answer {
         line.unwrap_or_default().to_owned()
     }
 }
+
+/// A bash script that becomes the program in its first argument, with standard input, output and error and nothing else.
+const CLOSE_AND_EXEC: &str = r#"
+for file in /proc/$$/fd/*; do
+    number=${file##*/}
+    [ "$number" -le 2 ] || eval "exec $number>&-"
+done
+exec "$0" "$@""#;

@@ -194,6 +194,14 @@ impl Entries {
         }
     }
 
+    /// A number that may be negative; 0 where there is none.
+    pub(crate) fn signed(&self, name: &str) -> i64 {
+        match self.value(name) {
+            Some(Value::Signed(number)) => number,
+            _ => 0,
+        }
+    }
+
     /// As [`Self::number`], for what is kept in memory.
     pub(crate) fn count(&self, name: &str) -> usize {
         usize::try_from(self.number(name)).unwrap_or(usize::MAX)

@@ -77,10 +77,14 @@ fn protocol(
     sink: &mut Sink,
 ) -> Protocol {
     if entries.text("protocol").as_deref() != Some("fastcgi") {
-        for key in ["pool", "status_only", "allowed_clients"] {
+        for key in ["pool", "status_only", "allowed_clients"]
+            .iter()
+            .chain(&POLICY)
+        {
             if let Some(entry) = entries.entry(key) {
                 let message = format!("`{key}` means nothing without `protocol = \"fastcgi\"`");
-                let hint = match key {
+                let hint = match *key {
+                    key if POLICY.contains(&key) => "write it in [site.NAME], or in a route",
                     "pool" => {
                         "an HTTP listener gets its pools from the sites: `pool` in [site.NAME]"
                     }
@@ -117,6 +121,7 @@ fn protocol(
         pool: pool.unwrap_or(PoolId(0)),
         status_only: entries.bool("status_only"),
         allowed_clients: entries.ip_addresses("allowed_clients"),
+        policy: settings::policy(entries, None),
     })
 }
 
@@ -127,3 +132,13 @@ pub(crate) fn speaks_fastcgi(listener: &Named) -> bool {
 
 /// What limits heads of HTTP. Parameters of FastCGI have a limit of their own.
 const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];
+
+/// What a request is worth: for an HTTP listener its sites say that.
+const POLICY: [&str; 6] = [
+    "timeout",
+    "timeout_header",
+    "priority",
+    "priority_by",
+    "fair_by",
+    "on_client_left",
+];

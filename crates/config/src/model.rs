@@ -157,6 +157,8 @@ pub struct FastCgi {
     pub status_only: bool,
     /// Addresses that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// What the requests are worth.
+    pub policy: Policy,
 }
 
 /// One pattern of `hosts`.
@@ -291,6 +293,78 @@ pub struct Settings {
     pub sendfile_dirs: Vec<PathBuf>,
     /// Requests are written to the access log.
     pub access_log: bool,
+    /// What a request for a script is worth.
+    pub policy: Policy,
+}
+
+/// What a site, a route or a FastCGI listener says about the worth of a request for a script.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// From the request's first byte to the head of its answer; zero: no limit.
+    pub timeout: Duration,
+    /// The request header by which a client may lower that.
+    pub timeout_header: Option<String>,
+    /// Place in the queue, lower first; -1000 to 1000.
+    pub priority: i16,
+    /// The first that matches says another one.
+    pub priority_by: Vec<PriorityRule>,
+    /// By what clients are told apart.
+    pub fair_by: FairBy,
+    /// What becomes of a running script whose client has left.
+    pub on_client_left: OnClientLeft,
+}
+
+/// One rule of `priority_by`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriorityRule {
+    /// What is looked at.
+    pub part: RequestPart,
+    /// What it has to be.
+    pub value: ValuePattern,
+    /// The priority then.
+    pub priority: i16,
+}
+
+/// A part of a request that a client, or what is in front of weir, has written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestPart {
+    /// A header, by its name in lower case.
+    Header(String),
+    /// A cookie, by its name.
+    Cookie(String),
+}
+
+/// How a value is described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValuePattern {
+    /// A glob over the whole value; `*` matches any run of characters, `?` one.
+    Glob(String),
+    /// `~REGEX`
+    Regex(String),
+}
+
+/// By what clients are told apart that get equal shares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum FairBy {
+    /// They are not.
+    Off,
+    /// By their address; IPv6 by its first 64 bits.
+    #[default]
+    Address,
+    /// By this; where it is missing, by their address.
+    Part(RequestPart),
+}
+
+/// What becomes of a running script whose client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnClientLeft {
+    /// Nobody stops it.
+    #[default]
+    Finish,
+    /// Its worker is stopped.
+    Cancel,
+    /// Its worker is stopped unless it has begun to answer.
+    FinishIfAnswering,
 }
 
 /// `[pool.NAME]`
@@ -480,10 +554,36 @@ pub struct Workers {
 pub struct Queue {
     /// Requests at work at once.
     pub maxconn: usize,
+    /// With fullconn: the limit is never below. 0: there is no fullconn.
+    pub minconn: usize,
+    /// The load (running and waiting) at which the limit is maxconn; below it grows with the load. 0: always maxconn.
+    pub fullconn: usize,
     /// Requests waiting at most; more are shed at once.
     pub max_queue: usize,
     /// Waiting at most; then 503.
     pub timeout: Duration,
+    /// Workers kept for requests of a priority, each with a different one, together fewer than maxconn.
+    pub reserve: Vec<Reserve>,
+    /// Who goes first under lasting overload.
+    pub order: QueueOrder,
+}
+
+/// Workers that only take requests of a priority or a lower number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    /// The highest number that may use them, -1000 to 1000.
+    pub priority: i16,
+    /// So many, at least 1.
+    pub workers: usize,
+}
+
+/// Who goes first under lasting overload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The queue is kept short, and who has waited too long goes last.
+    Adaptive,
+    /// As they came.
+    Fifo,
 }
 
 /// `[log]`

@@ -5,9 +5,10 @@ use std::{path::Path, time::Duration};
 
 use crate::{
     model::{
-        Action, Address, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogFormat,
-        LogTarget, PathPattern, Php, Pm, Pool, Protocol, Queue, Route, Runtime, Server, Settings,
-        Site, Window, Workers,
+        Action, Address, Config, ErrorFormat, FairBy, HostPattern, Level, Listener, Log, LogFormat,
+        LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy, Pool, Protocol, Queue, QueueOrder,
+        RequestPart, Reserve, Route, Runtime, Server, Settings, Site, ValuePattern, Window,
+        Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -186,7 +187,7 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
         "send_timeout" => Value(duration(listener.send_timeout)),
         "max_requests_per_connection" => plain(listener.max_requests_per_connection),
         "proxy_protocol" => plain(false),
-        _ => Foreign,
+        _ => fastcgi.map_or(Foreign, |fastcgi| policy(&fastcgi.policy, key)),
     }
 }
 
@@ -245,6 +246,7 @@ fn overlay(config: &Config, site: &Settings, route: &Settings, key: &str) -> Pri
     match (settings(config, site, key), settings(config, route, key)) {
         (Value(here), Value(there)) if here == there => Foreign,
         (_, Value(there)) => Value(there),
+        (Value(_), Absent) if key == "priority_by" => Value("[]".into()),
         (Value(_), Absent) => Value("\"\"".into()),
         _ => Foreign,
     }
@@ -296,6 +298,46 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
             settings.sendfile_dirs.iter().map(|folder| path(folder)),
         )),
         "access_log" => plain(settings.access_log),
+        _ => policy(&settings.policy, key),
+    }
+}
+
+fn policy(policy: &Policy, key: &str) -> Printed {
+    match key {
+        "timeout" => Value(duration(policy.timeout)),
+        "timeout_header" => option(policy.timeout_header.as_deref().map(quote)),
+        "priority" => plain(policy.priority),
+        "priority_by" if policy.priority_by.is_empty() => Absent,
+        "priority_by" => Value(list(policy.priority_by.iter().map(|rule| {
+            let (part, name) = match &rule.part {
+                RequestPart::Header(name) => ("header", name),
+                RequestPart::Cookie(name) => ("cookie", name),
+            };
+            let value = match &rule.value {
+                ValuePattern::Glob(glob) => glob.clone(),
+                ValuePattern::Regex(regex) => format!("~{regex}"),
+            };
+            format!(
+                "{{ {part} = {}, match = {}, priority = {} }}",
+                quote(name),
+                quote(&value),
+                rule.priority
+            )
+        }))),
+        "fair_by" => Value(match &policy.fair_by {
+            FairBy::Off => "\"off\"".into(),
+            FairBy::Address => "\"address\"".into(),
+            FairBy::Part(RequestPart::Header(name)) => quote(&format!("header:{name}")),
+            FairBy::Part(RequestPart::Cookie(name)) => quote(&format!("cookie:{name}")),
+        }),
+        "on_client_left" => Value(
+            match policy.on_client_left {
+                OnClientLeft::Finish => "\"finish\"",
+                OnClientLeft::Cancel => "\"cancel\"",
+                OnClientLeft::FinishIfAnswering => "\"finish_if_answering\"",
+            }
+            .into(),
+        ),
         _ => Foreign,
     }
 }
@@ -413,6 +455,20 @@ fn process(workers: &Workers, key: &str) -> Printed {
 fn queue(queue: &Queue, key: &str) -> Printed {
     match key {
         "maxconn" => plain(queue.maxconn),
+        "minconn" => option((queue.fullconn > 0).then(|| queue.minconn.to_string())),
+        "fullconn" => option((queue.fullconn > 0).then(|| queue.fullconn.to_string())),
+        "reserve" => {
+            let table = |reserve: &Reserve| {
+                let Reserve { priority, workers } = reserve;
+                format!("{{ priority = {priority}, workers = {workers} }}")
+            };
+            let tables: Vec<String> = queue.reserve.iter().map(table).collect();
+            option((!tables.is_empty()).then(|| format!("[{}]", tables.join(", "))))
+        }
+        "order" => Value(quote(match queue.order {
+            QueueOrder::Adaptive => "adaptive",
+            QueueOrder::Fifo => "fifo",
+        })),
         "max_queue" => plain(queue.max_queue),
         "timeout" => Value(duration(queue.timeout)),
         _ => Foreign,

@@ -75,7 +75,10 @@ pub fn reference() -> String {
 fn about(section: Section) -> &'static str {
     match section {
         Section::Server => "The process, its identity, and the limits that hold for all sites.",
-        Section::Listen => "One table per address.",
+        Section::Listen => {
+            "One table per address. `timeout` and what follows it are for `protocol = \"fastcgi\"`: for HTTP, sites and \
+             routes say that."
+        }
         Section::Site => {
             "One table per site. The site without `hosts` is the default site of its listeners. \
              All keys but `hosts` and `listen` may stand in a route too."

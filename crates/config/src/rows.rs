@@ -91,6 +91,11 @@ pub(crate) enum Kind {
     Mode,
     /// A nice value, kept as 64-bit two's complement.
     Priority,
+    /// A whole number that may be negative.
+    Signed {
+        min: i64,
+        max: i64,
+    },
     /// One of these words; the second list is known and not built yet.
     Word(&'static [&'static str], &'static [&'static str]),
     RedirectStatus,
@@ -107,6 +112,8 @@ pub(crate) enum Kind {
     Hosts,
     Methods,
     HeaderNames,
+    /// One of them; empty: none.
+    HeaderName,
     /// Of headers that can be passed to a worker.
     RequestHeaderNames,
     FileNames,
@@ -131,6 +138,9 @@ pub(crate) enum Kind {
     Types,
     Folders,
     Reply,
+    Reserves,
+    PriorityRules,
+    FairBy,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -150,6 +160,7 @@ impl Kind {
             Kind::Size { .. } => ("a size", "\"64K\""),
             Kind::Mode => ("a mode", "\"0660\""),
             Kind::Priority => ("a nice value", "-5"),
+            Kind::Signed { .. } => ("a whole number", "10"),
             Kind::Word(examples, ..) => ("a word", examples.first().copied().unwrap_or_default()),
             Kind::RedirectStatus => ("a status", "308"),
             Kind::Text => ("a text", "\"weir\""),
@@ -164,6 +175,7 @@ impl Kind {
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
             Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
             Kind::HeaderNames => ("a list of header names", "[\"X-Powered-By\"]"),
+            Kind::HeaderName => ("a header's name", "\"X-Request-Timeout\""),
             Kind::RequestHeaderNames => ("a list of header names", "[\"Authorization\"]"),
             Kind::FileNames => ("a list of file names", "[\"index.php\", \"index.html\"]"),
             Kind::UrlPrefixes => ("a list of path prefixes", "[\"/uploads/\"]"),
@@ -196,6 +208,18 @@ impl Kind {
                 "a table with status and body",
                 "{ status = 200, body = \"ok\" }",
             ),
+            Kind::Reserves => (
+                "a list of tables with priority and workers",
+                "[{ priority = -10, workers = 1 }]",
+            ),
+            Kind::PriorityRules => (
+                "a list of rules",
+                "[{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }]",
+            ),
+            Kind::FairBy => (
+                "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
+                "\"header:X-Real-IP\"",
+            ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
                 "\"/var/log/weir/access.log\"",
@@ -223,7 +247,7 @@ pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
 /// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     [
-        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POOL, QUEUE, EGRESS, LOG,
+        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POLICY, POOL, QUEUE, EGRESS, LOG,
     ]
     .into_iter()
     .flatten()
@@ -394,12 +418,6 @@ const ROUTE: &[Row] = &[
     key(&[Route], "reply", Kind::Reply, Absent("none"),
         "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`; the body is a template.")
         .called(&["respond"]),
-    later(&[Route], "timeout", "Deadline of the whole request.",
-        "`request_terminate_timeout` of the pool and `timeout` of [pool.NAME.queue] limit its two parts"),
-    later(&[Route], "priority", "Place in the queue; lower first.",
-        "a pool of its own keeps these requests out of the others' queue"),
-    later(&[Route], "on_client_left", "What becomes of a script whose client left: finish, cancel or finish_if_answering.",
-        "a running script is finished; a request that waits is removed"),
 ];
 
 /// What a site says and a route may say otherwise.
@@ -471,6 +489,32 @@ const SETTINGS: &[Row] = &[
         "X-Sendfile: folders that a script may have files sent from.").called(&["XSendFilePath"]),
     key(BOTH, "access_log", Kind::Bool, Value("true"),
         "Requests are written to the access log."),
+];
+
+/// What sites, routes and FastCGI listeners say about the worth of a request for a script.
+#[rustfmt::skip]
+const POLICY: &[Row] = &[
+    key(POLICIES, "timeout", Kind::Duration { zero: true }, Value("\"0\""),
+        "From the first byte of a request for a script to the head of its answer: for its body, the queue and the script \
+         together. Past it: 408 while the body comes, 503 in the queue, 504 while the script runs, whose worker is replaced \
+         then. An answer that has begun is not cut. 0: no limit but those of each part."),
+    key(POLICIES, "timeout_header", Kind::HeaderName, Absent("none: clients are not asked"),
+        "A request header by which clients say how long they will wait, in seconds (`1.5`) or with a unit (`\"250ms\"`): it \
+         can lower `timeout`, never raise it. The script is told by `REQUEST_DEADLINE`. `\"\"` in a route: none."),
+    key(POLICIES, "priority", Kind::Signed { min: PRIORITIES.0, max: PRIORITIES.1 }, Value("0"),
+        "Place in the queue, where no rule of `priority_by` says otherwise: lower numbers first."),
+    key(POLICIES, "priority_by", Kind::PriorityRules, Absent("none"),
+        "Rules that look at a `header` or a `cookie` of the request, the first that matches says the `priority`. `match` is a \
+         glob over the whole value (`*` any run of characters, `?` one), or `~` and a regular expression; without it, it is \
+         enough that there is a value. A route's rules take the place of its site's."),
+    key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
+        "By what clients are told apart that get equal shares of the workers: the client's address (IPv6: its /64), or a \
+         header or cookie that something in front sets, else the address. `\"off\"`: requests are not told apart."),
+    key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
+        "What becomes of a running script whose client has left. `\"finish\"`: nobody stops it; weir's own PHP is told, as \
+         PHP is (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; where others run it, its connection is closed. \
+         `\"finish_if_answering\"`: cancelled unless it has begun to answer. A request that waits is always removed.")
+        .called(&["fastcgi_ignore_client_abort", "proxy_ignore_client_abort", "option_abortonclose", "abortonclose"]),
 ];
 
 #[rustfmt::skip]
@@ -611,8 +655,17 @@ const QUEUE: &[Row] = &[
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "Waiting at most; then 503 with Retry-After.").called(&["timeout_queue", "queue_timeout"]),
-    later(&[Queue], "minconn", "With fullconn: the limit grows from minconn to maxconn with the load.", "`maxconn` alone is a fixed limit"),
-    later(&[Queue], "fullconn", "The load at which the limit is maxconn.", "`maxconn` alone is a fixed limit"),
+    key(&[Queue], "minconn", Kind::Count { min: 1, max: 1_000_000 }, Absent("the limit is maxconn at any load"),
+        "With fullconn: the limit of requests at work is never below this, however few there are."),
+    key(&[Queue], "fullconn", Kind::Count { min: 1, max: 10_000_000 }, Absent("the limit is maxconn at any load"),
+        "The load (requests at work and waiting) at which the limit is maxconn; below it, maxconn × load ÷ fullconn, at least \
+         minconn."),
+    key(&[Queue], "reserve", Kind::Reserves, Absent("none"),
+        "Workers kept for requests of a priority: `[{ priority = -10, workers = 1 }]` leaves one worker to requests of priority \
+         -10 or a lower number, whatever the others do. The last worker that is up is never kept."),
+    key(&[Queue], "order", Kind::Word(&["adaptive", "fifo"], &[]), Value("\"adaptive\""),
+        "`\"adaptive\"`: under lasting overload the queue is kept short, newcomers beyond it are answered with 503 at once, and \
+         who has waited for long goes last. `\"fifo\"`: in turn, whatever the load."),
 ];
 
 #[rustfmt::skip]
@@ -672,6 +725,9 @@ const FACILITY_NAMES: &[&str] = &[
 ];
 
 const BOTH: &[Section] = &[Site, Route];
+const POLICIES: &[Section] = &[Site, Route, Listen];
+/// What a `priority` may be, least and most.
+pub(crate) const PRIORITIES: (i64, i64) = (-1000, 1000);
 const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[cfg(test)]

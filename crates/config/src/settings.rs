@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     entries::Entries,
-    model::{PoolId, Settings},
+    model::{FairBy, OnClientLeft, Policy, PoolId, Settings},
     scalar,
     sink::Sink,
     template::Template,
@@ -94,6 +94,7 @@ pub(crate) fn read(
             .option("sendfile_dirs", Entries::paths, |s| &s.sendfile_dirs)
             .unwrap_or_default(),
         access_log: over.value("access_log", Entries::bool, |s| &s.access_log),
+        policy: policy(entries, base.map(|base| &base.policy)),
     };
     let root_written = entries.is_written("root") || site.is_some_and(|site| site.root_written);
     check(entries, &settings, root_written, sink);
@@ -158,6 +159,42 @@ impl Over<'_> {
             }
         }
         all
+    }
+}
+
+/// What requests are worth: as a listener or a site says, or a route over its site.
+pub(crate) fn policy(entries: &Entries, site: Option<&Policy>) -> Policy {
+    let inherits = |key: &str| site.filter(|_| !entries.is_written(key));
+    Policy {
+        timeout: inherits("timeout")
+            .map_or_else(|| entries.duration("timeout"), |site| site.timeout),
+        timeout_header: match inherits("timeout_header") {
+            Some(site) => site.timeout_header.clone(),
+            None => entries
+                .text("timeout_header")
+                .filter(|name| !name.is_empty()),
+        },
+        priority: inherits("priority")
+            .map_or_else(|| entries.signed("priority") as i16, |site| site.priority),
+        priority_by: match (inherits("priority_by"), entries.value("priority_by")) {
+            (Some(site), _) => site.priority_by.clone(),
+            (None, Some(Value::PriorityRules(rules))) => rules,
+            (None, _) => Vec::new(),
+        },
+        fair_by: match (inherits("fair_by"), entries.value("fair_by")) {
+            (Some(site), _) => site.fair_by.clone(),
+            (None, Some(Value::FairBy(fair_by))) => fair_by,
+            (None, _) => FairBy::default(),
+        },
+        on_client_left: match (
+            inherits("on_client_left"),
+            entries.text("on_client_left").as_deref(),
+        ) {
+            (Some(site), _) => site.on_client_left,
+            (None, Some("cancel")) => OnClientLeft::Cancel,
+            (None, Some("finish_if_answering")) => OnClientLeft::FinishIfAnswering,
+            (None, _) => OnClientLeft::Finish,
+        },
     }
 }
 

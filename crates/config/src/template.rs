@@ -147,6 +147,10 @@ pub enum Variable {
     RequestId,
     /// `retries`: how often it was given to another worker
     Retries,
+    /// `priority`: its place in the queue
+    Priority,
+    /// `time_limit`: seconds from the request's first byte to its deadline
+    TimeLimit,
 }
 
 impl Variable {
@@ -231,6 +235,8 @@ const VARIABLES: &[(&str, Variable, bool)] = &[
     ("reason", Variable::Reason, true),
     ("request_id", Variable::RequestId, true),
     ("retries", Variable::Retries, true),
+    ("priority", Variable::Priority, true),
+    ("time_limit", Variable::TimeLimit, true),
 ];
 
 #[cfg(test)]

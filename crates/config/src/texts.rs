@@ -7,7 +7,9 @@ use std::{
 };
 
 use crate::{
-    model::{Address, LogFormat, LogTarget, PathPattern, Window},
+    model::{
+        Address, FairBy, LogFormat, LogTarget, PathPattern, RequestPart, ValuePattern, Window,
+    },
     scalar::{self, Checked, wrong},
     template::Template,
 };
@@ -182,6 +184,55 @@ pub(crate) fn header_name(text: &str) -> Checked<String> {
         false => wrong(
             format!("{text:?} is no header name"),
             "for example \"X-Powered-By\"",
+        ),
+    }
+}
+
+pub(crate) fn optional_header_name(text: &str) -> Checked<String> {
+    match text {
+        "" => Ok(String::new()),
+        text => header_name(text).map(|name| name.to_ascii_lowercase()),
+    }
+}
+
+pub(crate) fn header_part(text: &str) -> Checked<RequestPart> {
+    header_name(text).map(|name| RequestPart::Header(name.to_ascii_lowercase()))
+}
+
+pub(crate) fn cookie_part(text: &str) -> Checked<RequestPart> {
+    match scalar::is_token(text) {
+        true => Ok(RequestPart::Cookie(text.to_owned())),
+        false => wrong(
+            format!("{text:?} is no name of a cookie"),
+            "for example \"session\"",
+        ),
+    }
+}
+
+pub(crate) fn value_pattern(text: &str) -> Checked<ValuePattern> {
+    match text.strip_prefix('~') {
+        // A space behind the tilde is nginx's spelling.
+        Some(pattern) if pattern.starts_with([' ', '*']) => wrong(
+            format!("{text:?} begins with `~` and {:?}", &pattern[..1]),
+            "the expression follows the `~` at once; (?i) ignores case: \"~(?i)bot\"",
+        ),
+        Some(pattern) => {
+            scalar::regex(pattern)?;
+            Ok(ValuePattern::Regex(pattern.to_owned()))
+        }
+        None => Ok(ValuePattern::Glob(text.to_owned())),
+    }
+}
+
+pub(crate) fn fair_by(text: &str) -> Checked<FairBy> {
+    match (text, text.split_once(':')) {
+        ("off", _) => Ok(FairBy::Off),
+        ("address", _) => Ok(FairBy::Address),
+        (_, Some(("header", name))) => header_part(name).map(FairBy::Part),
+        (_, Some(("cookie", name))) => cookie_part(name).map(FairBy::Part),
+        _ => wrong(
+            format!("{text:?} is no value of `fair_by`"),
+            "one of \"address\", \"header:NAME\", \"cookie:NAME\", \"off\"",
         ),
     }
 }

@@ -1,5 +1,7 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod reserve;
+
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -16,8 +18,12 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{Action, Address, HostPattern, LogFormat, LogTarget, PathPattern, Window},
-    rows::Kind,
+    entries::in_order,
+    model::{
+        Action, Address, FairBy, HostPattern, LogFormat, LogTarget, PathPattern, PriorityRule,
+        Reserve, ValuePattern, Window,
+    },
+    rows::{Kind, PRIORITIES},
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
     template::Template,
@@ -46,6 +52,10 @@ pub(crate) enum Value {
     Pages(BTreeMap<u16, PathBuf>),
     Folders(Vec<(String, PathBuf)>),
     Reply(Action),
+    Reserves(Vec<Reserve>),
+    Signed(i64),
+    PriorityRules(Vec<PriorityRule>),
+    FairBy(FairBy),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -111,6 +121,7 @@ impl Reader<'_> {
                 Some(Value::Number(mode.into()))
             }
             Kind::Priority => self.priority(kind, node).map(Value::Number),
+            Kind::Signed { min, max } => self.signed(kind, node, *min, *max).map(Value::Signed),
             Kind::Word(words, later) => self.word(kind, node, words, later).map(Value::Text),
             Kind::Text => self.scalar(kind, node, texts::line).map(Value::Text),
             Kind::Reference => self
@@ -160,6 +171,11 @@ impl Reader<'_> {
                 .map(Value::Hosts),
             Kind::Methods => self.list(kind, node, texts::method).map(Value::Texts),
             Kind::HeaderNames => self.list(kind, node, texts::header_name).map(Value::Texts),
+            Kind::HeaderName => self
+                .scalar(kind, node, texts::optional_header_name)
+                .map(Value::Text),
+            Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
+            Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
             Kind::RequestHeaderNames => self
                 .list(kind, node, texts::request_header_name)
                 .map(Value::Texts),
@@ -198,6 +214,7 @@ impl Reader<'_> {
                     .map(Value::Folders)
             }
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
+            Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::Any => None,
         }
     }
@@ -559,6 +576,107 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    fn signed(&mut self, kind: &Kind, node: &Node<'_>, min: i64, max: i64) -> Option<i64> {
+        let Some(integer) = node.get_ref().as_integer() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.filter(|number| (min..=max).contains(number));
+        if number.is_none() {
+            let message = format!("`{}` is a number from {min} to {max}", self.key);
+            self.error(node, message, "");
+        }
+        number
+    }
+
+    fn priority_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<PriorityRule>> {
+        let Some(array) = node.get_ref().as_array() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut rules = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            rules.extend(self.priority_rule(kind, element));
+        }
+        (rules.len() == array.len()).then_some(rules)
+    }
+
+    fn priority_rule(&mut self, kind: &Kind, node: &Node<'_>) -> Option<PriorityRule> {
+        let Some(table) = node.get_ref().as_table() else {
+            let (noun, example) = kind.expectation();
+            let message = format!(
+                "`{}` takes {noun}; this is {}",
+                self.key,
+                type_of(node.get_ref())
+            );
+            self.error(
+                node,
+                message,
+                format!("for example {} = {example}", self.key),
+            );
+            return None;
+        };
+        let (mut parts, mut value, mut priority) = (Vec::new(), None, None);
+        let mut good = true;
+        for (key, node) in in_order(table) {
+            let mut inner = Reader {
+                sink: &mut *self.sink,
+                folder: self.folder,
+                key: key.get_ref(),
+                parts: Vec::new(),
+            };
+            let name = Kind::HeaderName;
+            let read = match key.get_ref().as_ref() {
+                "header" => inner
+                    .scalar(&name, node, texts::header_part)
+                    .map(|part| parts.push(part)),
+                "cookie" => inner
+                    .scalar(&name, node, texts::cookie_part)
+                    .map(|part| parts.push(part)),
+                "match" => inner
+                    .scalar(&Kind::Text, node, texts::value_pattern)
+                    .map(|pattern| value = Some(pattern)),
+                "priority" => {
+                    let (min, max) = PRIORITIES;
+                    inner
+                        .signed(&Kind::Signed { min, max }, node, min, max)
+                        .map(|number| priority = Some(number as i16))
+                }
+                unknown => {
+                    let known = ["header", "cookie", "match", "priority"];
+                    let message = format!("`{unknown}` is not a key of a rule");
+                    let hint = scalar::suggestion(unknown, known);
+                    inner.sink.error(key.span(), message, hint);
+                    None
+                }
+            };
+            good &= read.is_some();
+        }
+        if !good {
+            return None;
+        }
+        let hint = match parts.len() {
+            0 => "add header = \"User-Agent\", or cookie = \"session\"",
+            _ => "make them rules of their own",
+        };
+        let (Some(part), true) = (parts.pop(), parts.is_empty()) else {
+            let message = "a rule looks at one thing: `header` or `cookie`";
+            self.error(node, message, hint);
+            return None;
+        };
+        let Some(priority) = priority else {
+            let message = "`priority` is missing in this rule";
+            self.error(node, message, "add priority = 10; lower numbers first");
+            return None;
+        };
+        Some(PriorityRule {
+            part,
+            value: value.unwrap_or_else(|| ValuePattern::Glob("*".into())),
+            priority,
+        })
     }
 
     fn reply(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Action> {

@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weir_pool::{Admission, Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, WorkerId};
+use weir_pool::{
+    Admission, Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId,
+};
 
 fn main() {
     for workers in [1, 16, 1_024] {
@@ -11,7 +13,10 @@ fn main() {
         measure(
             &format!("admit + release, {workers} workers, nobody waits"),
             |turn| {
-                let answer = pool.admit(Micros(turn), RequestId(turn), (turn & 3) as u16);
+                let answer = pool.admit(
+                    Micros(turn),
+                    &Ticket::new(RequestId(turn), (turn & 3) as u16),
+                );
                 if let Admission::Run(worker) = answer {
                     let _ = black_box(pool.release(Micros(turn), worker));
                 }
@@ -36,7 +41,7 @@ fn main() {
         measure(
             &format!("admit + look + release + look, {name}, nobody waits"),
             |turn| {
-                let answer = pool.admit(Micros(turn), RequestId(turn), 0);
+                let answer = pool.admit(Micros(turn), &Ticket::new(RequestId(turn), 0));
                 let _ = black_box(scaler.look(Micros(turn), &pool));
                 if let Admission::Run(worker) = answer {
                     let _ = black_box(pool.release(Micros(turn), worker));
@@ -45,12 +50,12 @@ fn main() {
             },
         );
         for request in 0..17 {
-            pool.admit(Micros(0), RequestId(u64::MAX - request), 0);
+            pool.admit(Micros(0), &Ticket::new(RequestId(u64::MAX - request), 0));
         }
         measure(
             &format!("admit + look + release + look, {name}, all busy"),
             |turn| {
-                pool.admit(Micros(turn), RequestId(turn), 0);
+                pool.admit(Micros(turn), &Ticket::new(RequestId(turn), 0));
                 let _ = black_box(scaler.look(Micros(turn), &pool));
                 let _ = black_box(pool.release(Micros(turn), WorkerId(0)));
                 let _ = black_box(scaler.look(Micros(turn), &pool));
@@ -60,12 +65,12 @@ fn main() {
     for waiting in [10, 1_000, 100_000] {
         let mut pool = pool(1);
         for request in 0..=waiting {
-            pool.admit(Micros(0), RequestId(u64::MAX - request), 0);
+            pool.admit(Micros(0), &Ticket::new(RequestId(u64::MAX - request), 0));
         }
         measure(
             &format!("admit to the queue + release, {waiting} wait"),
             |turn| {
-                black_box(pool.admit(Micros(turn), RequestId(turn), 0));
+                black_box(pool.admit(Micros(turn), &Ticket::new(RequestId(turn), 0)));
                 let _ = black_box(pool.release(Micros(turn), WorkerId(0)));
             },
         );
@@ -73,7 +78,7 @@ fn main() {
     for waiting in [10, 1_000, 100_000] {
         let mut pool = pool(1);
         for request in 0..=waiting {
-            pool.admit(Micros(0), RequestId(request), 0);
+            pool.admit(Micros(0), &Ticket::new(RequestId(request), 0));
         }
         measure(
             &format!("leave from anywhere + admit, {waiting} wait"),
@@ -91,6 +96,7 @@ fn pool(workers: u32) -> Pool {
         maxconn: workers as usize,
         max_queue: 1_000_000,
         timeout: Micros::MAX,
+        ..Limits::USUAL
     });
     for worker in 0..workers {
         pool.worker_up(Micros(0), WorkerId(worker), (worker & 3) as u16);

@@ -7,13 +7,13 @@
 //! panic because its caller's threads raced.
 //!
 //! ```
-//! use weir_pool::{Admission, Limits, Micros, Pool, RequestId, WorkerId};
+//! use weir_pool::{Admission, Limits, Micros, Pool, RequestId, Ticket, WorkerId};
 //!
-//! let limits = Limits { maxconn: 1, max_queue: 100, timeout: Micros::from_secs(5) };
+//! let limits = Limits { maxconn: 1, ..Limits::USUAL };
 //! let mut pool = Pool::new(limits);
 //! pool.worker_up(Micros(0), WorkerId(0), 0);
-//! assert_eq!(pool.admit(Micros(10), RequestId(1), 0), Admission::Run(WorkerId(0)));
-//! assert_eq!(pool.admit(Micros(20), RequestId(2), 0), Admission::Wait { position: 0 });
+//! assert_eq!(pool.admit(Micros(10), &Ticket::new(RequestId(1), 0)), Admission::Run(WorkerId(0)));
+//! assert_eq!(pool.admit(Micros(20), &Ticket::new(RequestId(2), 0)), Admission::Wait { position: 0, pushed_out: None });
 //! let next = pool.release(Micros(30), WorkerId(0)).next.unwrap();
 //! assert_eq!((next.request, next.worker), (RequestId(2), WorkerId(0)));
 //! ```
@@ -21,8 +21,8 @@
 //! [`Scaler`] looks at the pool after each change, and says how many workers to start and to withdraw:
 //!
 //! ```
-//! # use weir_pool::{Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, WorkerId};
-//! # let limits = Limits { maxconn: 4, max_queue: 100, timeout: Micros::from_secs(5) };
+//! # use weir_pool::{Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId};
+//! # let limits = Limits { maxconn: 4, ..Limits::USUAL };
 //! # let mut pool = Pool::new(limits);
 //! let mut scaler = Scaler::new(Scaling {
 //!     mode: Mode::OnDemand,
@@ -31,7 +31,7 @@
 //!     idle_timeout: Micros::from_secs(10),
 //! });
 //! scaler.ready(Micros(0), true);
-//! pool.admit(Micros(10), RequestId(1), 0);
+//! pool.admit(Micros(10), &Ticket::new(RequestId(1), 0));
 //! assert_eq!(scaler.look(Micros(10), &pool).start, 1);
 //! // The worker is there:
 //! scaler.came(Micros(5_000));
@@ -40,7 +40,8 @@
 //!
 //! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
-//! many do any good), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
+//! many do any good), `balance.rs` and `health.rs` (which server, and whether
+//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
 //! promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -48,8 +49,13 @@
 extern crate alloc;
 
 mod backoff;
+mod balance;
 mod climb;
 mod decision;
+mod health;
+mod limiter;
+mod limits;
+mod log2;
 mod memory;
 mod pool;
 mod queue;
@@ -60,9 +66,15 @@ mod time;
 mod workers;
 
 pub use backoff::Emergency;
+pub use balance::{
+    Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, NewServer, ServerFigures,
+    ServerId, ServerState, Why, mixed,
+};
 pub use decision::Decision;
+pub use limiter::{Begun, Ended, LimitBounds, Limiter};
+pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::{
-    Action, Admission, Assignment, Limits, Pool, Released, RequestId, ShedReason, WorkerId,
+    Action, Admission, Assignment, Pool, Refused, Released, RequestId, ShedReason, WorkerId,
 };
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::queue::{Class, Queue, Waiting};
 use crate::workers::{State, Withdrawal, Workers};
-use crate::{Micros, Orders, Stats};
+use crate::{Limits, Micros, Orders, Stats, Ticket};
 
 /// A worker's slot number, given by the caller: small, below [`crate::MAX_WORKERS`], and used again by the worker that
 /// takes a dead one's place.
@@ -15,17 +15,6 @@ pub struct WorkerId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What bounds a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Requests at work at once, even if more workers are free. 0: nothing runs.
-    pub maxconn: usize,
-    /// Requests waiting; the next one is refused. Retries are not refused for it, so that at most `maxconn` more wait.
-    pub max_queue: usize,
-    /// Time from a request's first admission until it is refused if it has no worker then. 0: nobody waits.
-    pub timeout: Micros,
-}
-
 /// The answer to a request that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
@@ -33,8 +22,10 @@ pub enum Admission {
     Run(WorkerId),
     /// It waits.
     Wait {
-        /// So many are before it; 0: it is next.
+        /// At most so many are before it; 0: it is next.
         position: usize,
+        /// This one, which waited, is out of the queue for it: answer it with [`ShedReason::PushedOut`].
+        pushed_out: Option<RequestId>,
     },
     /// It is refused and forgotten.
     Shed(ShedReason),
@@ -67,8 +58,26 @@ pub enum ShedReason {
     QueueFull,
     /// It waited for `timeout`, or its time was up before it could wait.
     QueueTimeout,
+    /// It was not let into the queue: by what is known it would have had to wait beyond `timeout` or its deadline.
+    Hopeless,
+    /// Its own deadline is past, or so near that a worker could not keep it any more.
+    Deadline,
+    /// The pool is overloaded, and its queue as long as it should be then.
+    Overload,
+    /// It waited, and had to make room: for a request of a client that has fewer waiting, of a better class, or that has
+    /// not waited for too long.
+    PushedOut,
     /// No worker is there and none is expected.
     NoWorker,
+}
+
+/// A request that waited, is out of the queue, and is to be answered with a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Which.
+    pub request: RequestId,
+    /// Why.
+    pub reason: ShedReason,
 }
 
 /// What is to be done after [`Pool::set_limits`].
@@ -178,14 +187,14 @@ pub(crate) struct View {
 
 impl Pool {
     /// A pool without workers that expects some.
-    pub const fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             workers: Workers::new(),
             queue: Queue::new(),
             expected: true,
             clock: Micros::ZERO,
-            totals: Stats::ZERO,
+            totals: Stats::default(),
         }
     }
 
@@ -205,10 +214,11 @@ impl Pool {
         }
         let mut expired = Vec::new();
         self.expire(now, &mut expired);
-        actions.extend(expired.into_iter().map(|request| Action::Shed {
-            request,
-            reason: ShedReason::QueueTimeout,
-        }));
+        actions.extend(
+            expired
+                .into_iter()
+                .map(|Refused { request, reason }| Action::Shed { request, reason }),
+        );
         actions
     }
 
@@ -264,7 +274,8 @@ impl Pool {
     }
 
     /// A request arrives. `home`: index of the reactor that serves it.
-    pub fn admit(&mut self, now: Micros, request: RequestId, home: u16) -> Admission {
+    pub fn admit(&mut self, now: Micros, ticket: &Ticket) -> Admission {
+        let &Ticket { request, home, .. } = ticket;
         let now = self.advance(now);
         if self.is_waiting_already(request) {
             return self.already_waiting();
@@ -294,19 +305,17 @@ impl Pool {
             queued_at: now,
         });
         self.count_waiting();
-        Admission::Wait { position }
+        Admission::Wait {
+            position,
+            pushed_out: None,
+        }
     }
 
     /// A request comes back because its worker failed. It goes before all that were not yet given to a worker, is not
     /// refused for a full queue, and keeps the deadline of its first admission (`admitted_at`): if that is past and no
     /// worker is free, it is refused at once.
-    pub fn readmit(
-        &mut self,
-        now: Micros,
-        request: RequestId,
-        home: u16,
-        admitted_at: Micros,
-    ) -> Admission {
+    pub fn readmit(&mut self, now: Micros, ticket: &Ticket, admitted_at: Micros) -> Admission {
+        let &Ticket { request, home, .. } = ticket;
         let now = self.advance(now);
         if self.is_waiting_already(request) {
             return self.already_waiting();
@@ -333,7 +342,10 @@ impl Pool {
             queued_at: now,
         });
         self.count_waiting();
-        Admission::Wait { position }
+        Admission::Wait {
+            position,
+            pushed_out: None,
+        }
     }
 
     /// A busy worker is ready for its next request, which is who is next in the queue, or leaves if it was retired. Where
@@ -425,7 +437,7 @@ impl Pool {
 
     /// Takes out of the queue who is past the deadline, and appends them to `out`: they are refused with
     /// [`ShedReason::QueueTimeout`].
-    pub fn expire(&mut self, now: Micros, out: &mut Vec<RequestId>) {
+    pub fn expire(&mut self, now: Micros, out: &mut Vec<Refused>) {
         let now = self.advance(now);
         let Some(limit) = now.0.checked_sub(self.limits.timeout.0) else {
             return;
@@ -433,7 +445,10 @@ impl Pool {
         for class in [Class::Retry, Class::Newcomer] {
             while let Some(waiting) = self.queue.pop_admitted_by(class, Micros(limit)) {
                 self.totals.shed_queue_timeout += 1;
-                out.push(waiting.request);
+                out.push(Refused {
+                    request: waiting.request,
+                    reason: ShedReason::QueueTimeout,
+                });
             }
         }
     }
@@ -469,6 +484,24 @@ impl Pool {
     /// Whether a request is in the queue.
     pub fn is_waiting(&self, request: RequestId) -> bool {
         self.queue.contains(request)
+    }
+
+    /// Requests in the queue.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Tells that a client left while its request ran, and how long after its admission.
+    pub fn client_left(&mut self, now: Micros, since_admitted: Micros) {
+        let _ = since_admitted;
+        self.advance(now);
+        self.totals.left_running += 1;
+    }
+
+    /// When a request that came then would find a place, counted from `now`.
+    pub fn retry_after(&self, now: Micros) -> Micros {
+        let _ = now;
+        self.limits.timeout
     }
 
     /// The pool's figures.
@@ -546,6 +579,7 @@ impl Pool {
         let waiting = self.queue.pop()?;
         let wait = now.since(waiting.queued_at);
         self.totals.waited_time = self.totals.waited_time.after(wait);
+        self.totals.queue_time = self.totals.waited_time;
         self.totals.longest_wait = self.totals.longest_wait.max(wait);
         let worker = self.start(now, waiting.request, waiting.home);
         debug_assert!(worker.is_some(), "there was room");
@@ -577,6 +611,10 @@ impl Pool {
         *match reason {
             ShedReason::QueueFull => &mut self.totals.shed_queue_full,
             ShedReason::QueueTimeout => &mut self.totals.shed_queue_timeout,
+            ShedReason::Hopeless => &mut self.totals.shed_hopeless,
+            ShedReason::Deadline => &mut self.totals.shed_deadline,
+            ShedReason::Overload => &mut self.totals.shed_overload,
+            ShedReason::PushedOut => &mut self.totals.shed_pushed_out,
             ShedReason::NoWorker => &mut self.totals.shed_no_worker,
         } += 1;
         Admission::Shed(reason)
@@ -593,6 +631,7 @@ impl Pool {
         self.totals.ignored += 1;
         Admission::Wait {
             position: self.queue.len() - 1,
+            pushed_out: None,
         }
     }
 

@@ -8,16 +8,18 @@ use crate::Micros;
 ///
 /// ```text
 /// admitted + readmitted = run_at_once + waited + shed on arrival
-/// admitted + readmitted = started + shed_queue_full + shed_queue_timeout + shed_no_worker + left + waiting
+/// admitted + readmitted = started + shed() + left + waiting
 /// started               = finished + lost + busy
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Requests in the queue now.
     pub waiting: usize,
+    /// Of these: those that have waited for too long and go after all others, because the pool is overloaded.
+    pub stale: usize,
     /// Workers with a request now.
     pub busy: usize,
-    /// Workers without one now (they may stand idle beside a queue if `maxconn` is reached).
+    /// Workers without one now (they may stand idle beside a queue if the limit is reached, or if they are reserved).
     pub free: usize,
     /// Workers that are up now: busy and free.
     pub workers: usize,
@@ -27,6 +29,20 @@ pub struct Stats {
     pub outdated: usize,
     /// Workers that were withdrawn and have not yet ended; not counted in `workers`.
     pub leaving: usize,
+    /// Requests that may run at once now: `maxconn`, or less with `fullconn`.
+    pub limit: usize,
+
+    /// What a usual request (priority 0, of a client that has none waiting) would wait now, as far as can be foreseen.
+    pub expected_wait: Micros,
+    /// What a worker needs for a request, as far as is known; zero: nothing is known.
+    pub service_estimate: Micros,
+    /// After so long clients leave: one in four, of those that have neither an answer nor given up before. None: not
+    /// known.
+    pub patience: Option<Micros>,
+    /// The pool loses what it cannot serve, and keeps its queue short ([`crate::Order::Adaptive`]).
+    pub overloaded: bool,
+    /// Newcomers that would have to wait for longer are refused at once: the queue's timeout, or less under overload.
+    pub longest_admitted_wait: Micros,
 
     /// Requests that arrived ([`crate::Pool::admit`]), whatever they were answered.
     pub admitted: u64,
@@ -44,14 +60,27 @@ pub struct Stats {
     pub proven: u64,
     /// Requests whose worker went down under them.
     pub lost: u64,
-    /// Refused because the queue was full.
+    /// Refused at once because the queue was full.
     pub shed_queue_full: u64,
-    /// Refused because they waited too long, or would have had to.
+    /// Refused because they had waited for the queue's timeout.
     pub shed_queue_timeout: u64,
+    /// Refused at once because they would have had to wait beyond the timeout or their deadline.
+    pub shed_hopeless: u64,
+    /// Refused because their own deadline was past, or could not be kept any more after waiting.
+    pub shed_deadline: u64,
+    /// Refused at once because the pool was overloaded and its queue was as long as it should be then.
+    pub shed_overload: u64,
+    /// Refused after waiting, to make room for a request of a client that has fewer, or of a better class, or of one that
+    /// still waits for its answer.
+    pub shed_pushed_out: u64,
     /// Refused because there was no worker and none expected.
     pub shed_no_worker: u64,
     /// Withdrawn from the queue because their client left.
     pub left: u64,
+    /// Clients that left while their request ran ([`crate::Pool::client_left`]).
+    pub left_running: u64,
+    /// How often the pool became overloaded.
+    pub overloads: u64,
     /// Events that did not fit the state and changed nothing, such as the release of a worker that is down.
     pub ignored: u64,
 
@@ -59,6 +88,9 @@ pub struct Stats {
     pub max_waiting: usize,
     /// The most workers that were ever busy at once.
     pub max_busy: usize,
+    /// Time in the queue of all that waited, whatever became of them, and of those that wait now up to the last event,
+    /// summed up: the area under the queue's length. A second more of it in each second is one request that waits.
+    pub queue_time: Micros,
     /// Time in the queue of all that were given a worker from it, summed up.
     pub waited_time: Micros,
     /// The longest of these waits.
@@ -68,38 +100,21 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Nothing yet.
-    pub(crate) const ZERO: Self = Self {
-        waiting: 0,
-        busy: 0,
-        free: 0,
-        workers: 0,
-        retiring: 0,
-        outdated: 0,
-        leaving: 0,
-        admitted: 0,
-        readmitted: 0,
-        run_at_once: 0,
-        waited: 0,
-        started: 0,
-        finished: 0,
-        proven: 0,
-        lost: 0,
-        shed_queue_full: 0,
-        shed_queue_timeout: 0,
-        shed_no_worker: 0,
-        left: 0,
-        ignored: 0,
-        max_waiting: 0,
-        max_busy: 0,
-        waited_time: Micros::ZERO,
-        longest_wait: Micros::ZERO,
-        service_time: Micros::ZERO,
-    };
-
     /// Refusals for all reasons.
     pub fn shed(&self) -> u64 {
-        self.shed_queue_full + self.shed_queue_timeout + self.shed_no_worker
+        self.shed_at_arrival_or_later().iter().sum()
+    }
+
+    fn shed_at_arrival_or_later(&self) -> [u64; 7] {
+        [
+            self.shed_queue_full,
+            self.shed_queue_timeout,
+            self.shed_hopeless,
+            self.shed_deadline,
+            self.shed_overload,
+            self.shed_pushed_out,
+            self.shed_no_worker,
+        ]
     }
 
     /// Whether the figures are consistent with one another; false is a defect of this crate.
@@ -109,6 +124,7 @@ impl Stats {
         arrived == ended + self.waiting as u64
             && self.started == self.finished + self.lost + self.busy as u64
             && self.workers == self.busy + self.free
+            && self.stale <= self.waiting
             && self.retiring <= self.busy
             && self.retiring + self.outdated <= self.workers
             && self.proven <= self.finished
@@ -116,5 +132,6 @@ impl Stats {
             && self.run_at_once + self.waited <= arrived
             && self.max_waiting >= self.waiting
             && self.max_busy >= self.busy
+            && self.waited_time <= self.queue_time
     }
 }

@@ -40,6 +40,9 @@ pub(crate) struct Lease {
     pub(super) cost: Cost,
     /// Where its end is noted, if somebody wants to know of it.
     pub(super) ended: Option<Arc<OnceLock<Ended>>>,
+    /// Since when ([`clock::now`]), and for which site.
+    pub(super) lent: u64,
+    pub(super) site: Option<usize>,
 }
 
 impl Lease {
@@ -86,6 +89,11 @@ impl Lease {
         if let Some(card) = &self.card {
             card.begin(facts);
         }
+    }
+
+    /// For which of the configuration's sites the worker works.
+    pub(crate) fn serve(&mut self, site: Option<usize>) {
+        self.site = site;
     }
 
     /// Has the moment noted at which the worker is free again.
@@ -186,6 +194,8 @@ impl Drop for Lease {
             });
         }
         let pool = self.pool.clone();
+        let served = clock::now().saturating_sub(self.lent);
+        pool.tally.served(self.site, pool.id, served);
         let mut after = After::default();
         let mut state = pool.state();
         let now = Micros(clock::now());

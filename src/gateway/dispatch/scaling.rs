@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
 use weir_pool::{
-    Assignment, Decision, MemoryView, Micros, Mode, Scaler, ScalerStats, Scaling as Bounds,
-    ShedReason, WorkerId,
+    Assignment, Decision, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
+    Scaling as Bounds, ShedReason, WorkerId,
 };
 use weir_sys::process::Exit;
 
@@ -330,13 +330,16 @@ impl State {
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(now, &mut expired);
-        let senders = expired
-            .drain(..)
-            .filter_map(|request| self.waiting.remove(&request));
-        after
-            .refused
-            .extend(senders.map(|sender| (sender, ShedReason::QueueTimeout)));
+        for Refused { request, reason } in expired.drain(..) {
+            self.refuse(request, reason, after);
+        }
         self.expired = expired;
+    }
+
+    /// Has a request told that it gets no worker, which is out of the queue already.
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+        let sender = self.waiting.remove(&request);
+        after.refused.extend(sender.map(|sender| (sender, reason)));
     }
 }
 
@@ -418,7 +421,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
             tell!(notice, about, "{what}");
         }
     }
-    pool.note_decision(what);
+    pool.note_decision(kind(&decision), what);
 }
 
 /// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
@@ -434,6 +437,21 @@ fn counted(count: usize, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
+    }
+}
+
+/// A decision in a word, as metrics count it.
+fn kind(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Grew { .. } => "grew",
+        Decision::Shrank { .. } => "shrank",
+        Decision::ReachedMaxChildren { .. } => "max_children",
+        Decision::ReachedMemory { .. }
+        | Decision::MemoryPressure { .. }
+        | Decision::MemoryRelieved { .. } => "memory",
+        Decision::GrowthWasUseless { .. } => "useless",
+        Decision::Pausing { .. } => "pausing",
+        Decision::Recovered { .. } => "recovered",
     }
 }
 

@@ -93,6 +93,7 @@ impl Live {
             self.terminate_at = NEVER;
         }
         self.slow_at = NEVER;
+        self.late_at = NEVER;
         self.watch.conn = None;
         // A script that has answered may be silent for as long as it likes.
         self.watch.silence = Duration::ZERO;

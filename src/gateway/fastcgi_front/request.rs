@@ -12,6 +12,7 @@ use weir_fcgi::{
 use super::super::{
     Gateway,
     client_io::Conn,
+    params, policy,
     record::{Ends, Record},
     route::Script,
 };
@@ -80,7 +81,11 @@ pub(super) fn script_filename(params: &Pairs) -> &[u8] {
 /// read it without one.
 pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
     let mut says_length = false;
+    let deadline = params::deadline(record);
     for (name, value) in record.params.iter().flatten() {
+        if name == params::DEADLINE && !deadline.is_empty() {
+            continue;
+        }
         if name == b"CONTENT_LENGTH" {
             if value.is_empty() && length > 0 {
                 continue;
@@ -88,6 +93,9 @@ pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
             says_length = true;
         }
         out.pair(name, value);
+    }
+    if !deadline.is_empty() {
+        out.pair(params::DEADLINE, &deadline);
     }
     if !says_length && length > 0 {
         out.pair(
@@ -169,6 +177,7 @@ impl<'p> Found<'p> {
             remote_port: port(self.remote_port).unwrap_or(0),
             server_addr: text(self.server_addr, &ours.server_addr),
             server_port: port(self.server_port).unwrap_or(ours.server_port),
+            client: policy::client_of_text(self.remote_addr),
             params: Vec::new(),
         }
     }

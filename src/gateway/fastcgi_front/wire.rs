@@ -84,6 +84,8 @@ pub(super) enum NoBody {
     Interrupted(Interrupt),
     /// Nothing came for `body_timeout`.
     TimedOut,
+    /// The request's deadline has passed.
+    Late,
     /// It cannot be kept.
     Spool(io::Error),
 }
@@ -142,8 +144,8 @@ impl Wire {
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
-    /// Waits for the whole body of the request at hand.
-    pub(super) async fn body(&mut self) -> Result<Spooled, NoBody> {
+    /// Waits for the whole body of the request at hand, until `latest` ([`clock::now`]).
+    pub(super) async fn body(&mut self, latest: u64) -> Result<Spooled, NoBody> {
         let interrupted = |ending| NoBody::Interrupted(Interrupt::Lost(ending));
         loop {
             let Some(begun) = &mut self.begun else {
@@ -160,14 +162,18 @@ impl Wire {
                 let body = std::mem::replace(&mut begun.body, empty);
                 return body.finish().await.map_err(NoBody::Spool);
             }
-            let deadline = clock::deadline(self.conn.timeouts.body);
+            let silence = clock::deadline(self.conn.timeouts.body);
             poll_fn(|cx| {
                 let read = self.poll(cx).map_err(interrupted);
+                let now = clock::now();
+                if now >= latest {
+                    return Poll::Ready(Err(NoBody::Late));
+                }
                 if read.is_pending() {
-                    if clock::now() >= deadline {
+                    if now >= silence {
                         return Poll::Ready(Err(NoBody::TimedOut));
                     }
-                    self.conn.wake_at(deadline);
+                    self.conn.wake_at(silence.min(latest));
                 }
                 read
             })

@@ -4,27 +4,40 @@
 //! no UTF-8 too. A rule that such a byte could slip past would be none.
 
 use regex::bytes::{Regex, RegexBuilder};
-use weir_config::PathPattern;
+use weir_config::{PathPattern, ValuePattern};
 
 /// The pattern of `script` where the configuration gives none.
 pub(super) const DEFAULT_SCRIPT: &str = r"^(/.+\.php)(/.*)?$";
 
-/// Which paths a route is for.
+/// Which paths a route is for, or which values a rule.
 #[derive(Debug)]
-pub(super) enum PathMatcher {
+pub(crate) enum Matcher {
     Glob(Glob),
     Regex(Regex),
 }
 
-impl PathMatcher {
-    pub(super) fn new(pattern: &PathPattern) -> Result<Self, String> {
+impl Matcher {
+    pub(super) fn of_path(pattern: &PathPattern) -> Result<Self, String> {
         Ok(match pattern {
             PathPattern::Glob(glob) => Self::Glob(Glob::new(glob)),
             PathPattern::Regex(regex) => Self::Regex(compile(regex, true)?),
         })
     }
 
-    pub(super) fn matches(&self, path: &[u8]) -> bool {
+    /// What a part of a request has to be.
+    ///
+    /// # Errors
+    ///
+    /// An expression that cannot be compiled.
+    pub(crate) fn of_value(pattern: &ValuePattern) -> Result<Self, String> {
+        Ok(match pattern {
+            ValuePattern::Glob(glob) => Self::Glob(Glob::new(glob)),
+            ValuePattern::Regex(regex) => Self::Regex(compile(regex, true)?),
+        })
+    }
+
+    /// Whether this is one of them.
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
         match self {
             Self::Glob(glob) => glob.matches(path),
             Self::Regex(regex) => regex.is_match(path),
@@ -34,7 +47,7 @@ impl PathMatcher {
 
 /// A glob over a whole path: `*` is any run of characters, slashes included, `?` one character.
 #[derive(Debug)]
-pub(super) enum Glob {
+pub(crate) enum Glob {
     /// No star, no question mark.
     Exact(Box<[u8]>),
     /// One star, at the end.

@@ -14,13 +14,18 @@ use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
     root::{OpenRoot, Root, Roots, trim_slash},
 };
-use crate::{control::path_inside, gateway::files::Presentation};
+use crate::{
+    control::path_inside,
+    gateway::{files::Presentation, policy::Policy},
+};
 
 /// The settings in force for a request, ready to be used.
 #[derive(Debug)]
 pub struct Rules {
     /// As the configuration has them.
     pub settings: Settings,
+    /// What a request for a script is worth.
+    pub(crate) policy: Policy,
     pub(super) script: ScriptPattern,
     pub(super) hidden: Hidden,
     /// Extensions that the pool runs; empty: any.
@@ -150,6 +155,7 @@ impl<'c> Compiler<'c> {
         let pool = settings.pool.and_then(|id| self.config.pools.get(id.0));
         Ok(Rules {
             script: ScriptPattern::new(&settings.script).map_err(named("script"))?,
+            policy: Policy::new(&settings.policy)?,
             hidden: Hidden::new(&settings.hide_files).map_err(named("hide_files"))?,
             limit_extensions: pool.map_or_else(Vec::new, |pool| pool.limit_extensions.clone()),
             worker_root: worker_root(settings, pool),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_pool::{
     Action, Admission, Assignment, Limits, Micros, Orders, Pool, Released, RequestId, ShedReason,
-    WorkerId,
+    Ticket, WorkerId,
 };
 
 /// How a request ended; each ends once.
@@ -24,6 +24,14 @@ pub(crate) enum End {
 pub(crate) enum Outcome {
     Started(Assignment),
     Shed(RequestId, ShedReason),
+}
+
+/// It waits, behind so many.
+pub(crate) fn waits(position: usize) -> Admission {
+    Admission::Wait {
+        position,
+        pushed_out: None,
+    }
 }
 
 pub(crate) struct Checked {
@@ -117,7 +125,8 @@ impl Checked {
         heads.into_iter().flatten().map(|entry| entry.1).min()
     }
 
-    pub(crate) fn admit(&mut self, now: Micros, request: RequestId, home: u16) -> Admission {
+    pub(crate) fn admit(&mut self, now: Micros, ticket: &Ticket) -> Admission {
+        let &Ticket { request, home, .. } = ticket;
         self.tick(now);
         let foretold = if self.queue.is_empty() && self.has_room() {
             Admission::Run(self.warmest(home))
@@ -128,11 +137,9 @@ impl Checked {
         } else if self.limits.timeout == Micros::ZERO {
             Admission::Shed(ShedReason::QueueTimeout)
         } else {
-            Admission::Wait {
-                position: self.queue.len(),
-            }
+            waits(self.queue.len())
         };
-        let answer = self.pool.admit(now, request, home);
+        let answer = self.pool.admit(now, ticket);
         assert_eq!(answer, foretold, "admit {request:?} home {home}");
         self.admitted(answer, Class::Newcomer, request, home, self.clock);
         self.settled();
@@ -353,6 +360,7 @@ impl Checked {
         let foretold = self.foretell_expired();
         let mut answer = Vec::new();
         self.pool.expire(now, &mut answer);
+        let answer: Vec<RequestId> = answer.iter().map(|refused| refused.request).collect();
         assert_eq!(answer, foretold, "expire");
         for request in &answer {
             self.unqueue(*request);
@@ -416,9 +424,11 @@ impl Checked {
         } else if self.clock.since(admitted_at) >= self.limits.timeout {
             Admission::Shed(ShedReason::QueueTimeout)
         } else {
-            Admission::Wait { position: before }
+            waits(before)
         };
-        let answer = self.pool.readmit(now, request, home, admitted_at);
+        let answer = self
+            .pool
+            .readmit(now, &Ticket::new(request, home), admitted_at);
         assert_eq!(answer, foretold, "readmit {request:?} of {admitted_at:?}");
         self.admitted(answer, Class::Retry, request, home, admitted_at);
         answer

@@ -149,6 +149,7 @@ impl Plan {
                 maxconn: max_children,
                 max_queue: 10_000,
                 timeout: Micros::from_secs(60),
+                ..Limits::USUAL
             },
             cores,
             fork: 5_000,

@@ -4,7 +4,9 @@
 //! (`scenarios.rs`).
 
 mod auto;
+mod balancing;
 mod checked;
+mod limits;
 mod machine;
 mod random;
 mod scaled;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_pool::{
     Admission, Assignment, Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler,
-    Scaling, WorkerId,
+    Scaling, Ticket, WorkerId,
 };
 
 pub(crate) struct Scaled {
@@ -92,13 +92,13 @@ impl Scaled {
     }
 
     pub(crate) fn admit(&mut self, now: Micros, request: RequestId) -> Admission {
-        self.pool.admit(now, request, 0)
+        self.pool.admit(now, &Ticket::new(request, 0))
     }
 
     pub(crate) fn expire(&mut self, now: Micros) -> Vec<RequestId> {
         let mut expired = Vec::new();
         self.pool.expire(now, &mut expired);
-        expired
+        expired.iter().map(|refused| refused.request).collect()
     }
 
     pub(crate) fn release(

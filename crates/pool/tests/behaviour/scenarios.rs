@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use weir_pool::{
     Action, Admission, Assignment, Limits, MAX_WORKERS, Micros, Orders, Pool, Released, RequestId,
-    ShedReason, WorkerId,
+    ShedReason, Ticket, WorkerId,
 };
 
-use crate::checked::{Checked, Outcome};
+use crate::checked::{Checked, Outcome, waits};
 use crate::world::{Course, run};
 
 const USUAL: Limits = Limits {
     maxconn: 4,
     max_queue: 1_000,
     timeout: Micros::from_secs(5),
+    ..Limits::USUAL
 };
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -86,9 +87,9 @@ fn endless_overload_with_impatient_clients_wastes_nothing_if_the_timeout_is_belo
 #[test]
 fn slow_scripts_hold_their_own_workers_only() {
     let mut pool = workers(2, USUAL);
-    let slow = started(pool.admit(Micros(0), RequestId(1), 0));
+    let slow = started(pool.admit(Micros(0), &Ticket::new(RequestId(1), 0)));
     for request in 2..100 {
-        let quick = started(pool.admit(Micros(request), RequestId(request), 0));
+        let quick = started(pool.admit(Micros(request), &Ticket::new(RequestId(request), 0)));
         assert_ne!(quick, slow);
         assert_eq!(pool.release(Micros(request), quick).next, None);
     }
@@ -101,7 +102,7 @@ fn free_workers_are_taken_last_in_first_out_so_that_the_coldest_stay_idle() {
     let mut pool = workers(4, USUAL);
     for request in 0..3 {
         assert_eq!(
-            started(pool.admit(at(0), RequestId(request), 0)),
+            started(pool.admit(at(0), &Ticket::new(RequestId(request), 0))),
             worker(3 - request as u32)
         );
     }
@@ -109,7 +110,7 @@ fn free_workers_are_taken_last_in_first_out_so_that_the_coldest_stay_idle() {
         let _ = pool.release(at(1), worker(back));
     }
     let taken: Vec<_> = (3..7)
-        .map(|id| started(pool.admit(at(2), RequestId(id), 0)).0)
+        .map(|id| started(pool.admit(at(2), &Ticket::new(RequestId(id), 0))).0)
         .collect();
     assert_eq!(taken, [3, 1, 2, 0]);
 }
@@ -131,10 +132,16 @@ fn a_worker_of_the_requests_own_reactor_is_preferred_to_a_warmer_one() {
     pool.worker_up(at(0), worker(0), 0);
     pool.worker_up(at(0), worker(1), 1);
     pool.worker_up(at(0), worker(2), 1);
-    assert_eq!(started(pool.admit(at(1), RequestId(1), 0)), worker(0));
-    assert_eq!(started(pool.admit(at(1), RequestId(2), 1)), worker(2));
     assert_eq!(
-        started(pool.admit(at(1), RequestId(3), 7)),
+        started(pool.admit(at(1), &Ticket::new(RequestId(1), 0))),
+        worker(0)
+    );
+    assert_eq!(
+        started(pool.admit(at(1), &Ticket::new(RequestId(2), 1))),
+        worker(2)
+    );
+    assert_eq!(
+        started(pool.admit(at(1), &Ticket::new(RequestId(3), 7))),
         worker(1),
         "any is better than none"
     );
@@ -147,8 +154,14 @@ fn a_free_worker_whose_connection_moved_is_found_at_its_new_reactor() {
     pool.worker_up(at(0), worker(1), 0);
     assert_eq!(pool.worker_up(at(1), worker(0), 3), None);
     assert_eq!(pool.pool.stats().workers, 2);
-    assert_eq!(started(pool.admit(at(2), RequestId(1), 0)), worker(1));
-    assert_eq!(started(pool.admit(at(2), RequestId(2), 0)), worker(0));
+    assert_eq!(
+        started(pool.admit(at(2), &Ticket::new(RequestId(1), 0))),
+        worker(1)
+    );
+    assert_eq!(
+        started(pool.admit(at(2), &Ticket::new(RequestId(2), 0))),
+        worker(0)
+    );
 }
 
 #[test]
@@ -159,16 +172,10 @@ fn a_newcomer_does_not_overtake_those_who_wait_for_the_place_of_a_dead_worker() 
     });
     pool.worker_up(at(0), worker(0), 0);
     pool.worker_up(at(0), worker(1), 0);
-    let dead = started(pool.admit(at(0), RequestId(1), 0));
-    assert_eq!(
-        pool.admit(at(1), RequestId(2), 0),
-        Admission::Wait { position: 0 }
-    );
+    let dead = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    assert_eq!(pool.admit(at(1), &Ticket::new(RequestId(2), 0)), waits(0));
     assert_eq!(pool.worker_down(at(2), dead), Some(RequestId(1)));
-    assert_eq!(
-        pool.admit(at(3), RequestId(3), 0),
-        Admission::Wait { position: 1 }
-    );
+    assert_eq!(pool.admit(at(3), &Ticket::new(RequestId(3), 0)), waits(1));
     let next = pool.dispatch(at(4));
     assert_eq!(next.map(|next| next.request), Some(RequestId(2)));
     assert_eq!(pool.dispatch(at(4)), None);
@@ -179,9 +186,9 @@ fn a_newcomer_does_not_overtake_those_who_wait_for_the_place_of_a_dead_worker() 
 #[test]
 fn a_worker_dies_under_its_request_which_is_the_next_to_run() {
     let mut pool = workers(1, USUAL);
-    started(pool.admit(at(0), RequestId(1), 0));
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     for request in 2..5 {
-        pool.admit(at(request), RequestId(request), 0);
+        pool.admit(at(request), &Ticket::new(RequestId(request), 0));
     }
     let (lost, outcomes) = pool.worker_down(at(5), worker(0), |_| Some((0, at(0))));
     assert_eq!((lost, outcomes), (Some(RequestId(1)), vec![]));
@@ -193,7 +200,7 @@ fn a_worker_dies_under_its_request_which_is_the_next_to_run() {
 #[test]
 fn a_worker_dies_and_another_free_one_takes_its_request_at_once() {
     let mut pool = workers(2, USUAL);
-    let dead = started(pool.admit(at(0), RequestId(1), 0));
+    let dead = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     let (_, outcomes) = pool.worker_down(at(1), dead, |_| Some((0, at(0))));
     let other = worker(1 - dead.0);
     let request = RequestId(1);
@@ -215,8 +222,8 @@ fn a_worker_dies_where_maxconn_was_the_limit_and_its_place_goes_to_who_is_next()
             ..USUAL
         },
     );
-    let dead = started(pool.admit(at(0), RequestId(1), 0));
-    pool.admit(at(1), RequestId(2), 0);
+    let dead = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(1), &Ticket::new(RequestId(2), 0));
     let (lost, outcomes) = pool.worker_down(at(2), dead, |_| None);
     assert_eq!(lost, Some(RequestId(1)));
     let (request, worker) = (RequestId(2), worker(1 - dead.0));
@@ -227,7 +234,7 @@ fn a_worker_dies_where_maxconn_was_the_limit_and_its_place_goes_to_who_is_next()
 fn all_workers_die_and_none_comes_back_so_everybody_is_told_in_turn() {
     let mut pool = workers(2, USUAL);
     for request in 1..6 {
-        pool.admit(at(request), RequestId(request), 0);
+        pool.admit(at(request), &Ticket::new(RequestId(request), 0));
     }
     assert_eq!(pool.worker_expected(at(6), false), []);
     let (_, outcomes) = pool.worker_down(at(7), worker(0), |_| Some((0, at(1))));
@@ -242,17 +249,17 @@ fn all_workers_die_and_none_comes_back_so_everybody_is_told_in_turn() {
         );
     }
     let refused = Admission::Shed(ShedReason::NoWorker);
-    assert_eq!(pool.admit(at(9), RequestId(9), 0), refused);
+    assert_eq!(pool.admit(at(9), &Ticket::new(RequestId(9), 0)), refused);
     // A worker that nobody expected any more is welcome all the same.
     pool.worker_up(at(10), worker(0), 0);
-    started(pool.admit(at(11), RequestId(10), 0));
+    started(pool.admit(at(11), &Ticket::new(RequestId(10), 0)));
 }
 
 #[test]
 fn all_workers_die_and_are_restarted_and_everybody_waits_for_them() {
     let mut pool = workers(2, USUAL);
     for request in 1..6 {
-        pool.admit(at(request), RequestId(request), 0);
+        pool.admit(at(request), &Ticket::new(RequestId(request), 0));
     }
     for id in [0, 1] {
         let (_, outcomes) = pool.worker_down(at(7), worker(id), |request| {
@@ -274,14 +281,8 @@ fn all_workers_die_and_are_restarted_and_everybody_waits_for_them() {
 #[test]
 fn an_empty_pool_that_expects_workers_lets_requests_wait() {
     let mut pool = Checked::new(USUAL);
-    assert_eq!(
-        pool.admit(at(0), RequestId(1), 0),
-        Admission::Wait { position: 0 }
-    );
-    assert_eq!(
-        pool.admit(at(1), RequestId(2), 0),
-        Admission::Wait { position: 1 }
-    );
+    assert_eq!(pool.admit(at(0), &Ticket::new(RequestId(1), 0)), waits(0));
+    assert_eq!(pool.admit(at(1), &Ticket::new(RequestId(2), 0)), waits(1));
     let gone = ShedReason::NoWorker;
     let told = [1, 2].map(|request| Outcome::Shed(RequestId(request), gone));
     assert_eq!(pool.worker_expected(at(2), false), told);
@@ -290,7 +291,7 @@ fn an_empty_pool_that_expects_workers_lets_requests_wait() {
 #[test]
 fn a_retry_keeps_its_first_deadline() {
     let mut pool = workers(1, USUAL);
-    started(pool.admit(at(0), RequestId(1), 0));
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     pool.worker_down(at(4_000), worker(0), |_| Some((0, at(0))));
     assert_eq!(pool.pool.next_deadline(), Some(at(5_000)));
     assert_eq!(pool.expire(at(4_999)), []);
@@ -300,7 +301,7 @@ fn a_retry_keeps_its_first_deadline() {
 #[test]
 fn a_retry_past_its_deadline_runs_if_a_worker_is_free_and_is_refused_if_none_is() {
     let mut pool = workers(2, USUAL);
-    let dead = started(pool.admit(at(0), RequestId(1), 0));
+    let dead = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     let (_, outcomes) = pool.worker_down(at(6_000), dead, |_| Some((0, at(0))));
     assert!(matches!(outcomes[..], [Outcome::Started(_)]));
     let last = worker(1 - dead.0);
@@ -320,10 +321,10 @@ fn a_retry_is_not_refused_for_a_full_queue() {
             ..USUAL
         },
     );
-    started(pool.admit(at(0), RequestId(1), 0));
-    pool.admit(at(1), RequestId(2), 0);
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(1), &Ticket::new(RequestId(2), 0));
     let full = Admission::Shed(ShedReason::QueueFull);
-    assert_eq!(pool.admit(at(2), RequestId(3), 0), full);
+    assert_eq!(pool.admit(at(2), &Ticket::new(RequestId(3), 0)), full);
     pool.worker_down(at(3), worker(0), |_| Some((0, at(0))));
     assert_eq!(pool.waiting(), 2);
     assert_eq!(pool.worker_up(at(4), worker(0), 0), assignment(1, 0));
@@ -336,11 +337,11 @@ fn a_free_worker_that_is_retired_leaves_at_once_and_gets_nothing_more() {
     let mut pool = workers(2, USUAL);
     assert!(pool.retire(at(1), worker(1)), "it leaves");
     assert!(!pool.retire(at(1), worker(1)), "it leaves already");
-    assert_eq!(started(pool.admit(at(2), RequestId(1), 0)), worker(0));
     assert_eq!(
-        pool.admit(at(2), RequestId(2), 0),
-        Admission::Wait { position: 0 }
+        started(pool.admit(at(2), &Ticket::new(RequestId(1), 0))),
+        worker(0)
     );
+    assert_eq!(pool.admit(at(2), &Ticket::new(RequestId(2), 0)), waits(0));
     assert_eq!(pool.worker_up(at(3), worker(1), 0), None, "it is leaving");
     assert_eq!(pool.worker_down(at(4), worker(1), |_| None), (None, vec![]));
     assert_eq!(pool.worker_up(at(5), worker(1), 0), assignment(2, 1));
@@ -349,8 +350,8 @@ fn a_free_worker_that_is_retired_leaves_at_once_and_gets_nothing_more() {
 #[test]
 fn a_busy_worker_that_is_retired_finishes_its_request_and_leaves() {
     let mut pool = workers(1, USUAL);
-    started(pool.admit(at(0), RequestId(1), 0));
-    pool.admit(at(1), RequestId(2), 0);
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(1), &Ticket::new(RequestId(2), 0));
     assert!(!pool.retire(at(2), worker(0)), "it is busy");
     assert_eq!(pool.pool.running(worker(0)), Some(RequestId(1)));
     let released = pool.release(at(3), worker(0));
@@ -373,8 +374,8 @@ fn where_maxconn_is_the_limit_a_worker_that_leaves_passes_its_place_on() {
             ..USUAL
         },
     );
-    let one = started(pool.admit(at(0), RequestId(1), 0));
-    pool.admit(at(1), RequestId(2), 0);
+    let one = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(1), &Ticket::new(RequestId(2), 0));
     pool.retire(at(2), one);
     let released = pool.release(at(3), one);
     assert!(released.leaves);
@@ -385,7 +386,7 @@ fn where_maxconn_is_the_limit_a_worker_that_leaves_passes_its_place_on() {
 fn the_coldest_are_withdrawn_first_and_the_outdated_wherever_they_are() {
     let mut pool = workers(5, USUAL);
     for (request, id) in [4, 3].into_iter().enumerate() {
-        let busy = started(pool.admit(at(0), RequestId(request as u64), 0));
+        let busy = started(pool.admit(at(0), &Ticket::new(RequestId(request as u64), 0)));
         assert_eq!(busy, worker(id));
     }
     let _ = pool.release(at(9), worker(3));
@@ -419,7 +420,7 @@ fn the_coldest_are_withdrawn_first_and_the_outdated_wherever_they_are() {
 fn a_client_that_leaves_while_waiting_never_starts_and_does_not_hold_up_the_others() {
     let mut pool = workers(1, USUAL);
     for request in 1..6 {
-        pool.admit(at(request), RequestId(request), 0);
+        pool.admit(at(request), &Ticket::new(RequestId(request), 0));
     }
     assert!(!pool.leave(at(6), RequestId(1)), "it runs");
     for request in [3, 2, 5] {
@@ -440,7 +441,7 @@ fn a_hundred_thousand_clients_leave_from_anywhere_in_no_time_and_their_memory_is
     let mut pool = Pool::new(limits);
     let begin = Instant::now();
     for request in 0..CLIENTS {
-        pool.admit(at(0), RequestId(request), 0);
+        pool.admit(at(0), &Ticket::new(RequestId(request), 0));
     }
     assert!(pool.queue_capacity() >= CLIENTS as usize);
     for step in 0..CLIENTS {
@@ -461,8 +462,8 @@ fn a_hundred_thousand_clients_leave_from_anywhere_in_no_time_and_their_memory_is
 fn the_deadline_is_told_before_it_is_reached_and_kept_to_the_microsecond() {
     let mut pool = workers(0, USUAL);
     assert_eq!(pool.pool.next_deadline(), None);
-    pool.admit(Micros(7), RequestId(1), 0);
-    pool.admit(Micros(9), RequestId(2), 0);
+    pool.admit(Micros(7), &Ticket::new(RequestId(1), 0));
+    pool.admit(Micros(9), &Ticket::new(RequestId(2), 0));
     assert_eq!(pool.pool.next_deadline(), Some(Micros(5 * SECOND + 7)));
     assert_eq!(pool.expire(Micros(5 * SECOND + 6)), []);
     assert_eq!(pool.expire(Micros(5 * SECOND + 7)), [RequestId(1)]);
@@ -480,12 +481,9 @@ fn maxconn_bounds_what_runs_though_more_workers_are_free() {
             ..USUAL
         },
     );
-    let first = started(pool.admit(at(0), RequestId(1), 0));
-    started(pool.admit(at(0), RequestId(2), 0));
-    assert_eq!(
-        pool.admit(at(0), RequestId(3), 0),
-        Admission::Wait { position: 0 }
-    );
+    let first = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    started(pool.admit(at(0), &Ticket::new(RequestId(2), 0)));
+    assert_eq!(pool.admit(at(0), &Ticket::new(RequestId(3), 0)), waits(0));
     let stats = pool.pool.stats();
     assert_eq!((stats.busy, stats.free, stats.waiting), (2, 2, 1));
     let next = pool.release(at(1), first).next.unwrap();
@@ -502,7 +500,7 @@ fn a_higher_maxconn_lets_those_who_wait_run_at_once() {
         },
     );
     for request in 1..5 {
-        pool.admit(at(0), RequestId(request), 0);
+        pool.admit(at(0), &Ticket::new(RequestId(request), 0));
     }
     let outcomes = pool.set_limits(
         at(1),
@@ -521,8 +519,9 @@ fn a_higher_maxconn_lets_those_who_wait_run_at_once() {
 #[test]
 fn a_lower_maxconn_takes_effect_as_requests_finish() {
     let mut pool = workers(3, USUAL);
-    let [one, two, three] = [1, 2, 3].map(|id| started(pool.admit(at(0), RequestId(id), 0)));
-    pool.admit(at(0), RequestId(4), 0);
+    let [one, two, three] =
+        [1, 2, 3].map(|id| started(pool.admit(at(0), &Ticket::new(RequestId(id), 0))));
+    pool.admit(at(0), &Ticket::new(RequestId(4), 0));
     assert_eq!(
         pool.set_limits(
             at(1),
@@ -545,7 +544,7 @@ fn a_lower_maxconn_takes_effect_as_requests_finish() {
 fn a_shorter_timeout_refuses_who_waited_longer_and_a_shorter_queue_refuses_newcomers_only() {
     let mut pool = Pool::new(USUAL);
     for request in 0..10 {
-        pool.admit(at(request * 100), RequestId(request), 0);
+        pool.admit(at(request * 100), &Ticket::new(RequestId(request), 0));
     }
     let timeout = Micros::from_millis(500);
     let limits = Limits {
@@ -563,7 +562,7 @@ fn a_shorter_timeout_refuses_who_waited_longer_and_a_shorter_queue_refuses_newco
     );
     assert_eq!(pool.stats().waiting, 4);
     let full = Admission::Shed(ShedReason::QueueFull);
-    assert_eq!(pool.admit(at(1_000), RequestId(10), 0), full);
+    assert_eq!(pool.admit(at(1_000), &Ticket::new(RequestId(10), 0)), full);
 }
 
 #[test]
@@ -585,8 +584,11 @@ fn without_a_queue_there_is_run_or_refuse() {
         ),
     ] {
         let mut pool = workers(1, limits);
-        started(pool.admit(at(0), RequestId(1), 0));
-        assert_eq!(pool.admit(at(0), RequestId(2), 0), Admission::Shed(reason));
+        started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+        assert_eq!(
+            pool.admit(at(0), &Ticket::new(RequestId(2), 0)),
+            Admission::Shed(reason)
+        );
     }
 }
 
@@ -595,7 +597,7 @@ fn without_a_queue_there_is_run_or_refuse() {
 #[test]
 fn late_words_about_workers_change_nothing_and_are_counted() {
     let mut pool = workers(2, USUAL);
-    let busy = started(pool.admit(at(0), RequestId(1), 0));
+    let busy = started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     let dead = worker(1 - busy.0);
     pool.worker_down(at(1), dead, |_| None);
     let before = pool.pool.stats();
@@ -621,7 +623,7 @@ fn worker_ids_past_the_limit_take_no_memory_and_no_requests() {
     assert_eq!(pool.stats().workers, 0);
     pool.worker_up(at(0), WorkerId(MAX_WORKERS - 1), u16::MAX);
     assert_eq!(
-        started(pool.admit(at(1), RequestId(1), 0)),
+        started(pool.admit(at(1), &Ticket::new(RequestId(1), 0))),
         WorkerId(MAX_WORKERS - 1)
     );
 }
@@ -629,8 +631,8 @@ fn worker_ids_past_the_limit_take_no_memory_and_no_requests() {
 #[test]
 fn a_clock_that_goes_back_is_taken_to_stand_still() {
     let mut pool = workers(0, USUAL);
-    pool.admit(at(1_000), RequestId(1), 0);
-    pool.admit(at(1), RequestId(2), 0);
+    pool.admit(at(1_000), &Ticket::new(RequestId(1), 0));
+    pool.admit(at(1), &Ticket::new(RequestId(2), 0));
     assert_eq!(pool.expire(at(6_000)), [RequestId(1), RequestId(2)]);
 }
 
@@ -639,19 +641,16 @@ fn a_clock_that_goes_back_is_taken_to_stand_still() {
 #[should_panic(expected = "is waiting already")]
 fn admitting_a_waiting_request_again_is_a_defect_that_asserts() {
     let mut pool = Pool::new(USUAL);
-    pool.admit(at(0), RequestId(1), 0);
-    pool.admit(at(1), RequestId(1), 0);
+    pool.admit(at(0), &Ticket::new(RequestId(1), 0));
+    pool.admit(at(1), &Ticket::new(RequestId(1), 0));
 }
 
 #[test]
 #[cfg(not(debug_assertions))]
 fn admitting_a_waiting_request_again_does_not_queue_it_twice() {
     let mut pool = Pool::new(USUAL);
-    pool.admit(at(0), RequestId(1), 0);
-    assert_eq!(
-        pool.admit(at(1), RequestId(1), 0),
-        Admission::Wait { position: 0 }
-    );
+    pool.admit(at(0), &Ticket::new(RequestId(1), 0));
+    assert_eq!(pool.admit(at(1), &Ticket::new(RequestId(1), 0)), waits(0));
     assert_eq!((pool.stats().waiting, pool.stats().ignored), (1, 1));
 }
 
@@ -660,9 +659,9 @@ fn admitting_a_waiting_request_again_does_not_queue_it_twice() {
 #[test]
 fn waiting_and_service_times_add_up() {
     let mut pool = workers(1, USUAL);
-    started(pool.admit(at(0), RequestId(1), 0));
-    pool.admit(at(10), RequestId(2), 0);
-    pool.admit(at(20), RequestId(3), 0);
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(10), &Ticket::new(RequestId(2), 0));
+    pool.admit(at(20), &Ticket::new(RequestId(3), 0));
     let _ = pool.release(at(100), worker(0));
     let _ = pool.release(at(150), worker(0));
     pool.worker_down(at(170), worker(0), |_| None);
@@ -677,7 +676,7 @@ fn waiting_and_service_times_add_up() {
 #[test]
 fn a_retrys_time_at_work_is_not_counted_as_waiting() {
     let mut pool = workers(1, USUAL);
-    started(pool.admit(at(0), RequestId(1), 0));
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
     pool.worker_down(at(1_000), worker(0), |_| Some((0, at(0))));
     pool.worker_up(at(1_030), worker(0), 0);
     let stats = pool.pool.stats();

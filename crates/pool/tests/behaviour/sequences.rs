@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use weir_pool::{
-    Admission, Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling,
+    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, Ticket,
     WorkerId,
 };
 
-use crate::checked::Checked;
+use crate::checked::{Checked, waits};
 
 #[derive(Debug, Clone)]
 enum Operation {
@@ -88,14 +88,14 @@ proptest! {
     fn any_sequence_of_operations_agrees_with_the_model(
         operations in prop::collection::vec(operation(), 1..200),
     ) {
-        let limits = Limits { maxconn: 3, max_queue: 5, timeout: Micros(100) };
+        let limits = Limits { maxconn: 3, max_queue: 5, timeout: Micros(100), ..Limits::USUAL };
         let mut pool = Checked::new(limits);
         let (mut now, mut last) = (1_000_u64, 0_u64);
         for operation in operations {
             match operation {
                 Operation::Admit { home } => {
                     last += 1;
-                    pool.admit(Micros(now), RequestId(last), home);
+                    pool.admit(Micros(now), &Ticket::new(RequestId(last), home));
                 }
                 Operation::Release { worker } => {
                     let _ = pool.release(Micros(now), WorkerId(worker));
@@ -129,7 +129,7 @@ proptest! {
                 }
                 Operation::Limits { maxconn, max_queue, timeout } => {
                     let timeout = Micros(timeout);
-                    pool.set_limits(Micros(now), Limits { maxconn, max_queue, timeout });
+                    pool.set_limits(Micros(now), Limits { maxconn, max_queue, timeout, ..Limits::USUAL });
                 }
                 Operation::Pass { time } => now += time,
                 Operation::ClockOfASlowThread { back } => now -= back.min(now),
@@ -155,7 +155,7 @@ proptest! {
             max_spawn_rate: 8,
             idle_timeout: Micros::from_millis(50),
         };
-        let limits = Limits { maxconn: 8, max_queue: 20, timeout: Micros::from_secs(1) };
+        let limits = Limits { maxconn: 8, max_queue: 20, timeout: Micros::from_secs(1), ..Limits::USUAL };
         let mut pool = Pool::new(limits);
         let mut scaler = Scaler::new(scaling(mode, max_children));
         let (mut now, mut last, mut most) = (Micros(1_000), 0, max_children);
@@ -165,7 +165,7 @@ proptest! {
             match event {
                 0..=3 => {
                     last += 1;
-                    pool.admit(now, RequestId(last), 0);
+                    pool.admit(now, &Ticket::new(RequestId(last), 0));
                 }
                 4 | 5 => drop(pool.release(now, worker).next),
                 6 | 7 => {
@@ -227,11 +227,11 @@ proptest! {
         ids in prop::collection::hash_set(any::<u64>(), 1..700),
         every in 1..5_usize,
     ) {
-        let limits = Limits { maxconn: 1, max_queue: 1_000, timeout: Micros(100) };
+        let limits = Limits { maxconn: 1, max_queue: 1_000, timeout: Micros(100), ..Limits::USUAL };
         let mut pool = Pool::new(limits);
         for (position, id) in ids.iter().enumerate() {
-            let answer = pool.admit(Micros(position as u64), RequestId(*id), 0);
-            prop_assert_eq!(answer, Admission::Wait { position });
+            let answer = pool.admit(Micros(position as u64), &Ticket::new(RequestId(*id), 0));
+            prop_assert_eq!(answer, waits(position));
         }
         for id in ids.iter().step_by(every) {
             prop_assert!(pool.leave(Micros(0), RequestId(*id)));

@@ -146,6 +146,7 @@ fn any_course(seed: u64) -> Course {
             maxconn: one_of(&[workers, workers, workers.div_ceil(2), workers * 2]) as usize,
             max_queue: one_of(&[1, 10, 100, 1_000]) as usize,
             timeout: Micros(one_of(&[script, 20 * script, 100 * script, 5_000_000])),
+            ..Limits::USUAL
         },
         workers: workers as u32,
         reactors: one_of(&[1, 2, 4]) as u16,
@@ -183,6 +184,7 @@ fn any_plan(seed: u64) -> Plan {
         maxconn: one_of(&[most, most, most.div_ceil(2), most * 2]) as usize,
         max_queue: one_of(&[5, 100, 1_000]) as usize,
         timeout: Micros(one_of(&[100_000, 5_000_000])),
+        ..Limits::USUAL
     };
     let patient = plan.limits.timeout > Micros(1_000_000);
     plan.fork = one_of(&[1_000, 5_000, if patient { 300_000 } else { 20_000 }]);

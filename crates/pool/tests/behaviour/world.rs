@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use weir_pool::{
     Admission, Assignment, Failure, Limits, Micros, Orders, Released, RequestId, Retry, Sent,
-    Stats, WorkerId, may_retry,
+    Stats, Ticket, WorkerId, may_retry,
 };
 
 use crate::checked::{Checked, End, Outcome};
@@ -316,6 +316,7 @@ impl World {
                     maxconn: 1 + self.random.below(workers * 5 / 4 + 1) as usize,
                     max_queue: self.random.below(base.max_queue as u64 * 2) as usize,
                     timeout: Micros(1 + self.random.below(base.timeout.0.saturating_mul(2))),
+                    ..Limits::USUAL
                 };
                 self.note(format!("{limits:?}"));
                 let outcomes = self.pool.set_limits(now, limits);
@@ -330,7 +331,7 @@ impl World {
         let request = RequestId(self.next_request);
         let home = self.random.below(u64::from(self.course.reactors)) as u16;
         let now = self.now_as_told();
-        let admission = self.pool.admit(now, request, home);
+        let admission = self.pool.admit(now, &Ticket::new(request, home));
         self.note(format!("{request:?} of home {home} arrives: {admission:?}"));
         let client = Client {
             home,

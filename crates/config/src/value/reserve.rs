@@ -1,0 +1,88 @@
+//! `reserve` of `[pool.NAME.queue]`: a list of tables.
+
+use toml::de::DeValue;
+
+use super::{Node, Reader, type_of};
+use crate::{model::Reserve, rows::Kind, scalar};
+
+impl Reader<'_> {
+    /// Reads `[{ priority = -10, workers = 1 }]`; none, if it is wrong and that has been said.
+    pub(super) fn reserves(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<Reserve>> {
+        let Some(array) = node.get_ref().as_array() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut list = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            let reserve = self.reserve(element);
+            self.parts.push(element.span());
+            list.extend(reserve);
+        }
+        (list.len() == array.len()).then_some(list)
+    }
+
+    fn reserve(&mut self, node: &Node<'_>) -> Option<Reserve> {
+        let DeValue::Table(table) = node.get_ref() else {
+            let message = format!(
+                "`{}` takes tables; this is {}",
+                self.key,
+                type_of(node.get_ref())
+            );
+            self.error(node, message, EXAMPLE);
+            return None;
+        };
+        let (mut priority, mut workers, mut good) = (None, None, true);
+        for (key, value) in table {
+            let mut inner = Reader {
+                sink: &mut *self.sink,
+                folder: self.folder,
+                key: key.get_ref(),
+                parts: Vec::new(),
+            };
+            match key.get_ref().as_ref() {
+                "priority" => {
+                    priority = inner.queue_priority(value);
+                    good &= priority.is_some();
+                }
+                "workers" => {
+                    let (min, max) = (1, 1_000_000);
+                    workers = inner.count(&Kind::Count { min, max }, value, min, max);
+                    good &= workers.is_some();
+                }
+                unknown => {
+                    let hint = scalar::suggestion(unknown, ["priority", "workers"]);
+                    let message = format!("`{unknown}` is not a key of a reserve");
+                    inner.sink.error(key.span(), message, hint);
+                    good = false;
+                }
+            }
+        }
+        for (key, is_there) in [
+            ("priority", priority.is_some()),
+            ("workers", workers.is_some()),
+        ] {
+            if !is_there && good {
+                self.error(node, format!("`{key}` is missing"), EXAMPLE);
+            }
+        }
+        Some(Reserve {
+            priority: priority?,
+            workers: workers? as usize,
+        })
+    }
+
+    fn queue_priority(&mut self, node: &Node<'_>) -> Option<i16> {
+        let number = node
+            .get_ref()
+            .as_integer()
+            .and_then(|integer| i16::from_str_radix(integer.as_str(), integer.radix()).ok())
+            .filter(|number| (-1_000..=1_000).contains(number));
+        if number.is_none() {
+            let message = "a priority is a whole number, -1000 to 1000";
+            self.error(node, message, "lower numbers go first; 0 is usual");
+        }
+        number
+    }
+}
+
+const EXAMPLE: &str = "{ priority = -10, workers = 1 }";

@@ -1,0 +1,142 @@
+//! `GET /metrics`: what the gateway knows, by the rows of [`crate::metrics`].
+//!
+//! Everything is read where it is kept, when somebody asks. A pool's lock is held for as long as it takes to copy its
+//! figures.
+
+use std::time::UNIX_EPOCH;
+
+use super::{Gateway, dispatch::PoolHandle, tally::TimeCounts};
+use crate::metrics::{Metric, Page};
+
+/// All metrics as they are now.
+pub(super) fn page(gateway: &Gateway) -> Page {
+    let mut page = Page::new();
+    for (index, pool) in gateway.pools.iter().enumerate() {
+        put_pool(&mut page, gateway, index, pool);
+    }
+    let sites = gateway.config.sites.iter().enumerate();
+    for (index, site) in sites {
+        put_site(&mut page, gateway, Some(index), &site.name);
+    }
+    put_site(&mut page, gateway, None, NO_SITE);
+    put_gateway(&mut page, gateway);
+    page
+}
+
+fn put_pool(page: &mut Page, gateway: &Gateway, index: usize, pool: &PoolHandle) {
+    let (stats, figures) = (pool.stats(), pool.scaling());
+    let counts = gateway.tally.pool(pool.id);
+    let queue = &pool.settings.queue;
+    let name = pool.settings.name.as_str();
+    let mut put = |metric, value: f64| page.put(metric, &[name], value);
+    put(Metric::QueueSeconds, pool.waiting_time() as f64 / 1e6);
+    let rates = gateway.history.pool(gateway, index);
+    put(Metric::QueueSecondsPerSecond, rates.waiting);
+    put(Metric::PoolQueue, stats.waiting as f64);
+    put(Metric::PoolQueueLimit, queue.max_queue as f64);
+    put(Metric::PoolQueueTimeout, queue.timeout.as_secs_f64());
+    put(Metric::PoolRequests, stats.admitted as f64);
+    put(Metric::PoolFinished, stats.finished as f64);
+    put(Metric::PoolLost, stats.lost as f64);
+    put(Metric::PoolRetries, stats.readmitted as f64);
+    put(Metric::PoolSlow, pool.status().slow_requests as f64);
+    put(Metric::PoolUp, f64::from(u8::from(!pool.is_lost())));
+    put(Metric::PoolMaxConn, queue.maxconn as f64);
+    put(
+        Metric::PoolWorkersLimit,
+        figures.map_or(queue.maxconn, |figures| figures.limit) as f64,
+    );
+    if let Some(figures) = figures {
+        put(Metric::PoolStarted, figures.spawned as f64);
+        put(Metric::PoolStartFailed, figures.failed as f64);
+        put(Metric::PoolMaxReached, figures.max_children_reached as f64);
+        put(Metric::PoolGeneration, f64::from(pool.generation()));
+        put(Metric::PoolPressure, f64::from(u8::from(figures.pressure)));
+    }
+    let mut put = |metric, label: &str, value: f64| page.put(metric, &[name, label], value);
+    for (reason, count) in [
+        ("queue_full", stats.shed_queue_full),
+        ("queue_timeout", stats.shed_queue_timeout),
+        ("no_worker", stats.shed_no_worker),
+    ] {
+        put(Metric::PoolShed, reason, count as f64);
+    }
+    put(Metric::PoolClientLeft, "waiting", stats.left as f64);
+    put(
+        Metric::PoolClientLeft,
+        "running",
+        counts.left_running as f64,
+    );
+    put(Metric::PoolWorkers, "busy", stats.busy as f64);
+    put(Metric::PoolWorkers, "idle", stats.free as f64);
+    put(Metric::PoolWorkers, "leaving", stats.leaving as f64);
+    if let Some(figures) = figures {
+        put(Metric::PoolWorkers, "starting", figures.starting as f64);
+        put(Metric::PoolEnded, "crashed", figures.crashed as f64);
+        put(Metric::PoolEnded, "told", figures.withdrawn as f64);
+        put(Metric::PoolEnded, "unasked", figures.ended as f64);
+    }
+    for (decision, count) in pool.decision_counts() {
+        put(Metric::PoolDecisions, decision, count as f64);
+    }
+    let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
+    put_times(page, times, name, &counts.times);
+}
+
+fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
+    let counts = gateway.tally.site(index);
+    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"]
+        .iter()
+        .zip(counts.statuses);
+    // No answer of weir's own is a 1xx.
+    for (class, count) in classes.skip(1) {
+        page.put(Metric::SiteRequests, &[name, class], count as f64);
+    }
+    page.put(Metric::SiteReceived, &[name], counts.bytes_in as f64);
+    page.put(Metric::SiteSent, &[name], counts.bytes_out as f64);
+    let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
+    put_times(page, times, name, &counts.times);
+}
+
+fn put_times(page: &mut Page, metrics: [Metric; 3], name: &str, times: &TimeCounts) {
+    let [wait, service, total] = metrics;
+    page.put_durations(wait, &[name], &times.wait);
+    page.put_durations(service, &[name], &times.service);
+    page.put_durations(total, &[name], &times.total);
+}
+
+fn put_gateway(page: &mut Page, gateway: &Gateway) {
+    let census = &gateway.census;
+    let (all, idle) = (census.count(), census.idle());
+    page.put(Metric::Connections, &["idle"], idle.min(all) as f64);
+    page.put(
+        Metric::Connections,
+        &["active"],
+        all.saturating_sub(idle) as f64,
+    );
+    let server = &gateway.config.server;
+    page.put(Metric::ConnectionsLimit, &[], server.max_connections as f64);
+    for (index, listener) in gateway.config.listeners.iter().enumerate() {
+        let counts = census.of_listener(index);
+        let name = listener.name.as_str();
+        page.put(Metric::Accepted, &[name], counts.accepted as f64);
+        let refused = [
+            ("per_address", counts.per_address),
+            ("not_allowed", counts.not_allowed),
+        ];
+        for (reason, count) in refused {
+            page.put(Metric::Refused, &[name, reason], count as f64);
+        }
+    }
+    page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);
+    page.put(Metric::SpoolLimit, &[], server.max_spool as f64);
+    page.put(Metric::Build, &[env!("CARGO_PKG_VERSION")], 1.0);
+    let started = gateway.started.duration_since(UNIX_EPOCH);
+    let started = started.unwrap_or_default().as_secs_f64();
+    page.put(Metric::StartTime, &[], started);
+    let ready = gateway.readiness().is_ok();
+    page.put(Metric::Ready, &[], f64::from(u8::from(ready)));
+}
+
+/// What counts of requests that belong to no site are called.
+const NO_SITE: &str = "-";

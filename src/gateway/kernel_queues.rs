@@ -1,0 +1,444 @@
+//! The kernel's queues in front of weir: connections that clients have made and no reactor has accepted yet.
+//!
+//! A thread of its own looks once in [`EVERY`], because a reactor that hangs is what fills a queue. It keeps the
+//! longest that it has seen, and says once for each time that a queue is full, or that the kernel counts connections
+//! which it turned away. What fills and empties between two looks is seen in those counters only.
+//!
+//! The kernel is asked by netlink, which needs no rights and works in a chroot; the counters are a file that the
+//! manager opens for a gateway that is locked in ([`weir_sys::net_stat::PATH`]).
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use weir_config::{Address, Config};
+use weir_sys::{
+    net_stat::{Counters, Overflows},
+    sock_diag::{self, Diag, Family},
+};
+
+/// A listener's accept queue, all of its sockets together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListenerQueue {
+    /// The NAME of `[listen.NAME]`.
+    pub(crate) name: String,
+    /// As configured.
+    pub(crate) address: String,
+    /// Sockets that share the address, one for each reactor. The kernel chooses one for each connection, whatever room
+    /// the others have.
+    pub(crate) sockets: usize,
+    /// Connections that wait to be accepted.
+    pub(crate) length: u32,
+    /// What the kernel granted of `backlog`, for all sockets together.
+    pub(crate) limit: u32,
+    /// The longest that was seen since the gateway started.
+    pub(crate) max_length: u32,
+    /// How often a socket's queue was found full.
+    pub(crate) full_events: u64,
+    /// A socket's queue is full now.
+    pub(crate) full: bool,
+}
+
+/// What was seen at one look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct KernelView {
+    /// In the order of `Config::listeners`. Empty where the kernel does not tell.
+    pub(crate) listeners: Vec<ListenerQueue>,
+    /// Connections that the kernel has turned away since the gateway started, of any TCP listener of this network
+    /// namespace, weir's or not; none: it does not tell.
+    pub(crate) overflows: Option<Overflows>,
+    /// Why the kernel does not tell.
+    pub(crate) failure: Option<String>,
+}
+
+/// The queues of a gateway's listeners.
+#[derive(Debug)]
+pub(crate) struct KernelQueues(Mutex<State>);
+
+impl KernelQueues {
+    /// For the listening sockets of a gateway: index into `Config::listeners`, and the socket.
+    pub(crate) fn new<'a>(
+        config: &Config,
+        sockets: impl Iterator<Item = (u16, &'a OwnedFd)>,
+        counters: Option<OwnedFd>,
+    ) -> Self {
+        let watched = config.listeners.iter().map(Watched::new);
+        let mut watched: Vec<Watched> = watched.collect();
+        for (listener, socket) in sockets {
+            let watched = watched.get_mut(usize::from(listener));
+            if let (Some(watched), Ok(inode)) = (watched, sock_diag::inode(socket)) {
+                // Reactors share unix sockets.
+                if !watched.inodes.contains(&inode) {
+                    watched.inodes.push(inode);
+                }
+            }
+        }
+        let counters = match counters {
+            Some(file) => Some(Counters::from(file)),
+            None => Counters::open().ok(),
+        };
+        let at_start = counters.as_ref().and_then(|counters| counters.read().ok());
+        let (diag, failure) = match Diag::open() {
+            Ok(diag) => (Some(diag), None),
+            Err(error) => (None, Some(unavailable(&error))),
+        };
+        if let Some(failure) = &failure {
+            log::info!("{failure}");
+        }
+        Self(Mutex::new(State {
+            diag,
+            failure,
+            watched,
+            counters,
+            at_start: at_start.unwrap_or_default(),
+            turned_away: Episode::default(),
+            seen: KernelView::default(),
+            last: None,
+        }))
+    }
+
+    /// The queues as they are now, or were a moment ago ([`FRESH`]). Does not wait for anything but the kernel.
+    pub(crate) fn look(&self, at_limit: Option<usize>) -> KernelView {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if state
+            .last
+            .is_none_or(|last| now.duration_since(last) >= FRESH)
+        {
+            state.last = Some(now);
+            state.look(now, at_limit);
+        }
+        state.seen.clone()
+    }
+}
+
+/// How often the queues are looked at where nobody asks.
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct State {
+    diag: Option<Diag>,
+    failure: Option<String>,
+    watched: Vec<Watched>,
+    counters: Option<Counters>,
+    at_start: Overflows,
+    turned_away: Episode,
+    seen: KernelView,
+    last: Option<Instant>,
+}
+
+/// A listener, and what was seen of its queue.
+#[derive(Debug)]
+struct Watched {
+    inodes: Vec<u32>,
+    backlog: u32,
+    family: Family,
+    queue: ListenerQueue,
+}
+
+/// Length and limit of one socket's queue.
+type Socket = (u32, u32);
+
+impl State {
+    /// `at_limit`: `max_connections`, where so many are open that none is accepted.
+    fn look(&mut self, now: Instant, at_limit: Option<usize>) {
+        if let Err(error) = self.look_at_queues(at_limit)
+            && self.failure.is_none()
+        {
+            let failure = unavailable(&error);
+            log::warn!("{failure}");
+            self.failure = Some(failure);
+        }
+        self.seen.failure.clone_from(&self.failure);
+        self.seen.listeners = match self.failure {
+            None => self.watched.iter().map(|w| w.queue.clone()).collect(),
+            Some(_) => Vec::new(),
+        };
+        self.look_at_counters(now);
+    }
+
+    fn look_at_queues(&mut self, at_limit: Option<usize>) -> io::Result<()> {
+        let Some(diag) = &mut self.diag else {
+            return Ok(());
+        };
+        let mut sockets: BTreeMap<u32, Socket> = BTreeMap::new();
+        let mut asked = Vec::new();
+        for family in self.watched.iter().map(|watched| watched.family) {
+            if !asked.contains(&family) {
+                asked.push(family);
+                let found = diag.listeners(family)?;
+                sockets.extend(found.into_iter().map(|l| (l.inode, (l.length, l.limit))));
+            }
+        }
+        self.failure = None;
+        for watched in &mut self.watched {
+            let of = |inode: &u32| sockets.get(inode).copied();
+            let sockets: Vec<Socket> = watched.inodes.iter().filter_map(of).collect();
+            if watched.queue.note(&sockets) {
+                log::warn!("{}", watched.says_full(&sockets, at_limit));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_counters(&mut self, now: Instant) {
+        let Some(Ok(counted)) = self.counters.as_ref().map(Counters::read) else {
+            self.seen.overflows = None;
+            return;
+        };
+        let since = Overflows {
+            overflows: counted.overflows.saturating_sub(self.at_start.overflows),
+            drops: counted.drops.saturating_sub(self.at_start.drops),
+        };
+        let before = self.seen.overflows.replace(since).unwrap_or_default();
+        let more = since.overflows.saturating_sub(before.overflows);
+        match self.turned_away.note(now, more) {
+            Some(Turn::Begins) => log::warn!("{}", self.says_turned_away(more)),
+            Some(Turn::Ended(all)) => log::info!(
+                "the kernel turns no connections away any more: {all} found an accept queue full"
+            ),
+            None => {}
+        }
+    }
+
+    fn says_turned_away(&self, more: u64) -> String {
+        let fullest = self
+            .watched
+            .iter()
+            .map(|watched| &watched.queue)
+            .max_by(|a, b| {
+                let share = |q: &ListenerQueue| f64::from(q.length) / f64::from(q.limit.max(1));
+                share(a).total_cmp(&share(b))
+            });
+        let ours = fullest.filter(|_| self.failure.is_none()).map_or_else(
+            || "how full weir's own are is not known".to_owned(),
+            |queue| {
+                format!(
+                    "of weir's own, listen.{} is the fullest now, {} of {}",
+                    queue.name, queue.length, queue.limit
+                )
+            },
+        );
+        format!(
+            "the kernel turned away {more} connections because an accept queue was full (ListenOverflows of this \
+             network namespace counts those of all programs); {ours}; weir watch shows whose it is"
+        )
+    }
+}
+
+impl Watched {
+    fn new(listener: &weir_config::Listener) -> Self {
+        // Not by port: the kernel chooses one for port 0, and the list of all is short.
+        let family = match &listener.address {
+            Address::Tcp(address) if address.is_ipv4() => Family::Tcp4(0),
+            Address::Tcp(_) => Family::Tcp6(0),
+            Address::Unix(_) => Family::Unix,
+        };
+        Self {
+            inodes: Vec::new(),
+            backlog: listener.backlog,
+            family,
+            queue: ListenerQueue {
+                name: listener.name.clone(),
+                address: listener.address.to_string(),
+                sockets: 0,
+                length: 0,
+                limit: 0,
+                max_length: 0,
+                full_events: 0,
+                full: false,
+            },
+        }
+    }
+
+    fn says_full(&self, sockets: &[Socket], at_limit: Option<usize>) -> String {
+        let queue = &self.queue;
+        let fullest = sockets.iter().max_by_key(|(length, _)| *length);
+        let (length, limit) = fullest.copied().unwrap_or_default();
+        let one_of = match sockets.len() {
+            0 | 1 => String::new(),
+            many => format!(" on one of its {many} sockets"),
+        };
+        let mend = match at_limit {
+            Some(most) => format!(
+                "max_connections = {most} of [server] are open: raise it, or lower idle_timeout of [listen.{}]",
+                queue.name
+            ),
+            None if limit < self.backlog => format!(
+                "the kernel cut backlog = {} to {limit}: {}, then restart weir",
+                self.backlog,
+                crate::machine::limits::set_sysctl("net.core.somaxconn", self.backlog)
+            ),
+            None => format!(
+                "if they come in bursts raise backlog of [listen.{}] and net.core.somaxconn, if it lasts the \
+                 reactors do not keep up: more threads in [server], or fewer clients",
+                queue.name
+            ),
+        };
+        format!(
+            "the accept queue of listen.{} ({}) is full: {length} of {limit} wait{one_of}, others are turned away; \
+             {mend}",
+            queue.name, queue.address
+        )
+    }
+}
+
+impl ListenerQueue {
+    /// Takes what was seen of its sockets. Says whether it is full, and was not.
+    ///
+    /// Once full it counts as full until no socket's queue is longer than half of its limit, so that a queue at the
+    /// brim is one event and not a thousand.
+    fn note(&mut self, sockets: &[Socket]) -> bool {
+        let sum = |of: fn(&Socket) -> u32| sockets.iter().map(of).fold(0, u32::saturating_add);
+        self.sockets = sockets.len();
+        self.length = sum(|socket| socket.0);
+        self.limit = sum(|socket| socket.1);
+        self.max_length = self.max_length.max(self.length);
+        let was = self.full;
+        self.full = match was {
+            // The kernel lets in one more than the limit, and the next one no more.
+            false => sockets.iter().any(|(length, limit)| length > limit),
+            true => sockets.iter().any(|(length, limit)| *length > limit / 2),
+        };
+        let begins = self.full && !was;
+        self.full_events += u64::from(begins);
+        begins
+    }
+}
+
+/// Connections that were turned away, again and again: one event for the log.
+#[derive(Debug, Default)]
+struct Episode {
+    count: u64,
+    last: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    Begins,
+    /// After so many.
+    Ended(u64),
+}
+
+impl Episode {
+    fn note(&mut self, now: Instant, more: u64) -> Option<Turn> {
+        if more > 0 {
+            let begins = self.last.is_none();
+            self.last = Some(now);
+            self.count += more;
+            return begins.then_some(Turn::Begins);
+        }
+        let last = self.last?;
+        if now.duration_since(last) < CALM {
+            return None;
+        }
+        self.last = None;
+        Some(Turn::Ended(std::mem::take(&mut self.count)))
+    }
+}
+
+fn unavailable(error: &io::Error) -> String {
+    format!(
+        "the accept queues of the listeners cannot be watched: the kernel refuses sock_diag: {error}; a sandbox has to \
+         allow AF_NETLINK (RestrictAddressFamilies= in systemd's unit)"
+    )
+}
+
+/// Who asks again so soon is told what was seen before.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// So long nothing is turned away until it counts as over.
+const CALM: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_config::Environment;
+
+    fn config(text: &str) -> Config {
+        let environment = Environment::of_this_machine(Path::new("/"));
+        weir_config::parse("weir.toml", text, &environment).unwrap()
+    }
+
+    fn web() -> Watched {
+        let text =
+            "[listen.web]\naddress = \"127.0.0.1:8080\"\nbacklog = 511\n[site.a]\nroot = \"/\"\n";
+        Watched::new(&config(text).listeners[0])
+    }
+
+    #[test]
+    fn a_queue_is_full_once_until_it_is_half_empty() {
+        let mut queue = web().queue;
+        assert!(!queue.note(&[(128, 128), (0, 128)]));
+        assert!(queue.note(&[(129, 128), (0, 128)]));
+        assert_eq!((queue.length, queue.limit, queue.sockets), (129, 256, 2));
+        assert!(!queue.note(&[(128, 128), (0, 128)]) && queue.full);
+        assert!(!queue.note(&[(129, 128), (0, 128)]));
+        assert!(!queue.note(&[(64, 128), (64, 128)]) && !queue.full);
+        assert!(queue.note(&[(0, 128), (129, 128)]));
+        assert_eq!((queue.full_events, queue.max_length), (2, 129));
+        assert!(!queue.note(&[]));
+    }
+
+    #[test]
+    fn a_full_queue_names_itself_and_what_mends_it() {
+        let watched = web();
+        let said = watched.says_full(&[(129, 128)], None);
+        for part in [
+            "accept queue of listen.web (127.0.0.1:8080) is full: 129 of 128 wait,",
+            "cut backlog = 511 to 128",
+            "sysctl -w net.core.somaxconn=511",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let said = watched.says_full(&[(512, 511), (3, 511)], None);
+        assert!(
+            said.contains("on one of its 2 sockets") && said.contains("raise backlog"),
+            "{said}"
+        );
+        let said = watched.says_full(&[(512, 511)], Some(1000));
+        assert!(said.contains("max_connections = 1000"), "{said}");
+    }
+
+    #[test]
+    fn connections_turned_away_are_told_once_until_it_is_calm() {
+        let mut episode = Episode::default();
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(episode.note(start, 0), None);
+        assert_eq!(episode.note(after(1), 3), Some(Turn::Begins));
+        assert_eq!(episode.note(after(2), 4), None);
+        assert_eq!(episode.note(after(61), 0), None);
+        assert_eq!(episode.note(after(62), 0), Some(Turn::Ended(7)));
+        assert_eq!(episode.note(after(63), 0), None);
+        assert_eq!(episode.note(after(64), 1), Some(Turn::Begins));
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_sockets_by_their_number() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let socket = OwnedFd::from(socket);
+        let text = "[listen.web]\naddress = \"127.0.0.1:0\"\n[site.a]\nroot = \"/\"\n";
+        // The same socket, as two reactors would share it.
+        let twice = [(0, &socket), (0, &socket), (9, &socket)].into_iter();
+        let queues = KernelQueues::new(&config(text), twice, None);
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let seen = queues.look(None);
+            assert_eq!((seen.failure, seen.listeners[0].sockets), (None, 1));
+            assert!(seen.overflows.is_some() && seen.listeners[0].limit > 0);
+            if seen.listeners[0].length == 1 {
+                break;
+            }
+            assert!(Instant::now() < end, "the client is never in the queue");
+            std::thread::yield_now();
+        }
+    }
+}

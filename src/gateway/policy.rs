@@ -1,0 +1,320 @@
+//! What a request for a script is worth: how long its answer is waited for, its place in the queue, who asks, and what
+//! becomes of the script when its client leaves.
+//!
+//! A site, a route or a FastCGI listener says it ([`weir_config::Policy`]); [`Policy::apply`] makes of that, and of what
+//! the request says of itself, the [`Worth`] of one request. What a client says is believed where the configuration says
+//! so, and can do it no good but to be served later or not at all; a header or cookie by which clients are told apart has
+//! to be set by what is in front.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::IpAddr,
+    sync::OnceLock,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use weir_config::{FairBy, OnClientLeft, RequestPart};
+
+use super::{
+    clock::{self, NEVER},
+    record::Record,
+    route::Matcher,
+};
+use crate::log_text;
+
+/// What is said of requests, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Policy {
+    settings: weir_config::Policy,
+    rules: Vec<Rule>,
+}
+
+/// One rule of `priority_by`.
+#[derive(Debug)]
+struct Rule {
+    part: RequestPart,
+    value: Matcher,
+    priority: i16,
+}
+
+/// What one request is worth.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Worth {
+    /// Nobody waits for its answer to begin after that ([`clock::now`]).
+    pub(crate) deadline: u64,
+    /// Lower first.
+    pub(crate) priority: i16,
+    /// Who asks, as a keyed hash; 0: nobody in particular.
+    pub(crate) client: u64,
+    pub(crate) on_client_left: OnClientLeft,
+}
+
+impl Policy {
+    /// Compiles what the configuration says.
+    ///
+    /// # Errors
+    ///
+    /// An expression that cannot be compiled.
+    pub(crate) fn new(settings: &weir_config::Policy) -> Result<Policy, String> {
+        let mut rules = Vec::with_capacity(settings.priority_by.len());
+        for rule in &settings.priority_by {
+            rules.push(Rule {
+                part: rule.part.clone(),
+                value: Matcher::of_value(&rule.value)
+                    .map_err(|error| format!("priority_by: {error}"))?,
+                priority: rule.priority,
+            });
+        }
+        Ok(Policy {
+            settings: settings.clone(),
+            rules,
+        })
+    }
+
+    /// Notes in `record` what its request is worth. A request that has been sent on by a local redirect keeps a deadline
+    /// that comes sooner.
+    pub(crate) fn apply(&self, record: &mut Record) {
+        let asked = self.settings.timeout_header.as_deref();
+        let asked = asked.and_then(|name| parse_timeout(record.header(name)?));
+        let own = Some(self.settings.timeout).filter(|timeout| !timeout.is_zero());
+        let timeout = own.into_iter().chain(asked).min();
+        let deadline = timeout.map_or(NEVER, |timeout| {
+            record.started.saturating_add(timeout.as_micros() as u64)
+        });
+        let rule = self.rules.iter().find(|rule| rule.matches(record));
+        record.worth = Worth {
+            deadline: deadline.min(record.worth.deadline),
+            priority: rule.map_or(self.settings.priority, |rule| rule.priority),
+            client: self.client(record),
+            on_client_left: self.settings.on_client_left,
+        };
+    }
+
+    fn client(&self, record: &Record) -> u64 {
+        match &self.settings.fair_by {
+            FairBy::Off => 0,
+            FairBy::Address => record.ends.client,
+            FairBy::Part(part) => {
+                let mut found = None;
+                any_value(part, record, |value| {
+                    found = (!value.is_empty()).then(|| keyed(OF_PART, value));
+                    found.is_some()
+                });
+                found.unwrap_or(record.ends.client)
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, record: &Record) -> bool {
+        any_value(&self.part, record, |value| self.value.matches(value))
+    }
+}
+
+impl Worth {
+    /// The deadline as scripts are told it, seconds since 1970 with three decimals, as PHP's `microtime(true)` counts;
+    /// nothing where there is none.
+    pub(crate) fn put_deadline(&self, out: &mut Vec<u8>) {
+        if self.deadline == NEVER {
+            return;
+        }
+        let left = Duration::from_micros(self.deadline.saturating_sub(clock::now()));
+        let at = SystemTime::now().checked_add(left);
+        let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        if let Some(since) = since {
+            log_text::put_seconds_millis(since.as_micros() as u64, out);
+        }
+    }
+}
+
+impl Default for Worth {
+    fn default() -> Self {
+        Worth {
+            deadline: NEVER,
+            priority: 0,
+            client: 0,
+            on_client_left: OnClientLeft::Finish,
+        }
+    }
+}
+
+/// Who asks from this address. A client has a whole /64 of IPv6 for itself, as a rule (RFC 6177 §2).
+pub(crate) fn client_of(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => keyed(OF_ADDRESS, &address.octets()),
+        IpAddr::V6(address) => keyed(OF_ADDRESS, &address.octets()[..8]),
+    }
+}
+
+/// As [`client_of`], of an address as a web server in front writes it.
+pub(crate) fn client_of_text(address: &[u8]) -> u64 {
+    let text = std::str::from_utf8(address).ok();
+    match text.and_then(|text| text.parse().ok()) {
+        Some(address) => client_of(address),
+        // The web server was connected to over a unix socket, or does not say.
+        None if address.is_empty() || address.starts_with(b"unix:") => 0,
+        None => keyed(OF_ADDRESS, address),
+    }
+}
+
+/// A hash whose key is known to this process only, so that nobody can choose names that fall together; never 0.
+fn keyed(kind: u8, bytes: &[u8]) -> u64 {
+    static KEY: OnceLock<RandomState> = OnceLock::new();
+    KEY.get_or_init(RandomState::new)
+        .hash_one((kind, bytes))
+        .max(1)
+}
+
+/// Whether any value of this part of the request `is` so.
+fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
+    match part {
+        RequestPart::Header(name) => any_header(name, record, is),
+        RequestPart::Cookie(name) => any_header("cookie", record, |cookies| {
+            cookies.split(|byte| *byte == b';').any(|cookie| {
+                let cookie = cookie.trim_ascii();
+                let value = cookie
+                    .strip_prefix(name.as_bytes())
+                    .and_then(|rest| rest.strip_prefix(b"="));
+                value.is_some_and(|value| is(value.trim_ascii()))
+            })
+        }),
+    }
+}
+
+fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
+    if record.params.is_some() {
+        return record.header(name).is_some_and(is);
+    }
+    let mut values = record.parts.headers.get_all(name).iter();
+    values.any(|value| is(value.as_bytes()))
+}
+
+/// How long a client says that it will wait: seconds with or without decimals, or with a unit as in weir.toml. None where
+/// it says nothing that can be understood; nothing at all (`0`) is no time to wait either.
+fn parse_timeout(text: &[u8]) -> Option<Duration> {
+    let text = text.trim_ascii();
+    let digits = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count()
+    };
+    let (whole, rest) = text.split_at(digits(text));
+    let (decimals, unit) = match rest.strip_prefix(b".") {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => (&b""[..], rest),
+    };
+    let missing = whole.is_empty() || (rest.first() == Some(&b'.') && decimals.is_empty());
+    if missing || whole.len() > MOST_DIGITS {
+        return None;
+    }
+    let unit: u64 = match unit {
+        b"ms" => 1_000,
+        b"" | b"s" => 1_000_000,
+        b"m" => 60_000_000,
+        b"h" => 3_600_000_000,
+        b"d" => 86_400_000_000,
+        _ => return None,
+    };
+    let number = |digits: &[u8]| {
+        digits
+            .iter()
+            .fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'))
+    };
+    let decimals = &decimals[..decimals.len().min(6)];
+    let part = number(decimals) * unit / 10_u64.pow(decimals.len() as u32);
+    let micros = number(whole).saturating_mul(unit).saturating_add(part);
+    (micros > 0).then(|| Duration::from_micros(micros.min(LONGEST)))
+}
+
+/// What the hash is of, so that an address is never the same as a cookie.
+const OF_ADDRESS: u8 = 0;
+const OF_PART: u8 = 1;
+
+/// Digits before the point of a time that clients say: more is nonsense.
+const MOST_DIGITS: usize = 12;
+
+/// The longest time that clients may say, µs: a year, as in weir.toml.
+const LONGEST: u64 = 366 * 86_400_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn timeout(text: &str) -> Option<u64> {
+        parse_timeout(text.as_bytes()).map(|timeout| timeout.as_micros() as u64)
+    }
+
+    #[test]
+    fn clients_say_seconds_or_a_unit() {
+        for (text, micros) in [
+            ("2", 2_000_000),
+            ("1.5", 1_500_000),
+            ("0.000001", 1),
+            ("0.0000019", 1),
+            ("250ms", 250_000),
+            ("0.5ms", 500),
+            ("1.5s", 1_500_000),
+            ("2m", 120_000_000),
+            ("1h", 3_600_000_000),
+            (" 3 ", 3_000_000),
+            ("999999999999d", LONGEST),
+        ] {
+            assert_eq!(timeout(text), Some(micros), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "0.0",
+            "-1",
+            "+1",
+            "1.",
+            ".5",
+            "1e3",
+            "1 s",
+            "1w",
+            "soon",
+            "inf",
+            "NaN",
+            "1,5",
+            "0.0000001",
+            "9999999999999",
+        ] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn clients_are_told_apart_by_address_and_networks_are_not() {
+        let of = |text: &str| client_of_text(text.as_bytes());
+        assert_eq!(
+            of("192.0.2.1"),
+            client_of("::ffff:192.0.2.1".parse().unwrap())
+        );
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!((of(""), of("unix:")), (0, 0));
+        assert_ne!(of("a name"), 0);
+        assert_ne!(keyed(OF_PART, &[192, 0, 2, 1]), of("192.0.2.1"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(timeout) = parse_timeout(&text) {
+                prop_assert!(!timeout.is_zero() && timeout.as_micros() as u64 <= LONGEST);
+            }
+            let _ = client_of_text(&text);
+        }
+
+        #[test]
+        fn what_is_written_as_a_number_is_that_number(seconds in 0.001_f64..1e6) {
+            let text = format!("{seconds:.6}");
+            let got = timeout(&text).unwrap();
+            prop_assert!((got as f64 / 1e6 - seconds).abs() < 2e-6, "{text} {got}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What requests leave behind: counts and durations by site and by pool, for the operator's window.
+//!
+//! Each reactor counts in a part of its own, so that counting is an addition to memory that no other core writes:
+//! nobody waits, and nothing is allocated. Whoever looks adds the parts up.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::metrics::Durations;
+
+thread_local! {
+    /// Which part this thread counts in.
+    static PART: Cell<usize> = const { Cell::new(0) };
+}
+
+/// All counts of a gateway.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    parts: Box<[Part]>,
+}
+
+/// A request whose answer has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    /// Index into the configuration's sites; none: no site's.
+    pub(crate) site: Option<usize>,
+    /// Index into the configuration's pools, where it asked for a worker, and how long it waited for that, µs.
+    pub(crate) pool: Option<(u16, u64)>,
+    pub(crate) status: u16,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// From its first byte to the last of its answer, µs.
+    pub(crate) total: u64,
+    /// Its client left while a worker had it.
+    pub(crate) left_running: bool,
+}
+
+/// What is known of a site, or of what belongs to none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SiteCounts {
+    /// By the first digit of the status, from 1 to 5.
+    pub(crate) statuses: [u64; CLASSES],
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) times: TimeCounts,
+}
+
+/// What is known of a pool beside what the pool itself counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PoolCounts {
+    pub(crate) left_running: u64,
+    pub(crate) times: TimeCounts,
+}
+
+/// Waiting for a worker, having one, and all of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TimeCounts {
+    pub(crate) wait: Durations,
+    pub(crate) service: Durations,
+    pub(crate) total: Durations,
+}
+
+/// What one reactor has counted. Parts do not share a line of the processor's cache.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Part {
+    /// One for each site, and one for what belongs to none.
+    sites: Box<[Site]>,
+    pools: Box<[Pool]>,
+}
+
+#[derive(Debug, Default)]
+struct Site {
+    statuses: [AtomicU64; CLASSES],
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    times: Times,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    left_running: AtomicU64,
+    times: Times,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    wait: Histogram,
+    service: Histogram,
+    total: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Histogram {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum: AtomicU64,
+}
+
+/// This thread is the reactor `home`.
+pub(crate) fn count_as(home: u16) {
+    PART.set(usize::from(home));
+}
+
+impl Tally {
+    pub(crate) fn new(reactors: u16, sites: usize, pools: usize) -> Tally {
+        let part = |_| Part {
+            sites: (0..=sites).map(|_| Site::default()).collect(),
+            pools: (0..pools).map(|_| Pool::default()).collect(),
+        };
+        Tally {
+            parts: (0..reactors.max(1)).map(part).collect(),
+        }
+    }
+
+    /// A request's answer has ended.
+    pub(crate) fn ended(&self, ended: &Ended) {
+        let part = self.part();
+        if let Some(site) = part.site(ended.site) {
+            let class = usize::from(ended.status / 100).clamp(1, CLASSES) - 1;
+            add(&site.statuses[class], 1);
+            add(&site.bytes_in, ended.bytes_in);
+            add(&site.bytes_out, ended.bytes_out);
+            site.times.total.add(ended.total);
+            if let Some((_, wait)) = ended.pool {
+                site.times.wait.add(wait);
+            }
+        }
+        if let Some((pool, wait)) = ended.pool
+            && let Some(pool) = part.pools.get(usize::from(pool))
+        {
+            pool.times.total.add(ended.total);
+            pool.times.wait.add(wait);
+            add(&pool.left_running, u64::from(ended.left_running));
+        }
+    }
+
+    /// A worker is free again after `service` µs.
+    pub(crate) fn served(&self, site: Option<usize>, pool: u16, service: u64) {
+        let part = self.part();
+        if let Some(site) = part.site(site) {
+            site.times.service.add(service);
+        }
+        if let Some(pool) = part.pools.get(usize::from(pool)) {
+            pool.times.service.add(service);
+        }
+    }
+
+    /// What there is of a site; none: of what belongs to no site.
+    pub(crate) fn site(&self, index: Option<usize>) -> SiteCounts {
+        let mut counts = SiteCounts::default();
+        for site in self.parts.iter().filter_map(|part| part.site(index)) {
+            for (sum, count) in counts.statuses.iter_mut().zip(&site.statuses) {
+                *sum += count.load(Relaxed);
+            }
+            counts.bytes_in += site.bytes_in.load(Relaxed);
+            counts.bytes_out += site.bytes_out.load(Relaxed);
+            site.times.add_to(&mut counts.times);
+        }
+        counts
+    }
+
+    /// What there is of a pool.
+    pub(crate) fn pool(&self, index: u16) -> PoolCounts {
+        let mut counts = PoolCounts::default();
+        let pools = self.parts.iter();
+        for pool in pools.filter_map(|part| part.pools.get(usize::from(index))) {
+            counts.left_running += pool.left_running.load(Relaxed);
+            pool.times.add_to(&mut counts.times);
+        }
+        counts
+    }
+
+    fn part(&self) -> &Part {
+        self.parts.get(PART.get()).unwrap_or(&self.parts[0])
+    }
+}
+
+impl Part {
+    fn site(&self, index: Option<usize>) -> Option<&Site> {
+        match index {
+            Some(index) => self.sites.get(index),
+            None => self.sites.last(),
+        }
+    }
+}
+
+impl SiteCounts {
+    pub(crate) fn requests(&self) -> u64 {
+        self.statuses.iter().sum()
+    }
+}
+
+impl Times {
+    fn add_to(&self, counts: &mut TimeCounts) {
+        self.wait.add_to(&mut counts.wait);
+        self.service.add_to(&mut counts.service);
+        self.total.add_to(&mut counts.total);
+    }
+}
+
+impl Histogram {
+    fn add(&self, micros: u64) {
+        let bucket = BOUNDS.iter().take_while(|bound| **bound < micros).count();
+        add(&self.counts[bucket], 1);
+        add(&self.sum, micros);
+    }
+
+    fn add_to(&self, durations: &mut Durations) {
+        durations.bounds = &BOUNDS;
+        durations.counts.resize(self.counts.len(), 0);
+        for (sum, count) in durations.counts.iter_mut().zip(&self.counts) {
+            *sum += count.load(Relaxed);
+        }
+        durations.sum += self.sum.load(Relaxed);
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Relaxed);
+}
+
+/// Classes of status: 1xx to 5xx.
+const CLASSES: usize = 5;
+
+/// Upper bounds of the histograms, µs: 1 ms to 60 s, each about twice the one before.
+const BOUNDS: [u64; 15] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_added_up() {
+        let tally = Tally::new(2, 1, 1);
+        let ended = Ended {
+            site: Some(0),
+            pool: Some((0, 2_000)),
+            status: 200,
+            bytes_in: 1,
+            bytes_out: 10,
+            total: 40_000,
+            left_running: true,
+        };
+        for home in [0, 1, 1] {
+            count_as(home);
+            tally.ended(&ended);
+            tally.served(Some(0), 0, 30_000);
+        }
+        tally.ended(&Ended {
+            site: None,
+            pool: None,
+            status: 404,
+            left_running: false,
+            ..ended
+        });
+        count_as(0);
+        let site = tally.site(Some(0));
+        assert_eq!(site.statuses, [0, 3, 0, 0, 0]);
+        assert_eq!((site.bytes_in, site.bytes_out), (3, 30));
+        assert_eq!(site.times.wait.counts[1], 3);
+        assert_eq!(site.times.service.sum, 90_000);
+        assert_eq!(tally.site(None).statuses, [0, 0, 0, 1, 0]);
+        let pool = tally.pool(0);
+        assert_eq!((pool.left_running, pool.times.total.count()), (3, 3));
+    }
+
+    #[test]
+    fn what_is_not_configured_is_counted_nowhere_and_harms_nobody() {
+        let tally = Tally::new(0, 0, 0);
+        count_as(9);
+        tally.served(Some(7), 7, 1);
+        tally.ended(&Ended {
+            site: Some(7),
+            pool: Some((7, 1)),
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            total: u64::MAX,
+            left_running: true,
+        });
+        count_as(0);
+        assert_eq!(tally.site(None).requests(), 0);
+        assert_eq!(tally.pool(7).left_running, 0);
+    }
+}

@@ -1,0 +1,325 @@
+//! The kernel's limits that a configuration may meet: the accept queue, open files, and what TCP does when they are
+//! reached. Each check is a function of the configuration and of what the kernel says; nothing is changed.
+//!
+//! `weir serve` logs what is worse than a note, `weir check` and `weir doctor` print it.
+
+use std::{fs, str::FromStr};
+
+use weir_config::Config;
+use weir_sys::limits::{self, OpenFiles};
+
+use crate::findings::{Finding, Severity};
+
+/// What the kernel says; none: it does not, as in a chroot without /proc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// Longest accept queue that it grants (net.core.somaxconn).
+    pub somaxconn: Option<u32>,
+    /// Half-open connections that it keeps where it sends no cookies (net.ipv4.tcp_max_syn_backlog).
+    pub tcp_max_syn_backlog: Option<u32>,
+    /// Whether it answers half-open connections with cookies when they are too many (net.ipv4.tcp_syncookies).
+    pub tcp_syncookies: Option<u32>,
+    /// Whether it resets a connection that finds the accept queue full (net.ipv4.tcp_abort_on_overflow).
+    pub tcp_abort_on_overflow: Option<u32>,
+    /// Open files of the whole machine (fs.file-max).
+    pub file_max: Option<u64>,
+    /// What `LimitNOFILE` and `ulimit -n` can be at most (fs.nr_open).
+    pub nr_open: Option<u64>,
+    /// Open files of this process.
+    pub open_files: OpenFiles,
+}
+
+impl Kernel {
+    /// Asks. The network's settings are those of our own network namespace.
+    pub fn look() -> Self {
+        Self {
+            somaxconn: limits::somaxconn(),
+            tcp_max_syn_backlog: sysctl("net/ipv4/tcp_max_syn_backlog"),
+            tcp_syncookies: sysctl("net/ipv4/tcp_syncookies"),
+            tcp_abort_on_overflow: sysctl("net/ipv4/tcp_abort_on_overflow"),
+            file_max: sysctl("fs/file-max"),
+            nr_open: sysctl("fs/nr_open"),
+            open_files: limits::open_files(),
+        }
+    }
+}
+
+/// All checks.
+pub fn findings(config: &Config, kernel: &Kernel) -> Vec<Finding> {
+    let mut found = backlogs(config, kernel);
+    found.extend(open_files(config, kernel));
+    found.extend(overflow(config, kernel));
+    found
+}
+
+/// Whether the kernel grants the accept queues that listeners ask for: listen(2) cuts them without a word.
+pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
+    let Some(most) = kernel.somaxconn else {
+        return Vec::new();
+    };
+    let cut = |listener: &weir_config::Listener| {
+        let (name, wanted) = (&listener.name, listener.backlog);
+        if wanted <= most {
+            return Finding::ok(format!(
+                "[listen.{name}] backlog = {wanted} is granted (net.core.somaxconn is {most})"
+            ));
+        }
+        Finding::new(
+            Severity::Warn,
+            format!(
+                "[listen.{name}] backlog = {wanted}: the kernel cuts it to {most} (net.core.somaxconn)"
+            ),
+            "more clients than that at once and they wait for seconds before they are let in",
+            format!(
+                "{}, then restart weir; or write backlog = {most}",
+                set_sysctl("net.core.somaxconn", wanted)
+            ),
+        )
+    };
+    config.listeners.iter().map(cut).collect()
+}
+
+/// Whether as many files may be open as the configuration may need.
+pub fn open_files(config: &Config, kernel: &Kernel) -> Vec<Finding> {
+    let need = OpenFilesNeeded::of(config);
+    let allowed = kernel.open_files.hard;
+    let mut found = Vec::new();
+    let mend = |needed: u64| {
+        let mut mend = format!(
+            "LimitNOFILE={needed} in the [Service] part of the systemd unit, `ulimit -Hn {needed}` elsewhere; or lower \
+             max_connections"
+        );
+        if let Some(most) = kernel.nr_open.filter(|most| *most < needed) {
+            mend = format!(
+                "{} (it is {most}, and no limit can be more), then {mend}",
+                set_sysctl("fs.nr_open", needed)
+            );
+        }
+        mend
+    };
+    found.push(if allowed < need.least {
+        Finding::new(
+            Severity::Warn,
+            format!("weir may need {} open files, and {allowed} are allowed", need.least),
+            format!("{}; without them nothing can be accepted, opened or spooled", need.sum),
+            mend(need.least),
+        )
+    } else if allowed < need.most {
+        Finding::new(
+            Severity::Note,
+            format!("weir needs up to {} open files, and {allowed} are allowed", need.most),
+            "that many if each client is sent a file or has a body in a temporary file at the same time",
+            mend(need.most),
+        )
+    } else {
+        Finding::ok(format!("{allowed} open files are allowed, and {} may be needed", need.most))
+    });
+    if let Some(all) = kernel.file_max.filter(|all| *all < need.least) {
+        found.push(Finding::new(
+            Severity::Warn,
+            format!("the whole machine may have {all} files open (fs.file-max)"),
+            format!("weir alone may need {}", need.least),
+            set_sysctl("fs.file-max", need.least.saturating_mul(2)),
+        ));
+    }
+    found
+}
+
+/// What TCP does with clients that find a queue full.
+pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
+    let tcp = |listener: &&weir_config::Listener| {
+        matches!(listener.address, weir_config::Address::Tcp(_))
+    };
+    let backlog = config.listeners.iter().filter(tcp).map(|l| l.backlog).max();
+    let Some(backlog) = backlog else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    match kernel.tcp_abort_on_overflow {
+        Some(0) => found.push(Finding::ok(
+            "a client that finds an accept queue full tries again (net.ipv4.tcp_abort_on_overflow is 0)",
+        )),
+        Some(_) => found.push(Finding::new(
+            Severity::Warn,
+            "net.ipv4.tcp_abort_on_overflow is set",
+            "a client that finds an accept queue full is refused at once, where it would have been let in a second later",
+            set_sysctl("net.ipv4.tcp_abort_on_overflow", 0),
+        )),
+        None => {}
+    }
+    if let (Some(0), Some(half_open)) = (kernel.tcp_syncookies, kernel.tcp_max_syn_backlog)
+        && half_open < backlog
+    {
+        found.push(Finding::new(
+            Severity::Warn,
+            format!(
+                "net.ipv4.tcp_max_syn_backlog is {half_open}, below a backlog of {backlog}, and tcp_syncookies is off"
+            ),
+            "the kernel forgets new connections when three quarters of that are half-open: many clients at once, or a \
+             flood of one, and others wait for seconds",
+            format!(
+                "{}; or {}",
+                set_sysctl("net.ipv4.tcp_syncookies", 1),
+                set_sysctl("net.ipv4.tcp_max_syn_backlog", backlog)
+            ),
+        ));
+    }
+    found
+}
+
+/// How a kernel's setting is changed now, and after the next boot.
+pub fn set_sysctl(name: &str, value: impl std::fmt::Display) -> String {
+    format!(
+        "sysctl -w {name}={value} (to keep it: `{name} = {value}` in /etc/sysctl.d/60-weir.conf)"
+    )
+}
+
+/// Files that the gateway may have open at once.
+struct OpenFilesNeeded {
+    /// All clients, and all requests that may be at work.
+    least: u64,
+    /// And a file for each client that has none of those.
+    most: u64,
+    /// How `least` comes about.
+    sum: String,
+}
+
+impl OpenFilesNeeded {
+    fn of(config: &Config) -> Self {
+        let clients = config.server.max_connections as u64;
+        let at_work: u64 = config.pools.iter().map(|p| p.queue.maxconn as u64).sum();
+        let least = clients
+            .saturating_add(at_work.saturating_mul(3))
+            .saturating_add(REST);
+        Self {
+            least,
+            most: least.saturating_add(clients.saturating_sub(at_work)),
+            sum: format!(
+                "a connection for each of max_connections = {clients} clients; for each of {at_work} requests at \
+                 work one to its worker, and a temporary file for its body and its answer; {REST} for logs, listeners \
+                 and files that are kept open"
+            ),
+        }
+    }
+}
+
+/// Logs, listeners, files that are kept open, the window.
+const REST: u64 = 200;
+
+fn sysctl<T: FromStr>(path: &str) -> Option<T> {
+    let text = fs::read_to_string(format!("/proc/sys/{path}")).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::Environment;
+
+    const WELL: Kernel = Kernel {
+        somaxconn: Some(4096),
+        tcp_max_syn_backlog: Some(512),
+        tcp_syncookies: Some(1),
+        tcp_abort_on_overflow: Some(0),
+        file_max: Some(1 << 40),
+        nr_open: Some(1 << 20),
+        open_files: OpenFiles {
+            soft: 1024,
+            hard: 524_288,
+        },
+    };
+
+    fn config(text: &str) -> Config {
+        let environment = Environment::of_this_machine(std::path::Path::new("/"));
+        weir_config::parse("weir.toml", text, &environment).unwrap()
+    }
+
+    fn bad(text: &str, kernel: Kernel) -> Vec<String> {
+        let found = findings(&config(text), &kernel);
+        let bad = found.into_iter().filter(|f| f.severity > Severity::Ok);
+        bad.map(|finding| format!("{}: {finding}", finding.severity.name()))
+            .collect()
+    }
+
+    const TCP: &str = "[server]\nmax_connections = 1000\n[listen.web]\naddress = \"127.0.0.1:80\"\nbacklog = 511\n\
+                       [site.a]\nroot = \"/\"\n";
+
+    #[test]
+    fn a_kernel_that_grants_everything_is_no_finding() {
+        assert_eq!(bad(TCP, WELL), [""; 0]);
+    }
+
+    #[test]
+    fn a_backlog_that_is_cut_names_the_listener_and_the_command() {
+        let kernel = Kernel {
+            somaxconn: Some(128),
+            ..WELL
+        };
+        let [found] = &bad(TCP, kernel)[..] else {
+            panic!("one finding");
+        };
+        assert!(found.contains("[listen.web] backlog = 511"), "{found}");
+        assert!(
+            found.contains("sysctl -w net.core.somaxconn=511"),
+            "{found}"
+        );
+        assert!(found.contains("/etc/sysctl.d/"), "{found}");
+    }
+
+    #[test]
+    fn open_files_are_counted_and_the_limit_named() {
+        let with = |hard| Kernel {
+            open_files: OpenFiles { soft: hard, hard },
+            ..WELL
+        };
+        assert!(bad(TCP, with(1199))[0].starts_with("warn: "));
+        let found = &bad(TCP, with(1199))[0];
+        assert!(
+            found.contains("LimitNOFILE=1200") && found.contains("ulimit -Hn 1200"),
+            "{found}"
+        );
+        assert!(bad(TCP, with(1200))[0].starts_with("note: "));
+        assert_eq!(bad(TCP, with(2200)), [""; 0]);
+        let kernel = Kernel {
+            nr_open: Some(1100),
+            ..with(1100)
+        };
+        assert!(bad(TCP, kernel)[0].contains("fs.nr_open=1200"));
+    }
+
+    #[test]
+    fn what_tcp_does_when_a_queue_is_full_matters_to_tcp_listeners() {
+        let kernel = Kernel {
+            tcp_abort_on_overflow: Some(1),
+            tcp_syncookies: Some(0),
+            tcp_max_syn_backlog: Some(128),
+            ..WELL
+        };
+        let found = bad(TCP, kernel);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("tcp_abort_on_overflow=0"), "{found:?}");
+        assert!(found[1].contains("tcp_max_syn_backlog=511"), "{found:?}");
+        let unix = TCP.replace("127.0.0.1:80", "unix:/run/weir.sock");
+        assert_eq!(bad(&unix, kernel), [""; 0]);
+    }
+
+    #[test]
+    fn a_kernel_that_says_nothing_is_no_finding() {
+        let kernel = Kernel {
+            somaxconn: None,
+            tcp_max_syn_backlog: None,
+            tcp_syncookies: None,
+            tcp_abort_on_overflow: None,
+            file_max: None,
+            nr_open: None,
+            ..WELL
+        };
+        assert_eq!(bad(TCP, kernel), [""; 0]);
+    }
+
+    #[test]
+    fn this_kernel_says_what_is_asked() {
+        let kernel = Kernel::look();
+        assert!(kernel.somaxconn.is_some() && kernel.nr_open.is_some());
+    }
+}

@@ -1,0 +1,489 @@
+//! The table of metrics: one row for each, from which `GET /metrics` and docs/metrics.md are written.
+//!
+//! A row says what a figure is called, what it means and which option moves it. [`Page`] takes values by row, so that
+//! nothing is shown that has no row, under no other labels than the row's. Labels are names of the configuration and
+//! words of weir's own, never anything that a client sent: their number does not grow while weir runs.
+//!
+//! The text is written by the crate `prometheus`: it makes the classic text format, which every scraper and promtool
+//! read, and takes families made elsewhere, so that counting on a request's way stays weir's own
+//! (`gateway::tally`).
+
+use prometheus::{
+    Encoder, TextEncoder,
+    proto::{self, MetricFamily, MetricType},
+};
+
+/// What a figure does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, until its process begins anew.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Durations, counted by how long they were.
+    Histogram,
+}
+
+/// What is said of one metric.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name; the unit is part of it.
+    pub name: &'static str,
+    /// What it does.
+    pub kind: Kind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it means, in one sentence.
+    pub help: &'static str,
+    /// The options that move it, or bound it; empty: none.
+    #[cfg(test)]
+    pub moved_by: &'static str,
+    /// The heading that it stands under on the reference page.
+    #[cfg(test)]
+    pub group: &'static str,
+}
+
+/// Durations, counted by how long they were.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Durations {
+    /// How many were within each bound, each counted once, in the order of the bounds; the last: longer than all.
+    pub counts: Vec<u64>,
+    /// Their upper bounds, µs.
+    pub bounds: &'static [u64],
+    /// All of them, µs.
+    pub sum: u64,
+}
+
+/// What `GET /metrics` answers, on the way.
+#[derive(Debug)]
+pub struct Page {
+    families: Vec<MetricFamily>,
+}
+
+impl Page {
+    /// One without values.
+    pub fn new() -> Page {
+        Page {
+            families: ROWS.iter().map(family).collect(),
+        }
+    }
+
+    /// Adds a value of a counter or gauge; `labels` in the order of the row's.
+    pub fn put(&mut self, metric: Metric, labels: &[&str], value: f64) {
+        let mut point = labelled(metric, labels);
+        match metric.row().kind {
+            Kind::Counter => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value);
+                point.set_counter(counter);
+            }
+            Kind::Gauge | Kind::Histogram => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                point.set_gauge(gauge);
+            }
+        }
+        self.families[metric as usize].mut_metric().push(point);
+    }
+
+    /// Adds a histogram.
+    pub fn put_durations(&mut self, metric: Metric, labels: &[&str], durations: &Durations) {
+        let mut histogram = proto::Histogram::default();
+        let mut count = 0;
+        let mut buckets = Vec::with_capacity(durations.bounds.len());
+        for (bound, within) in durations.bounds.iter().zip(&durations.counts) {
+            count += within;
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound(*bound as f64 / 1e6);
+            bucket.set_cumulative_count(count);
+            buckets.push(bucket);
+        }
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(durations.counts.iter().sum());
+        histogram.set_sample_sum(durations.sum as f64 / 1e6);
+        let mut point = labelled(metric, labels);
+        point.set_histogram(histogram);
+        self.families[metric as usize].mut_metric().push(point);
+    }
+
+    /// The text; a metric without a value is left out.
+    pub fn text(mut self) -> Vec<u8> {
+        self.families
+            .retain(|family| !family.get_metric().is_empty());
+        let mut out = Vec::with_capacity(16 << 10);
+        // It fails where a family has no name or no value, which is no case here, or where the writer does.
+        let _ = TextEncoder::new().encode(&self.families, &mut out);
+        out
+    }
+}
+
+impl Durations {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The duration that this share of them did not exceed, µs: between two bounds it is taken to grow evenly. None
+    /// where there are none.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let rank = share * self.count() as f64;
+        let (mut before, mut from) = (0.0, 0);
+        for (within, bound) in self.counts.iter().zip(self.bounds) {
+            let within = *within as f64;
+            if within > 0.0 && before + within >= rank {
+                let part = ((rank - before) / within).clamp(0.0, 1.0);
+                return Some(from + ((bound - from) as f64 * part) as u64);
+            }
+            before += within;
+            from = *bound;
+        }
+        (self.count() > 0).then_some(from)
+    }
+}
+
+/// The media type of the text.
+pub const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The reference page, as Markdown.
+#[cfg(test)]
+fn reference() -> String {
+    use std::fmt::Write;
+
+    let mut page = INTRODUCTION.to_owned();
+    let mut group = "";
+    for row in ROWS {
+        if row.group != group {
+            group = row.group;
+            let _ = write!(page, "\n## {group}\n\n{HEAD}");
+        }
+        let labels = row.labels.join(", ");
+        let name = match labels.as_str() {
+            "" => row.name.to_owned(),
+            labels => format!("{}{{{labels}}}", row.name),
+        };
+        let kind = match row.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let (help, moved_by) = (row.help, row.moved_by);
+        let _ = writeln!(page, "| `{name}` | {kind} | {help} | {moved_by} |");
+    }
+    page
+}
+
+fn family(row: &Row) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(row.name.to_owned());
+    family.set_help(row.help.to_owned());
+    family.set_field_type(match row.kind {
+        Kind::Counter => MetricType::COUNTER,
+        Kind::Gauge => MetricType::GAUGE,
+        Kind::Histogram => MetricType::HISTOGRAM,
+    });
+    family
+}
+
+fn labelled(metric: Metric, values: &[&str]) -> proto::Metric {
+    let names = metric.row().labels;
+    debug_assert_eq!(names.len(), values.len(), "{}", metric.row().name);
+    let pair = |(name, value): (&&str, &&str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    proto::Metric::from_label(names.iter().zip(values).map(pair).collect())
+}
+
+macro_rules! rows {
+    ($($group:literal: { $($id:ident $kind:ident $name:literal [$($label:literal)*] $help:literal $moved_by:literal)* })*) => {
+        /// Which metric: an index into [`ROWS`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Metric {
+            $($(#[doc = $help] $id,)*)*
+        }
+
+        /// All of them, in the order of the page.
+        pub const ROWS: &[Row] = &[$($(Row {
+            name: $name,
+            kind: Kind::$kind,
+            labels: &[$($label),*],
+            help: $help,
+            #[cfg(test)]
+            moved_by: $moved_by,
+            #[cfg(test)]
+            group: $group,
+        },)*)*];
+    };
+}
+
+impl Metric {
+    /// What is said of it.
+    pub fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+}
+
+#[rustfmt::skip]
+rows! {
+    "Requests of pools": {
+        QueueSeconds Counter "weir_queue_seconds_total" ["pool"]
+            "Time that requests have spent waiting for a worker, all of them together. Its rate is the mean length of the queue: **the figure to scale on**."
+            "`max_children`, `maxconn`"
+        QueueSecondsPerSecond Gauge "weir_pool_queue_seconds_per_second" ["pool"]
+            "The same over the last ten seconds, for scalers that take a gauge."
+            "`max_children`, `maxconn`"
+        PoolQueue Gauge "weir_pool_queue_requests" ["pool"]
+            "Requests that wait for a worker now."
+            "`max_children`, `maxconn`"
+        PoolQueueLimit Gauge "weir_pool_queue_limit_requests" ["pool"]
+            "As many may wait; the next is refused."
+            "`max_queue`"
+        PoolQueueTimeout Gauge "weir_pool_queue_timeout_seconds" ["pool"]
+            "A request waits so long at most."
+            "`timeout` of `[pool.NAME.queue]`"
+        PoolRequests Counter "weir_pool_requests_total" ["pool"]
+            "Requests that asked for a worker."
+            ""
+        PoolFinished Counter "weir_pool_finished_total" ["pool"]
+            "Requests that a worker has done."
+            ""
+        PoolLost Counter "weir_pool_lost_total" ["pool"]
+            "Requests whose worker went down under them."
+            ""
+        PoolRetries Counter "weir_pool_retries_total" ["pool"]
+            "Requests that asked for another worker after theirs had gone."
+            "`retries`"
+        PoolShed Counter "weir_pool_shed_total" ["pool" "reason"]
+            "Requests that were refused with 503, by reason: `queue_full`, `queue_timeout`, `no_worker`."
+            "`max_queue`, `timeout` of `[pool.NAME.queue]`"
+        PoolClientLeft Counter "weir_pool_client_left_total" ["pool" "when"]
+            "Requests whose client left, `waiting` (its script did not start) or `running`."
+            ""
+        PoolSlow Counter "weir_pool_slow_requests_total" ["pool"]
+            "Requests that ran for longer than `request_slowlog_timeout`."
+            "`request_slowlog_timeout`"
+        PoolWait Histogram "weir_pool_queue_duration_seconds" ["pool"]
+            "How long requests waited for a worker, those that got none included."
+            "`max_children`, `maxconn`"
+        PoolService Histogram "weir_pool_service_duration_seconds" ["pool"]
+            "How long a worker had a request, until it was free again."
+            "`request_terminate_timeout`"
+        PoolTotal Histogram "weir_pool_request_duration_seconds" ["pool"]
+            "From a request's first byte to the last of its answer, clients' slowness included."
+            ""
+    }
+    "Workers of pools": {
+        PoolUp Gauge "weir_pool_up" ["pool"]
+            "1 while workers can be had; 0: nobody shall wait for one."
+            ""
+        PoolWorkers Gauge "weir_pool_workers" ["pool" "state"]
+            "Workers, by state: `busy`, `idle`, `starting`, `leaving`. Of `servers`: connections."
+            "`pm`, `max_children`, `start_servers`, `min_spare_servers`, `max_spare_servers`"
+        PoolWorkersLimit Gauge "weir_pool_workers_limit" ["pool"]
+            "As many there may be now: `max_children`, or what `pm = \"auto\"` finds worth having."
+            "`max_children`"
+        PoolMaxConn Gauge "weir_pool_running_limit_requests" ["pool"]
+            "As many requests may be at workers at once."
+            "`maxconn`"
+        PoolStarted Counter "weir_pool_workers_started_total" ["pool"]
+            "Workers that came up."
+            "`max_requests`, `process_idle_timeout`, `max_spawn_rate`"
+        PoolStartFailed Counter "weir_pool_workers_failed_total" ["pool"]
+            "Workers that could not be started."
+            ""
+        PoolEnded Counter "weir_pool_workers_ended_total" ["pool" "how"]
+            "Workers that ended: `crashed` (a signal or a code other than 0), `told` (idle, spent or outdated), `unasked` (by themselves, with code 0)."
+            "`max_requests`, `process_idle_timeout`"
+        PoolMaxReached Counter "weir_pool_max_children_reached_total" ["pool"]
+            "How often more workers were wanted than `max_children` allows."
+            "`max_children`"
+        PoolDecisions Counter "weir_pool_decisions_total" ["pool" "decision"]
+            "What the scaling decided: `grew`, `shrank`, `max_children`, `memory`, `useless`, `pausing`, `recovered`."
+            "`pm`"
+        PoolGeneration Gauge "weir_pool_generation" ["pool"]
+            "How often the pool was started anew, beginning with 1."
+            ""
+        PoolPressure Gauge "weir_pool_memory_pressure" ["pool"]
+            "1 while memory is short, so that workers leave (`pm = \"auto\"`)."
+            ""
+        PoolCpu Counter "weir_pool_cpu_seconds_total" ["pool"]
+            "Processor time of its workers and their master."
+            ""
+        PoolMemory Gauge "weir_pool_memory_bytes" ["pool"]
+            "Memory of its workers and their master; what processes share is counted once (PSS)."
+            "`max_children`, `max_memory`"
+        PoolWorkerMemory Gauge "weir_pool_worker_memory_bytes" ["pool"]
+            "Memory of one of its workers, the mean of some (PSS)."
+            "`max_memory`"
+    }
+    "Sites": {
+        SiteRequests Counter "weir_site_requests_total" ["site" "code"]
+            "Requests, by the class of their status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is none: FastCGI from a web server, and what no site answers."
+            ""
+        SiteReceived Counter "weir_site_received_bytes_total" ["site"]
+            "Bytes of requests' bodies."
+            "`max_body`"
+        SiteSent Counter "weir_site_sent_bytes_total" ["site"]
+            "Bytes of answers' bodies."
+            ""
+        SiteWait Histogram "weir_site_queue_duration_seconds" ["site"]
+            "How long requests waited for a worker, those that got none included."
+            ""
+        SiteService Histogram "weir_site_service_duration_seconds" ["site"]
+            "How long a worker had a request, until it was free again."
+            ""
+        SiteTotal Histogram "weir_site_request_duration_seconds" ["site"]
+            "From a request's first byte to the last of its answer: files, redirects and refusals too."
+            ""
+    }
+    "Connections": {
+        Connections Gauge "weir_connections" ["state"]
+            "Connections of clients: `active` with a request, `idle` without one (counted five times a second)."
+            "`idle_timeout`"
+        ConnectionsLimit Gauge "weir_connections_limit" []
+            "As many there may be; more wait in the kernel's queue."
+            "`max_connections`"
+        Accepted Counter "weir_connections_accepted_total" ["listener"]
+            "Connections that were accepted."
+            ""
+        Refused Counter "weir_connections_refused_total" ["listener" "reason"]
+            "Connections that were closed at once: `per_address`, `not_allowed`."
+            "`max_connections_per_address`, `allowed_clients`"
+    }
+    "Bodies on the disk": {
+        Spool Gauge "weir_spool_bytes" []
+            "What temporary files of bodies take now."
+            "`body_memory`, `response_memory`"
+        SpoolLimit Gauge "weir_spool_limit_bytes" []
+            "As much they may take."
+            "`max_spool`"
+    }
+    "weir itself": {
+        Build Gauge "weir_build_info" ["version"]
+            "1, with weir's version."
+            ""
+        StartTime Gauge "weir_gateway_start_time_seconds" []
+            "When this gateway began to serve, seconds since 1970: all counters but those of this table begin there, at each reload too."
+            ""
+        Ready Gauge "weir_ready" []
+            "1 while `/readyz` says so."
+            ""
+        Reloads Counter "weir_reloads_total" ["result"]
+            "Reloads since the manager's start: `done`, `failed`."
+            ""
+        GatewayRestarts Counter "weir_gateway_restarts_total" []
+            "Gateways that died and were replaced, since the manager's start."
+            ""
+        ProcessCpu Counter "weir_process_cpu_seconds_total" ["process"]
+            "Processor time of the `manager` and of the `gateway`."
+            ""
+        ProcessMemory Gauge "weir_process_memory_bytes" ["process"]
+            "Memory of the `manager` and of the `gateway` (PSS)."
+            ""
+    }
+}
+
+#[cfg(test)]
+const HEAD: &str = "| metric | kind | meaning | moved by |\n|---|---|---|---|\n";
+
+#[cfg(test)]
+const INTRODUCTION: &str = "\
+# Metrics
+
+<!-- Written from the table in src/metrics.rs. To write it again: WEIR_REFRESH=1 cargo test --bin weir metrics -->
+
+`GET /metrics` of the operator's window answers with all of these in Prometheus' text format. Durations are in seconds,
+sizes in bytes. Labels are names of the configuration and the words that stand here.
+
+Counters begin at 0 with each gateway, that is at each reload too, which Prometheus' `rate()` takes for what it is.
+
+To scale on: `rate(weir_queue_seconds_total[1m])`, the mean number of requests that waited in each pool. It is 0 while
+every request finds a worker, and says by how many workers a pool is too small.
+";
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn the_page_of_metrics_is_what_the_rows_say() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+        let wanted = reference();
+        if std::env::var_os("WEIR_REFRESH").is_some() {
+            fs::write(&page, &wanted).unwrap();
+        }
+        let kept = fs::read_to_string(&page).unwrap_or_default();
+        assert!(
+            kept == wanted,
+            "docs/metrics.md is stale: WEIR_REFRESH=1 cargo test --bin weir metrics"
+        );
+    }
+
+    #[test]
+    fn names_say_unit_and_kind() {
+        let mut names = HashSet::new();
+        for row in ROWS {
+            assert!(names.insert(row.name), "{} is there twice", row.name);
+            assert!(row.name.starts_with("weir_"), "{}", row.name);
+            assert!(row.help.ends_with('.'), "{}", row.name);
+            let counts = row.kind == Kind::Counter;
+            assert_eq!(counts, row.name.ends_with("_total"), "{}", row.name);
+            let lasts = row.kind == Kind::Histogram;
+            assert_eq!(
+                lasts,
+                row.name.ends_with("_duration_seconds"),
+                "{}",
+                row.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_has_what_was_put_there() {
+        let mut page = Page::new();
+        page.put(Metric::PoolQueue, &["a\"b"], 3.0);
+        let durations = Durations {
+            counts: vec![1, 2, 1],
+            bounds: &[1_000, 500_000],
+            sum: 2_000_000,
+        };
+        page.put_durations(Metric::PoolWait, &["shop"], &durations);
+        let text = String::from_utf8(page.text()).unwrap();
+        assert!(
+            text.contains("# TYPE weir_pool_queue_requests gauge"),
+            "{text}"
+        );
+        assert!(
+            text.contains("weir_pool_queue_requests{pool=\"a\\\"b\"} 3"),
+            "{text}"
+        );
+        for line in [
+            "_bucket{pool=\"shop\",le=\"0.001\"} 1",
+            "_bucket{pool=\"shop\",le=\"0.5\"} 3",
+            "_bucket{pool=\"shop\",le=\"+Inf\"} 4",
+            "_sum{pool=\"shop\"} 2",
+            "_count{pool=\"shop\"} 4",
+        ] {
+            let line = format!("weir_pool_queue_duration_seconds{line}");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(!text.contains("weir_ready"), "{text}");
+    }
+
+    #[test]
+    fn quantiles_lie_between_their_bounds() {
+        let durations = |counts: &[u64]| Durations {
+            counts: counts.to_vec(),
+            bounds: &[1_000, 5_000, 10_000],
+            sum: 0,
+        };
+        assert_eq!(durations(&[0, 0, 0, 0]).quantile(0.5), None);
+        assert_eq!(durations(&[2, 2, 0, 0]).quantile(0.5), Some(1_000));
+        assert_eq!(durations(&[0, 4, 0, 0]).quantile(0.5), Some(3_000));
+        assert_eq!(durations(&[0, 0, 0, 3]).quantile(0.5), Some(10_000));
+    }
+}
