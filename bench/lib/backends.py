@@ -39,16 +39,19 @@ class Responder:
 
 
 class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare backlog maxconn minconn "
-                                       "queue_timeout max_queue",
-                                  defaults=(4096, None, None, "60s", None))):
+                                       "queue_timeout max_queue threads",
+                                  defaults=(4096, None, None, "60s", None, None))):
     """How many PHP workers there are, in PHP-FPM's words, and how many requests are at work and wait at once, in
-    HAProxy's. `backlog`: of PHP-FPM's socket. None: what each server does by itself; `maxconn`: all workers."""
+    HAProxy's. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. None: what each does by itself, and
+    for `maxconn` all workers."""
 
     def values(self):
         """For templates."""
         said = {f"if_{name}": "#" if getattr(self, name) is None else ""
                 for name in ("workers", "maxconn", "minconn", "queue_timeout", "max_queue")}
         values = {name: "" if value is None else value for name, value in self._asdict().items()}
+        if not self.threads:
+            del values["threads"]
         return dict(values, **said, if_dynamic="" if self.pm == "dynamic" else "#",
                     maxconn=self.maxconn or self.workers, fullconn=100,
                     minconn=f"minconn {self.minconn}" if self.minconn else "")

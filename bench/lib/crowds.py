@@ -12,25 +12,17 @@ import subprocess
 import time
 
 from . import backends, load, measure, php, processes
-from .php_works import PhpWork
+from .php_works import OWN, PhpWork, Shaped
 
-# weir's pool as it is without a word about it; PHP-FPM's, of twice as many workers as there are cores.
-OWN = backends.Pool("auto", None, 1, 1, 1, queue_timeout=None)
-FITTED = backends.Pool("static", 2 * os.cpu_count(), 1, 1, 1)
+# Twice as many workers as there are cores, and a thread in front that leaves them the rest.
+FITTED = backends.Pool("static", 2 * os.cpu_count(), 1, 1, 1, threads=1)
 
 
-class Crowd(PhpWork):
-    """A page of 10 ms of CPU, a few ways to set each stack up (`shapes`: {peer: {what is said of it: Pool}}), and one
-    look at each."""
+class Crowd(Shaped):
+    """A page of 10 ms of CPU, and one look at each stack."""
 
     programs = (*PhpWork.programs, "php-cgi")
     path = "/page.php"
-    shapes = {}
-
-    @property
-    def peers(self):
-        return tuple(self.shapes)
-
     def rounds(self, options):
         return 1
 
@@ -39,21 +31,19 @@ class Crowd(PhpWork):
         return super().begin(context)
 
     def sample(self, name, shared, context):
-        return [dict(result, shape=shape) for shape, pool in self.shapes[name].items()
-                for result in self.look_at(name, pool, shared, context)]
-
-    def look_at(self, name, pool, shared, context):
-        """One stack with this pool, from start to stop."""
-        stack, folder = self.start(name, shared, context, pool=pool)
-        try:
-            seen, spent = self.observe(stack, folder, context)
-        finally:
-            stack.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-        return [{self.key: seen, "machine": spent}]
+        results = []
+        for shape, work in self.shaped(name):
+            stack, folder = work.start(name, shared, context)
+            try:
+                seen = work.observe(stack, folder, context)
+            finally:
+                stack.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            results.append({self.key: seen, "shape": shape})
+        return results
 
     def observe(self, stack, folder, context):
-        """(figures, "machine" of measure.measured)"""
+        """The figures."""
         raise NotImplementedError
 
     def check(self, stack):
@@ -83,23 +73,22 @@ class Flood(Crowd):
         calm_seconds = 3 if context.options.quick else 5
         self.bench(stack, context, 2, users=16, kept=False)
         capacity = self.bench(stack, context, 2 * calm_seconds, users=16, kept=False)["report"]["rate"]
-        figures, machine = {"capacity": capacity, "seconds": seconds, "floods": []}, {}
+        figures = {"capacity": capacity, "seconds": seconds, "floods": []}
         for factor in self.factors:
             calm = self.bench(stack, context, calm_seconds, rate=self.after * capacity, timeout=self.patience, kept=False)
             refusals = []
             attack = lambda: self.flood(stack, context, factor * capacity, self.after * capacity, seconds, refusals)
             result = self.measured(stack, attack)
-            machine = result["machine"]
             good = result["flood"]["transactions"]
             figures["floods"].append({
                 "factor": factor, "calm": calm["report"], "flood": result["flood"], "after": result["after"],
-                "asked_by_hand": refusals,
+                "asked_by_hand": refusals, "machine": result["machine"],
                 "workers_us_per_good": (result["workers"]["total_us"] / good) if good else None,
                 "gateway_us_per_request": result["gateway"]["total_us"] / result["requests"],
             })
             # What is left of it ends before the next begins.
             time.sleep(self.patience)
-        return figures, machine
+        return figures
 
     def flood(self, stack, context, rate, rate_after, seconds, refusals):
         """A load, and a smaller one that begins as it ends."""
@@ -142,7 +131,7 @@ class Fairness(Crowd):
     shapes = {
         "weir": {"defaults": backends.FOUR._replace(queue_timeout=None)},
         "nginx": {"defaults": backends.FOUR},
-        "haproxy": {"maxconn 4": backends.FOUR},
+        "haproxy": {"maxconn 4": backends.FOUR._replace(threads=1)},
     }
 
     def begin(self, context):
@@ -154,7 +143,7 @@ class Fairness(Crowd):
         self.bench(stack, context, 1, users=self.few)
         alone = self.bench(stack, context, seconds, users=self.few, sources=sources, timeout=30.0)
         result = self.measured(stack, lambda: self.crowd(stack, context, seconds, sources))
-        return {"alone": alone["report"], "few": result["few"], "many": result["many"]}, result["machine"]
+        return {"alone": alone["report"], "few": result["few"], "many": result["many"], "machine": result["machine"]}
 
     def crowd(self, stack, context, seconds, sources):
         url, programs = stack.url(self.path), context.settings.programs
@@ -176,7 +165,7 @@ class Waiting(Crowd):
     many, few = 10_000, 10
     shapes = {
         "weir": {"max_queue 20000": backends.FOUR._replace(queue_timeout="600s", max_queue=20_000)},
-        "haproxy": {"maxconn 4": backends.FOUR._replace(queue_timeout="600s")},
+        "haproxy": {"maxconn 4": backends.FOUR._replace(queue_timeout="600s", threads=1)},
     }
 
     def begin(self, context):
@@ -187,7 +176,7 @@ class Waiting(Crowd):
         before = processes.memory(stack.gateway)
         few = self.watch(stack, context, self.few + self.pool.workers)
         many = self.watch(stack, context, self.many)
-        return {"before": before, "few": few, "many": many}, {}
+        return {"before": before, "few": few, "many": many}
 
     def watch(self, stack, context, users):
         """What the gateway takes while so many users wait, once all of them do."""
@@ -240,7 +229,7 @@ class Window(Crowd):
                 at = lambda share: waits[min(len(waits) - 1, int(len(waits) * share))]
                 seen[path] = {"p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": waits[-1], "probes": len(waits),
                               "statuses": statuses}
-        return seen, {}
+        return seen
 
     def probe(self, stack, path):
         """The status that was answered, or 0."""
