@@ -59,6 +59,8 @@ fn entry(time: SystemTime) -> Entry<'static> {
         priority: None,
         time_limit: None,
         retries: 0,
+        priority: Some(0),
+        time_limit: None,
         reason: None,
         request: &Nothing,
     }

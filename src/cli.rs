@@ -2,12 +2,13 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod folder;
+
 use std::{
     env,
     ffi::OsString,
     fs,
     io::{IsTerminal, Write},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -16,17 +17,17 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Address, Config, Diagnostics, Environment, Folder, FolderPhp, FolderRuntime, Machine, Window,
-    check_environment, folder_toml, parse_address, read, to_toml,
+    Address, Config, Diagnostics, Environment, Window, check_environment, parse_address, read,
+    to_toml,
 };
-use weir_sys::identity;
 
 use crate::{
     admin,
     bench::{self, BenchArgs},
-    error_log, fpm,
+    doctor, error_log, fpm,
     machine::{self, ThisMachine},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
+    watch,
 };
 
 /// Wrong command line (sysexits.h).
@@ -39,8 +40,12 @@ pub enum Command {
     Serve(ServeArgs),
     /// `weir check`
     Check(CheckArgs),
+    /// `weir doctor`
+    Doctor(doctor::Args),
     /// `weir status`, `weir reload`, `weir stop`, `weir pool`
     Ask(Asked, WindowArgs),
+    /// `weir watch`
+    Watch(watch::Flags, WindowArgs),
     /// `weir bench`
     Bench(Box<BenchArgs>),
 }
@@ -147,8 +152,13 @@ pub fn main() -> ExitCode {
     }
     match parse() {
         Ok(Command::Check(args)) => check(&args),
+        Ok(Command::Doctor(args)) => doctor::main(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
+        Ok(Command::Watch(flags, args)) => match args.socket_if_any() {
+            Ok(window) => watch::main(&flags, window.as_deref()),
+            Err(code) => code,
+        },
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
@@ -252,6 +262,14 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
 }
 
 impl WindowArgs {
+    /// The socket of the window that is meant; none: none was named, and there is no usual one.
+    fn socket_if_any(&self) -> Result<Option<PathBuf>, ExitCode> {
+        match (&self.admin, &self.config) {
+            (None, None) => Ok(machine::usual_window()),
+            _ => self.socket().map(Some),
+        }
+    }
+
     /// The socket of the window that is meant.
     fn socket(&self) -> Result<PathBuf, ExitCode> {
         let window = match (&self.admin, &self.config) {
@@ -270,93 +288,6 @@ impl WindowArgs {
                 )
             }),
         }
-    }
-}
-
-impl ServeArgs {
-    /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
-    ///
-    /// # Errors
-    /// The exit code, if there is none; why has been said.
-    pub fn source(&self) -> Result<Source, ExitCode> {
-        match &self.config {
-            Some(file) => Source::of_file(file),
-            None => self.folder(),
-        }
-    }
-
-    fn folder(&self) -> Result<Source, ExitCode> {
-        let typed = self.root.as_deref().unwrap_or(Path::new("."));
-        let root = match fs::canonicalize(typed) {
-            Ok(root) if root.is_dir() => root,
-            Ok(_) => {
-                return Err(refuse_config(
-                    &format!("{} is no folder", typed.display()),
-                    "",
-                ));
-            }
-            Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
-        };
-        if root.to_str().is_none() {
-            let message = format!("{}: the name of the folder is not UTF-8", root.display());
-            return Err(refuse_config(&message, ""));
-        }
-        let user = folder_user(&root);
-        if let Some(who) = &user
-            && let Some(barrier) = ThisMachine.barred(&root, who)
-        {
-            let message = format!(
-                "{} cannot be served: {who} may not read {}",
-                root.display(),
-                barrier.display()
-            );
-            let hint = format!(
-                "chmod o+rx {}, or serve a folder elsewhere",
-                barrier.display()
-            );
-            return Err(refuse_config(&message, &hint));
-        }
-        let php = match Folder::has_php(&root) {
-            true => Some(FolderPhp {
-                runtime: folder_php()?,
-                workers: self.workers.map(|workers| workers as usize),
-                index: root.join("index.php").is_file(),
-            }),
-            false => None,
-        };
-        if php.is_none() && self.workers.is_some() {
-            say(
-                "warning",
-                &format!(
-                    "{} has no PHP scripts: --workers has no effect",
-                    root.display()
-                ),
-                "",
-            );
-        }
-        let configuration = typed.join("weir.toml");
-        let configuration = configuration.strip_prefix(".").unwrap_or(&configuration);
-        if configuration.exists() {
-            let shown = configuration.display();
-            log::warn!("{shown} is not used; did you mean: weir serve -c {shown}");
-        }
-        let text = folder_toml(&Folder {
-            root: root.clone(),
-            listen: self
-                .listen
-                .iter()
-                .map(|address| from_here(address))
-                .collect(),
-            php,
-            user,
-        });
-        Ok(Source {
-            name: format!("(made for {})", root.display()),
-            text,
-            environment: Environment::of_this_machine(&root),
-            file: None,
-            folder: Some(root),
-        })
     }
 }
 
@@ -480,10 +411,24 @@ enum TypedCommand {
         #[command(subcommand)]
         action: PoolAction,
     },
-    /// Say what will bite (not built yet)
-    Doctor(Later),
-    /// The kernel's view of listeners (not built yet)
-    Watch(Later),
+    /// Say what will bite: limits, rights, paths, timeouts, memory
+    ///
+    /// Every check has its verdict, why it matters, and what mends it. Nothing is changed. Works as root, who may look
+    /// everywhere, and as an ordinary user, who is told what was not looked at; a running weir is asked for its figures.
+    Doctor(doctor::Args),
+    /// The kernel's queues in front of listeners, of weir or any other program: length, limit, drops
+    ///
+    /// Accept queues as the kernel has them, also where the program cannot see its own, as PHP-FPM cannot its unix
+    /// socket's. A table that is drawn anew every second on a terminal, lines elsewhere. No rights are needed; as root all
+    /// processes are named. Nothing is connected to. What TCP counts as turned away is of this network namespace.
+    ///
+    /// Exit codes: 0 fine, 64 wrong command line, 69 nobody listens there, 70 the kernel does not tell.
+    Watch {
+        #[command(flatten)]
+        flags: watch::Flags,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
     /// PHP-FPM, HAProxy, nginx, Apache or Caddy configuration to weir.toml (not built yet)
     Import(Later),
     /// Load a URL and report
@@ -542,7 +487,7 @@ impl Stop {
                     "drain" => "`weir stop` finishes what runs, and stops",
                     "pool set" => "change the configuration, then weir reload",
                     _ => {
-                        "what works now: weir serve, check, status, reload, stop, pool, bench, fpm"
+                        "what works now: weir serve, check, doctor, status, watch, reload, stop, pool, bench, fpm"
                     }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
@@ -565,6 +510,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             return Ok(Command::Serve(args));
         }
         TypedCommand::Check(args) => return Ok(Command::Check(args)),
+        TypedCommand::Doctor(args) => return Ok(Command::Doctor(args)),
         TypedCommand::Status { json, window } => {
             return Ok(Command::Ask(Asked::Status { json }, window));
         }
@@ -572,6 +518,7 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Asked::Stop { now }, window));
         }
+        TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
         TypedCommand::Drain(_) => "drain",
         TypedCommand::Pool {
             name: pool,
@@ -581,8 +528,6 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
             action: PoolAction::Set(_),
             ..
         } => "pool set",
-        TypedCommand::Doctor(_) => "doctor",
-        TypedCommand::Watch(_) => "watch",
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
@@ -590,7 +535,11 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
     Err(Stop::NotBuiltYet(command))
 }
 
-fn window_address(text: &str) -> Result<Window, String> {
+/// Reads `unix:PATH` or `off`.
+///
+/// # Errors
+/// Why it is neither.
+pub fn window_address(text: &str) -> Result<Window, String> {
     match text {
         "off" => Ok(Window::Off),
         text => match parse_address(text)? {
@@ -615,17 +564,11 @@ fn repeated(listen: &[String]) -> Option<&String> {
     })
 }
 
-/// A socket of the command line is relative to the current folder, not to the one that is served.
-fn from_here(address: &str) -> String {
-    let absolute = address
-        .strip_prefix("unix:")
-        .and_then(|path| std::path::absolute(path).ok())
-        .map(|path| format!("unix:{}", path.display()));
-    absolute.unwrap_or_else(|| address.to_owned())
-}
-
 /// The file where none is named.
-fn default_config() -> Result<PathBuf, ExitCode> {
+///
+/// # Errors
+/// The exit code; that there is none has been said.
+pub fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
         let message = "there is neither a weir.toml here nor /etc/weir/weir.toml";
@@ -633,38 +576,8 @@ fn default_config() -> Result<PathBuf, ExitCode> {
     })
 }
 
-/// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.
-fn folder_user(root: &Path) -> Option<String> {
-    if !identity::is_root() {
-        return None;
-    }
-    let owner = fs::metadata(root).ok().map(|metadata| metadata.uid());
-    let owner = owner
-        .filter(|uid| *uid != 0)
-        .and_then(|uid| identity::user_by_id(uid).ok()?)
-        .map(|user| user.name);
-    let names = ["www-data", "nobody"].map(str::to_owned);
-    owner
-        .into_iter()
-        .chain(names)
-        .find(|name| ThisMachine.has_user(name))
-}
-
-/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
-fn folder_php() -> Result<FolderRuntime, ExitCode> {
-    if ThisMachine.php(None).is_ok() {
-        return Ok(FolderRuntime::Own);
-    }
-    match ThisMachine.program("php-cgi") {
-        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
-        None => Err(refuse_config(
-            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
-            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
-        )),
-    }
-}
-
-fn refuse(wrong: &Diagnostics) -> ExitCode {
+/// Says what is wrong with a configuration, for exit code 78.
+pub fn refuse(wrong: &Diagnostics) -> ExitCode {
     eprint!("{}", wrong.render(colour()));
     ExitCode::from(EX_CONFIG)
 }
@@ -684,7 +597,7 @@ fn say(severity: &str, message: &str, hint: &str) {
 }
 
 /// Writes to stdout; a reader that has gone is no error of weir's.
-fn print(text: &str) -> ExitCode {
+pub fn print(text: &str) -> ExitCode {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             say("error", &format!("standard output: {error}"), "");

@@ -62,6 +62,10 @@ impl Machine for ThisMachine {
         path.exists()
     }
 
+    fn real(&self, path: &Path) -> PathBuf {
+        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    }
+
     fn program(&self, name: &str) -> Option<PathBuf> {
         let runs = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

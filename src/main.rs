@@ -8,6 +8,7 @@ mod admin;
 mod bench;
 mod cli;
 mod control;
+mod doctor;
 mod error_log;
 mod events;
 mod findings;
@@ -18,6 +19,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod watch;
 mod window;
 
 use std::process::ExitCode;

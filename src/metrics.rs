@@ -261,6 +261,9 @@ rows! {
         PoolClientLeft Counter "weir_pool_client_left_total" ["pool" "when"]
             "Requests whose client left, `waiting` (its script did not start) or `running`."
             ""
+        PoolCancelled Counter "weir_pool_cancelled_total" ["pool"]
+            "Scripts whose worker was stopped because nobody waited for their answer any more."
+            "`on_client_left`, `timeout` of sites and routes"
         PoolSlow Counter "weir_pool_slow_requests_total" ["pool"]
             "Requests that ran for longer than `request_slowlog_timeout`."
             "`request_slowlog_timeout`"

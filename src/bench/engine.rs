@@ -515,7 +515,7 @@ const START: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(1);
 
 /// The longest of them.
-const LONGEST_REST: Duration = Duration::from_millis(250);
+const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// Requests that are sent before what has come is looked at.
 const BURST: usize = 32;

@@ -25,7 +25,7 @@ mod urls;
 mod work;
 
 use std::{
-    fs,
+    fs::File,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
     process::ExitCode,
@@ -71,6 +71,15 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     let signals = Signals::take(&[Signal::Int, Signal::Term])
         .map_err(|error| Stop::internal(format!("signals: {error}")))?;
     allow_descriptors(&mut plan)?;
+    // Before the load: what cannot be written is not measured for nothing.
+    let page = match &args.html {
+        Some(path) => {
+            let made = File::create(path).map(|page| (page, path));
+            let wrong = |error| Stop::usage(format!("--html {}: {error}", path.display()));
+            Some(made.map_err(wrong)?)
+        }
+        None => None,
+    };
     if !args.no_probe {
         probe::ask(&mut plan)?;
     }
@@ -79,10 +88,6 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     }
     let run = load(&plan, &signals)?;
     let summary = Summary::of(&plan, &run);
-    if let Some(file) = &args.html {
-        fs::write(file, report::html(&summary))
-            .map_err(|error| Stop::internal(format!("--html {}: {error}", file.display())))?;
-    }
     let text = match args.json {
         true => report::json(&summary),
         false => report::text(&summary),
@@ -92,6 +97,10 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
             return Err(Stop::internal(format!("standard output: {error}")));
         }
         _ => {}
+    }
+    if let Some((mut page, path)) = page {
+        page.write_all(report::html(&summary).as_bytes())
+            .map_err(|error| Stop::internal(format!("--html {}: {error}", path.display())))?;
     }
     let too_low = args
         .fail_below
@@ -133,15 +142,18 @@ fn allow_descriptors(plan: &mut Plan) -> Result<(), Stop> {
         return Ok(());
     }
     let most = u32::try_from(limit.saturating_sub(wanted - plan.connections())).unwrap_or(u32::MAX);
-    if most == 0 || !plan.limit_connections(most) {
-        return Err(Stop {
-            hint: format!("ulimit -n {wanted}, or have fewer users"),
-            ..Stop::usage(format!(
-                "so many connections need {wanted} descriptors, and this process may have {limit}"
-            ))
-        });
+    if most > 0 && plan.limit_connections(most) {
+        plan.notes.push(format!(
+            "{most} connections at a time, for this process may have {limit} descriptors (ulimit -n)"
+        ));
+        return Ok(());
     }
-    Ok(())
+    Err(Stop {
+        hint: format!("ulimit -n {wanted}, or have fewer users"),
+        ..Stop::usage(format!(
+            "so many connections need {wanted} descriptors, and this process may have {limit}"
+        ))
+    })
 }
 
 impl Stop {

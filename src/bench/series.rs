@@ -98,7 +98,8 @@ impl Point {
         match verdict {
             Verdict::Good => {
                 self.good += 1;
-                self.times.saturating_record(time);
+                // It grows as it must, which a saturating one would not.
+                let _ = self.times.record(time.min(LONGEST));
             }
             Verdict::Refused => {
                 self.refused += 1;
@@ -137,12 +138,28 @@ impl Default for Point {
     }
 }
 
+/// A day, µs.
+const LONGEST: u64 = 86_400_000_000;
+
 /// More of them become half as many, each of twice the time.
 const MOST_POINTS: u64 = 600;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_a_point_are_kept_however_long() {
+        let mut series = Series::default();
+        for time in [5, 300_000, 90_000_000, u64::MAX] {
+            series.at(Duration::ZERO).add(Verdict::Good, time);
+        }
+        let times = &series.points()[0].times;
+        assert_eq!((times.len(), times.min()), (4, 5));
+        assert!(times.max() >= LONGEST);
+        let half = times.value_at_quantile(0.5);
+        assert!((295_000..305_000).contains(&half), "{half}");
+    }
 
     #[test]
     fn a_long_run_has_longer_points_and_loses_nothing() {
@@ -163,6 +180,7 @@ mod tests {
         assert_eq!(short.step(), 16);
         assert_eq!(short.points()[0].good, 16);
         assert_eq!(short.points()[0].refused, 10);
+        assert_eq!(short.points()[1].times.max(), 31);
         assert_eq!(
             short.points().iter().map(|point| point.good).sum::<u64>(),
             5_000

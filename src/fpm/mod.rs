@@ -5,6 +5,7 @@
 //! runs that as it runs any other. docs/php-fpm.md says what differs.
 
 mod arguments;
+pub mod look;
 mod outside;
 mod php;
 mod run;

@@ -73,7 +73,7 @@ pub(crate) struct Place {
 
 /// A listening socket of one reactor.
 #[derive(Debug)]
-enum Listening {
+pub(super) enum Listening {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -145,6 +145,8 @@ pub(crate) async fn listen(
                 Protocol::FastCgi(front) => {
                     fastcgi_front::serve(gateway, socket, conn, &front).await;
                 }
+                // Its listeners have a loop of their own.
+                Protocol::AgentCheck(_) => {}
             }
             drop((registered, place));
         });
@@ -313,7 +315,7 @@ impl Drop for Place {
 }
 
 impl Listening {
-    fn new(settings: &Listener, fd: OwnedFd) -> io::Result<Listening> {
+    pub(super) fn new(settings: &Listener, fd: OwnedFd) -> io::Result<Listening> {
         match settings.address {
             Address::Tcp(_) => {
                 let listener = std::net::TcpListener::from(fd);
@@ -330,7 +332,7 @@ impl Listening {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
         match self {
             Listening::Tcp(tcp) => {
                 let (stream, peer) = tcp.accept().await?;
@@ -360,18 +362,20 @@ fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<Socket
     }
 }
 
-/// Whether a web server may connect from `peer` (`allowed_clients`).
-fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
-    let Protocol::FastCgi(front) = protocol else {
-        return true;
+/// Whether somebody may connect from `peer` (`allowed_clients`).
+pub(super) fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
+    let allowed = match protocol {
+        Protocol::FastCgi(front) => &front.allowed_clients,
+        Protocol::AgentCheck(agent) => &agent.allowed_clients,
+        Protocol::Http => return true,
     };
     let peer = peer.ip().to_canonical();
     let same = |allowed: &IpAddr| allowed.to_canonical() == peer;
-    front.allowed_clients.is_empty() || front.allowed_clients.iter().any(same)
+    allowed.is_empty() || allowed.iter().any(same)
 }
 
 /// Errors that accept(2) reports for the connection it took, not for the listener (accept(2), "Error handling").
-fn is_of_one_connection(error: &io::Error) -> bool {
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -421,4 +425,4 @@ const SWEEP_FILES: u64 = 1_000_000;
 const GIVE_BACK: usize = 256;
 
 /// How long to wait where accept(2) has no descriptor to give.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -477,7 +477,7 @@ mod tests {
             "http_referer": null, "http_user_agent": "curl/8.0",
             "site": "shop", "pool": "shop", "worker": "1234",
             "time_head": 0.000051, "time_queue": 0.0012, "time_first_byte": 5.000001, "time_total": 5.01,
-            "queue": 3, "retries": 1, "reason": null,
+            "queue": 3, "retries": 1, "reason": null, "priority": -5, "time_limit": 2.0,
         });
         assert_eq!(value, expected);
         let shed = Entry {
@@ -520,6 +520,8 @@ mod tests {
             Reason,
             RequestId,
             Retries,
+            Priority,
+            TimeLimit,
         ];
         let pieces = names
             .into_iter()
@@ -532,7 +534,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(line(template(pieces), &with_worker)).expect("ASCII"),
             "GET\t| asked\t| shop.example\t| /a?b=c\t| HTTP/1.1\t| 203.0.113.7\t| shop\t| shop\t| asked\t| 200\t| 12\t| \
-             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t|\n"
+             3456\t| 0.000\t| 0.001\t| 5.000\t| 5.010\t| 10.0.0.5:9000\t| 3\t| -\t| 42\t| 1\t| -5\t| 2.000\t|\n"
         );
         let hostile = Entry {
             request: &Same(b"a\"\nb"),
@@ -602,7 +604,7 @@ mod tests {
             let json = line(LogFormat::Json, &entry);
             prop_assert_eq!(memchr::memchr_iter(b'\n', &json).count(), 1);
             let value: Value = serde_json::from_slice(&json)?;
-            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(23));
+            prop_assert_eq!(value.as_object().map(|object| object.len()), Some(25));
             prop_assert_eq!(value["method"].as_str(), Some(method.as_str()));
             prop_assert_eq!(value["bytes_out"].as_u64(), Some(numbers[1]));
             if let Ok(agent) = std::str::from_utf8(&agent) {

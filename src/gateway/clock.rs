@@ -56,6 +56,15 @@ pub(crate) fn deadline(after: Duration) -> u64 {
     }
 }
 
+/// What comes of `work`; none if it takes past `deadline` ([`now`]).
+pub(crate) async fn in_time<T>(work: impl Future<Output = T>, deadline: u64) -> Option<T> {
+    if deadline == NEVER {
+        return Some(work.await);
+    }
+    let left = Duration::from_micros(deadline.saturating_sub(now()));
+    tokio::time::timeout(left, work).await.ok()
+}
+
 fn start() -> &'static Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now)

@@ -9,6 +9,7 @@
 //! response is complete ([`finishing`]).
 
 mod finishing;
+mod leaving;
 
 use std::{
     cell::RefCell,
@@ -23,6 +24,7 @@ use std::{
 
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
+use weir_pool::Finish;
 
 use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
@@ -272,7 +274,7 @@ impl Run {
             }
             Err(failure) => {
                 if let Some(live) = self.live.take() {
-                    live.give_up(failure);
+                    live.give_up(failure, self.first_byte.is_some());
                 }
             }
         }
@@ -313,6 +315,17 @@ impl Run {
     pub(crate) fn streams(&mut self) {
         if self.on_drop != OnDrop::Cancel {
             self.on_drop = OnDrop::Abort;
+        }
+    }
+
+    /// The answer is none: that is the server's fault. False: its request had ended before, as one that was answered.
+    pub(crate) fn blame(&mut self, cause: &str) -> bool {
+        match &mut self.live {
+            Some(live) => {
+                live.lease.ended(Finish::Failed, Some(&cause));
+                true
+            }
+            None => false,
         }
     }
 
@@ -365,55 +378,6 @@ impl Owner {
 impl Drop for Run {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-impl Run {
-    /// Nobody wants the rest of the response: does with the script what was said.
-    fn leave(&mut self) {
-        let Some(mut live) = self.live.take() else {
-            return;
-        };
-        let is_php = live.lease.is_php();
-        if self.on_drop == OnDrop::Cancel {
-            if !live.lease.pool().has_workers() {
-                return live.lease.release(None, Cost::default());
-            }
-            match live.lease.pool().may_cancel() {
-                Ok(()) => return live.cancel(),
-                Err(next) => live.cancel_at = next,
-            }
-        }
-        let limit = match (self.on_drop, is_php) {
-            (OnDrop::Kill, _) | (OnDrop::Abort, false) => return live.lease.kill(),
-            (OnDrop::Finish | OnDrop::Cancel, false) => MAX_UNWANTED,
-            (OnDrop::Finish | OnDrop::Abort | OnDrop::Cancel, true) => u64::MAX,
-        };
-        if is_php {
-            live.request.abort();
-        }
-        if self.on_drop == OnDrop::Abort {
-            live.abandon_at = clock::deadline(live.watch.silence);
-        }
-        live.late_at = NEVER;
-        let mut rest = Run {
-            live: Some(live),
-            first_byte: self.first_byte,
-            on_drop: OnDrop::Kill,
-        };
-        rest.detach();
-        // Outside of a runtime the gateway itself is going, and its workers with it.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let (mut unwanted, mut thrown) = (Vec::new(), 0);
-                while let Ok(Progress::More) = rest.read(&mut unwanted).await
-                    && thrown <= limit
-                {
-                    thrown += unwanted.len() as u64;
-                    unwanted.clear();
-                }
-            });
-        }
     }
 }
 
@@ -602,6 +566,7 @@ impl Live {
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
+        self.lease.ended(Finish::Answered, None);
         if self.after_end == AfterEnd::Running {
             return self.run_on();
         }
@@ -621,24 +586,23 @@ impl Live {
         self.lease.release(conn, Cost::default());
     }
 
-    fn give_up(mut self: Box<Self>, failure: &Failure) {
+    fn give_up(mut self: Box<Self>, failure: &Failure, answered: bool) {
         self.end_stderr();
+        match failure {
+            // A server closes kept connections when it likes.
+            Failure::Closed { .. } if self.conn.requests > 1 && !answered => {}
+            Failure::Closed { .. } | Failure::Protocol(_) => {
+                self.lease.ended(Finish::Failed, Some(failure));
+            }
+            Failure::Silent => self.lease.ended(Finish::TimedOut, Some(failure)),
+            Failure::Terminated | Failure::Late | Failure::Cancelled | Failure::Spool(_) => {}
+        }
         match failure {
             Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
             Failure::Terminated => self.lease.tell_terminated(self.id),
             Failure::Cancelled => return self.cancel(),
             Failure::Protocol(_) | Failure::Silent | Failure::Late | Failure::Spool(_) => {}
         }
-        self.lease.kill();
-    }
-
-    /// Stops the script, of whose answer nobody knows what to do with.
-    fn cancel(self: Box<Self>) {
-        tell!(
-            debug,
-            self.about(),
-            "the script is cancelled, and its worker replaced: nobody waits for its answer"
-        );
         self.lease.kill();
     }
 }
@@ -786,9 +750,6 @@ const MAX_COPIED_STDERR: usize = 64 * 1024;
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
-
-/// How much output is thrown away before a script is taken for one that never ends, bytes.
-const MAX_UNWANTED: u64 = 256 << 20;
 
 /// How much of a body in a file is handed to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;

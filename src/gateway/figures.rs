@@ -39,6 +39,7 @@ fn put_pool(page: &mut Page, gateway: &Gateway, index: usize, pool: &PoolHandle)
     put(Metric::PoolFinished, stats.finished as f64);
     put(Metric::PoolLost, stats.lost as f64);
     put(Metric::PoolRetries, stats.readmitted as f64);
+    put(Metric::PoolCancelled, pool.cancelled() as f64);
     put(Metric::PoolSlow, pool.status().slow_requests as f64);
     put(Metric::PoolUp, f64::from(u8::from(!pool.is_lost())));
     put(Metric::PoolMaxConn, queue.maxconn as f64);

@@ -41,6 +41,9 @@ pub(crate) struct ListenerQueue {
     pub(crate) full_events: u64,
     /// A socket's queue is full now.
     pub(crate) full: bool,
+    /// Connections that the kernel did not let in since the gateway started, because the queue was full or for another
+    /// reason; none: the kernel does not count (unix sockets, whose clients wait or are refused).
+    pub(crate) drops: Option<u64>,
 }
 
 /// What was seen at one look.
@@ -138,6 +141,9 @@ struct Watched {
     backlog: u32,
     family: Family,
     queue: ListenerQueue,
+    /// What each socket had dropped at the look before. The kernel's counters have 32 bits.
+    dropped: BTreeMap<u32, u32>,
+    turned_away: Episode,
 }
 
 /// Length and limit of one socket's queue.
@@ -146,7 +152,7 @@ type Socket = (u32, u32);
 impl State {
     /// `at_limit`: `max_connections`, where so many are open that none is accepted.
     fn look(&mut self, now: Instant, at_limit: Option<usize>) {
-        if let Err(error) = self.look_at_queues(at_limit)
+        if let Err(error) = self.look_at_queues(now, at_limit)
             && self.failure.is_none()
         {
             let failure = unavailable(&error);
@@ -161,25 +167,33 @@ impl State {
         self.look_at_counters(now);
     }
 
-    fn look_at_queues(&mut self, at_limit: Option<usize>) -> io::Result<()> {
+    fn look_at_queues(&mut self, now: Instant, at_limit: Option<usize>) -> io::Result<()> {
         let Some(diag) = &mut self.diag else {
             return Ok(());
         };
-        let mut sockets: BTreeMap<u32, Socket> = BTreeMap::new();
+        let mut sockets: BTreeMap<u32, sock_diag::Listener> = BTreeMap::new();
         let mut asked = Vec::new();
         for family in self.watched.iter().map(|watched| watched.family) {
             if !asked.contains(&family) {
                 asked.push(family);
                 let found = diag.listeners(family)?;
-                sockets.extend(found.into_iter().map(|l| (l.inode, (l.length, l.limit))));
+                sockets.extend(found.into_iter().map(|listener| (listener.inode, listener)));
             }
         }
         self.failure = None;
         for watched in &mut self.watched {
-            let of = |inode: &u32| sockets.get(inode).copied();
-            let sockets: Vec<Socket> = watched.inodes.iter().filter_map(of).collect();
-            if watched.queue.note(&sockets) {
-                log::warn!("{}", watched.says_full(&sockets, at_limit));
+            let of = |inode: &u32| sockets.get(inode);
+            let found: Vec<&sock_diag::Listener> = watched.inodes.iter().filter_map(of).collect();
+            let sockets: Vec<Socket> = found.iter().map(|l| (l.length, l.limit)).collect();
+            let fills = watched.queue.note(&sockets);
+            let dropped = watched.drop_counts(&found);
+            let turned_away = watched.turned_away.note(now, dropped);
+            if fills || (turned_away == Some(Turn::Begins) && !watched.queue.full) {
+                log::warn!("{}", watched.says_full(&sockets, dropped, at_limit));
+            }
+            if let Some(Turn::Ended(all)) = turned_away {
+                let name = &watched.queue.name;
+                log::info!("listen.{name} turns no connections away any more; it were {all}");
             }
         }
         Ok(())
@@ -196,37 +210,17 @@ impl State {
         };
         let before = self.seen.overflows.replace(since).unwrap_or_default();
         let more = since.overflows.saturating_sub(before.overflows);
-        match self.turned_away.note(now, more) {
-            Some(Turn::Begins) => log::warn!("{}", self.says_turned_away(more)),
-            Some(Turn::Ended(all)) => log::info!(
-                "the kernel turns no connections away any more: {all} found an accept queue full"
-            ),
-            None => {}
-        }
-    }
-
-    fn says_turned_away(&self, more: u64) -> String {
-        let fullest = self
+        let ours = self
             .watched
             .iter()
-            .map(|watched| &watched.queue)
-            .max_by(|a, b| {
-                let share = |q: &ListenerQueue| f64::from(q.length) / f64::from(q.limit.max(1));
-                share(a).total_cmp(&share(b))
-            });
-        let ours = fullest.filter(|_| self.failure.is_none()).map_or_else(
-            || "how full weir's own are is not known".to_owned(),
-            |queue| {
-                format!(
-                    "of weir's own, listen.{} is the fullest now, {} of {}",
-                    queue.name, queue.length, queue.limit
-                )
-            },
-        );
-        format!(
-            "the kernel turned away {more} connections because an accept queue was full (ListenOverflows of this \
-             network namespace counts those of all programs); {ours}; weir watch shows whose it is"
-        )
+            .any(|watched| watched.turned_away.lasts());
+        // Those of weir's own listeners have been told by name.
+        if self.turned_away.note(now, more) == Some(Turn::Begins) && !ours {
+            log::info!(
+                "the kernel turned away {more} connections whose accept queue was full (ListenOverflows, which counts all \
+                 programs of this network namespace), none of them weir's; weir watch --all shows whose they are"
+            );
+        }
     }
 }
 
@@ -251,11 +245,27 @@ impl Watched {
                 max_length: 0,
                 full_events: 0,
                 full: false,
+                drops: None,
             },
+            dropped: BTreeMap::new(),
+            turned_away: Episode::default(),
         }
     }
 
-    fn says_full(&self, sockets: &[Socket], at_limit: Option<usize>) -> String {
+    /// What the kernel has dropped since the look before.
+    fn drop_counts(&mut self, sockets: &[&sock_diag::Listener]) -> u64 {
+        let mut new = 0;
+        for socket in sockets {
+            if let Some(drops) = socket.drops {
+                let before = self.dropped.insert(socket.inode, drops).unwrap_or(drops);
+                new += u64::from(drops.wrapping_sub(before));
+                *self.queue.drops.get_or_insert(0) += u64::from(drops.wrapping_sub(before));
+            }
+        }
+        new
+    }
+
+    fn says_full(&self, sockets: &[Socket], dropped: u64, at_limit: Option<usize>) -> String {
         let queue = &self.queue;
         let fullest = sockets.iter().max_by_key(|(length, _)| *length);
         let (length, limit) = fullest.copied().unwrap_or_default();
@@ -279,9 +289,19 @@ impl Watched {
                 queue.name
             ),
         };
+        let away = match (dropped, &self.family) {
+            (0, Family::Unix) => "more have to wait in connect(), or are refused".to_owned(),
+            (0, _) => "more are turned away".to_owned(),
+            (1, _) => "1 was turned away".to_owned(),
+            (dropped, _) => format!("{dropped} were turned away"),
+        };
+        let is = match self.queue.full {
+            true => "is",
+            // It was, between two looks.
+            false => "was",
+        };
         format!(
-            "the accept queue of listen.{} ({}) is full: {length} of {limit} wait{one_of}, others are turned away; \
-             {mend}",
+            "the accept queue of listen.{} ({}) {is} full: {length} of {limit} wait{one_of}, {away}; {mend}",
             queue.name, queue.address
         )
     }
@@ -325,6 +345,10 @@ enum Turn {
 }
 
 impl Episode {
+    fn lasts(&self) -> bool {
+        self.last.is_some()
+    }
+
     fn note(&mut self, now: Instant, more: u64) -> Option<Turn> {
         if more > 0 {
             let begins = self.last.is_none();
@@ -387,8 +411,9 @@ mod tests {
 
     #[test]
     fn a_full_queue_names_itself_and_what_mends_it() {
-        let watched = web();
-        let said = watched.says_full(&[(129, 128)], None);
+        let mut watched = web();
+        watched.queue.full = true;
+        let said = watched.says_full(&[(129, 128)], 0, None);
         for part in [
             "accept queue of listen.web (127.0.0.1:8080) is full: 129 of 128 wait,",
             "cut backlog = 511 to 128",
@@ -396,12 +421,13 @@ mod tests {
         ] {
             assert!(said.contains(part), "{said}");
         }
-        let said = watched.says_full(&[(512, 511), (3, 511)], None);
+        let said = watched.says_full(&[(512, 511), (3, 511)], 7, None);
         assert!(
-            said.contains("on one of its 2 sockets") && said.contains("raise backlog"),
+            said.contains("on one of its 2 sockets, 7 were turned away")
+                && said.contains("raise backlog"),
             "{said}"
         );
-        let said = watched.says_full(&[(512, 511)], Some(1000));
+        let said = watched.says_full(&[(512, 511)], 0, Some(1000));
         assert!(said.contains("max_connections = 1000"), "{said}");
     }
 

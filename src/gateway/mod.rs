@@ -20,6 +20,7 @@
 
 mod accept;
 pub mod access_log;
+mod agent_check;
 mod body;
 mod cgi;
 mod client_io;
@@ -39,6 +40,7 @@ mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
+mod resolver;
 mod route;
 mod scoreboard;
 mod script;
@@ -64,7 +66,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget, Protocol};
+use weir_config::{Config, Log, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -76,6 +78,7 @@ use self::{
     kernel_queues::{KernelQueues, KernelView},
     policy::Policy,
     pool_log::PoolLog,
+    resolver::Resolver,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -83,7 +86,7 @@ use self::{
     worker_conn::WorkerConn,
 };
 use crate::{
-    control::{Heritage, ToGateway, ToManager},
+    control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
     window::{Serve, Task},
@@ -145,6 +148,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         chroot,
         opened,
         window,
+        names,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -182,6 +186,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
+    let mut resolver = resolver(&config, &names)?;
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -202,13 +207,20 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
-    let sockets = per_reactor.iter().map(Vec::len).sum::<usize>() + usize::from(window.is_some());
+    // What tells of a pool tells also while the gateway drains, and is not waited for.
+    let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
+    let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
+    let sockets = sockets + usize::from(window.is_some());
     gateway.listening.store(sockets, Relaxed);
     if window.is_none() {
         gateway.window_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(&gateway, home as u16, sockets, resolver)?;
     }
     if let Some(socket) = window {
         let view = Arc::new(View(gateway.clone()));
@@ -234,6 +246,18 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     Ok(())
 }
 
+/// What looks the servers' names up; none where they have none.
+fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
+    let named = |pool: &weir_config::Pool| match &pool.runtime {
+        Runtime::Servers(servers) => servers.has_names(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    match config.pools.iter().any(named) {
+        true => Resolver::new(&config.server.resolver, names).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// What the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
@@ -255,14 +279,14 @@ impl Gateway {
         let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
             let (manager, tally) = (manager.clone(), tally.clone());
-            Arc::new(PoolHandle::new(
+            PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
                 cores,
                 manager,
                 tally,
-            ))
+            )
         };
         let listener_policies = config
             .listeners
@@ -270,7 +294,7 @@ impl Gateway {
             .map(|listener| match &listener.protocol {
                 Protocol::FastCgi(front) => Policy::new(&front.policy)
                     .map_err(|error| format!("[listen.{}]: {error}", listener.name)),
-                Protocol::Http => Ok(Policy::default()),
+                Protocol::Http | Protocol::AgentCheck(_) => Ok(Policy::default()),
             });
         let listener_policies = listener_policies.collect::<Result<_, _>>()?;
         let pools = config.pools.iter().enumerate().map(pool).collect();
@@ -309,6 +333,11 @@ impl Gateway {
             listener_policies,
             config,
         })
+    }
+
+    fn is_agent_check(&self, listener: u16) -> bool {
+        let listener = self.config.listeners.get(usize::from(listener));
+        listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
     }
 
     /// The accept queues of the listeners, now.
@@ -436,6 +465,7 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    resolver: Option<Resolver>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -450,6 +480,10 @@ fn start_reactor(
             runtime.block_on(async {
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
+                    if gateway.is_agent_check(listener) {
+                        agent_check::start(gateway, listener, socket);
+                        continue;
+                    }
                     tokio::spawn(async move {
                         let listening = accept::listen(&gateway, listener, home, socket).await;
                         if let Err(error) = listening {
@@ -459,8 +493,10 @@ fn start_reactor(
                     });
                 }
                 if home == 0 {
+                    let resolver = resolver.map(Arc::new);
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
+                        pool.tend(resolver.as_ref());
                     }
                 }
                 accept::sweep(gateway, home).await;

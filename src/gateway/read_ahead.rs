@@ -14,14 +14,13 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use bytes::Bytes;
 
 use super::{
     body::{FILE_SLICE, Part, Truncated},
-    clock::{self, NEVER},
+    clock,
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
@@ -217,7 +216,7 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
         };
         if !bytes.is_empty() {
             let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
-            match in_time(kept, run.terminate_at()).await {
+            match clock::in_time(kept, run.terminate_at()).await {
                 Some(true) => {}
                 // The client has left; what comes still is thrown away without it.
                 Some(false) => return,
@@ -265,15 +264,6 @@ async fn read(
         Poll::Pending
     })
     .await
-}
-
-/// What comes of `kept`; none if it takes past `limit` ([`clock::now`]).
-async fn in_time<T>(kept: impl Future<Output = T>, limit: u64) -> Option<T> {
-    if limit == NEVER {
-        return Some(kept.await);
-    }
-    let left = Duration::from_micros(limit.saturating_sub(clock::now()));
-    tokio::time::timeout(left, kept).await.ok()
 }
 
 /// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
@@ -360,7 +350,7 @@ fn spool_failed(owner: &Owner, error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::OwnedFd;
+    use std::{os::fd::OwnedFd, time::Duration};
 
     /// The client takes the last of the file while the disk refuses what comes behind it.
     #[test]

@@ -18,7 +18,7 @@ use weir_fcgi::{
     nv::Pairs,
     server::{self, RequestDecoder},
 };
-use weir_pool::{Retry, Sent, may_retry};
+use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
     cgi::{self, Head},
     client_io::Conn,
     clock::{self, NEVER},
-    dispatch::{Ask, Lease, PoolHandle},
+    dispatch::{Ask, Lease, PoolHandle, Toward},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
     pool_log::Noted,
@@ -177,10 +177,21 @@ pub(crate) async fn begin(
     loop {
         let mut lease = admit(record, conn, pool).await?;
         lease.serve(record.site);
-        let connected = lease
-            .connect(conn.home, !idempotent || record.retries > 0)
-            .await;
+        let toward = Toward {
+            key: pool.hash_key(record),
+            tried: &record.tried,
+            certain: !idempotent || record.retries > 0,
+        };
+        let connecting = lease.connect(conn.home, toward);
+        let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
+            drop(lease);
+            let message = "the request's `timeout` was over before a server took a connection";
+            let after = pool.retry_after();
+            return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
+        };
         record.worker = lease.worker();
+        let server = lease.server();
+        record.tried.extend(server);
         let worker = match connected {
             Ok(worker) => worker,
             Err(error) => {
@@ -256,6 +267,9 @@ pub(crate) async fn begin(
                 return Err(Box::pin(worker_failed(pool, failure)).await);
             }
             Err(NoHead::Bad(message)) => {
+                if let Some(server) = server.filter(|_| !run.blame(&message)) {
+                    pool.blame(server, &message);
+                }
                 return Err(Refusal::upstream(
                     StatusCode::BAD_GATEWAY,
                     "bad_response",
@@ -695,7 +709,7 @@ impl std::fmt::Display for WorthText<'_> {
         }
         if worth.deadline != NEVER {
             let left = Duration::from_micros(worth.deadline.saturating_sub(clock::now()));
-            write!(f, " left={:.3}s", left.as_secs_f64())?;
+            write!(f, " remaining={:.3}s", left.as_secs_f64())?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::{fs, str::FromStr};
 
-use weir_config::Config;
+use weir_config::{Address, Config};
 use weir_sys::limits::{self, OpenFiles};
 
 use crate::findings::{Finding, Severity};
@@ -52,6 +52,13 @@ pub fn findings(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found
 }
 
+/// How many sockets of one TCP address have queues of `backlog` together where none may have more than `somaxconn`: the
+/// kernel spreads connections over them (`SO_REUSEPORT`). No more than [`MOST_SOCKETS`].
+pub fn sockets(backlog: u32, somaxconn: Option<u32>) -> usize {
+    let most = somaxconn.unwrap_or(u32::MAX).max(1);
+    (backlog.div_ceil(most) as usize).clamp(1, MOST_SOCKETS)
+}
+
 /// Whether the kernel grants the accept queues that listeners ask for: listen(2) cuts them without a word.
 pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let Some(most) = kernel.somaxconn else {
@@ -64,10 +71,25 @@ pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
                 "[listen.{name}] backlog = {wanted} is granted (net.core.somaxconn is {most})"
             ));
         }
+        let sockets = match listener.address {
+            Address::Tcp(_) => sockets(wanted, Some(most)),
+            Address::Unix(_) => 1,
+        };
+        let instead = match sockets {
+            1 => String::new(),
+            many => format!(
+                "; {many} sockets take {} together",
+                u64::from(most) * many as u64
+            ),
+        };
+        let severity = match u64::from(most) * sockets as u64 >= u64::from(wanted) {
+            true => Severity::Note,
+            false => Severity::Warn,
+        };
         Finding::new(
-            Severity::Warn,
+            severity,
             format!(
-                "[listen.{name}] backlog = {wanted}: the kernel cuts it to {most} (net.core.somaxconn)"
+                "[listen.{name}] backlog = {wanted}: the kernel cuts it to {most} (net.core.somaxconn){instead}"
             ),
             "more clients than that at once and they wait for seconds before they are let in",
             format!(
@@ -127,9 +149,7 @@ pub fn open_files(config: &Config, kernel: &Kernel) -> Vec<Finding> {
 
 /// What TCP does with clients that find a queue full.
 pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
-    let tcp = |listener: &&weir_config::Listener| {
-        matches!(listener.address, weir_config::Address::Tcp(_))
-    };
+    let tcp = |listener: &&weir_config::Listener| matches!(listener.address, Address::Tcp(_));
     let backlog = config.listeners.iter().filter(tcp).map(|l| l.backlog).max();
     let Some(backlog) = backlog else {
         return Vec::new();
@@ -203,6 +223,9 @@ impl OpenFilesNeeded {
     }
 }
 
+/// Sockets of one listener, however short the kernel's queues are.
+pub const MOST_SOCKETS: usize = 16;
+
 /// Logs, listeners, files that are kept open, the window.
 const REST: u64 = 200;
 
@@ -252,7 +275,7 @@ mod tests {
     #[test]
     fn a_backlog_that_is_cut_names_the_listener_and_the_command() {
         let kernel = Kernel {
-            somaxconn: Some(128),
+            somaxconn: Some(16),
             ..WELL
         };
         let [found] = &bad(TCP, kernel)[..] else {
@@ -264,6 +287,26 @@ mod tests {
             "{found}"
         );
         assert!(found.contains("/etc/sysctl.d/"), "{found}");
+        assert!(
+            found.starts_with("warn: ") && found.contains("16 sockets take 256"),
+            "{found}"
+        );
+        // Where several sockets have that length together nobody has to wait.
+        let kernel = Kernel {
+            somaxconn: Some(128),
+            ..WELL
+        };
+        assert!(bad(TCP, kernel)[0].starts_with("note: "));
+        let unix = TCP.replace("127.0.0.1:80", "unix:/run/weir.sock");
+        assert!(bad(&unix, kernel)[0].starts_with("warn: "));
+        assert_eq!(
+            [
+                sockets(511, Some(511)),
+                sockets(512, Some(511)),
+                sockets(9, None)
+            ],
+            [1, 2, 1]
+        );
     }
 
     #[test]

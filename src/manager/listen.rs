@@ -1,7 +1,7 @@
 //! The listening sockets: bound once, kept over reloads and over the deaths of gateways.
 //!
-//! TCP listeners have one socket for each reactor, which the kernel spreads connections over; unix listeners have one
-//! that all reactors share. A socket that stays configured stays open, so no connection in its queue is lost.
+//! TCP listeners have one socket for each reactor, which the kernel spreads connections over, or several where
+//! net.core.somaxconn is below `backlog`; unix listeners have one that all reactors share. A socket that stays configured stays open, so no connection in its queue is lost.
 
 use std::{
     fs, io,
@@ -19,6 +19,7 @@ use crate::{
     control::ToGateway,
     error_log::{self, Format},
     events,
+    machine::limits,
 };
 
 /// The sockets of one configuration, in the order of its listeners.
@@ -56,8 +57,8 @@ impl Sockets {
     pub(super) fn messages(&self, reactors: u16) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         for (listener, entry) in (0..).zip(&self.entries) {
-            // A unix socket is shared; of TCP sockets there is one for each reactor, or more after a reload that
-            // lowered their number: closing one would reset the connections in its queue.
+            // A unix socket is shared; of TCP sockets there is one for each reactor, or more: those are not closed after a
+            // reload that lowered their number, which would reset the connections in their queues.
             let count = entry.sockets.len().max(reactors.into());
             for index in 0..count {
                 let socket = &entry.sockets[index % entry.sockets.len()];
@@ -129,7 +130,12 @@ impl Entry {
         }
         match &listener.address {
             Address::Tcp(address) => {
-                let missing = usize::from(reactors).saturating_sub(sockets.len());
+                // Each reactor has as many; more than one where the kernel's queues are shorter than asked for.
+                let reactors = usize::from(reactors);
+                let wanted = limits::sockets(listener.backlog, weir_sys::limits::somaxconn());
+                let missing = wanted
+                    .next_multiple_of(reactors)
+                    .saturating_sub(sockets.len());
                 let at = match sockets.first() {
                     Some(socket) => listener::tcp_address(socket).unwrap_or(*address),
                     None => *address,
@@ -278,7 +284,7 @@ const EADDRINUSE: i32 = 98;
 const ENAMETOOLONG: i32 = 36;
 
 /// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
-fn tcp_owner(port: u16) -> Option<String> {
+pub fn tcp_owner(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -295,7 +301,7 @@ fn tcp_owner(port: u16) -> Option<String> {
 }
 
 /// The program that listens on a unix socket.
-fn unix_owner(path: &Path) -> Option<String> {
+pub fn unix_owner(path: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/net/unix").ok()?;
     let path = path.to_str()?;
     let inode = table.lines().find_map(|line| {
@@ -306,7 +312,8 @@ fn unix_owner(path: &Path) -> Option<String> {
     owner_of_socket(&inode)
 }
 
-fn owner_of_socket(inode: &str) -> Option<String> {
+/// Who has the socket with this inode open, as far as we may see it: `nginx (process 42)`.
+pub fn owner_of_socket(inode: &str) -> Option<String> {
     let wanted = PathBuf::from(format!("socket:[{inode}]"));
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let has_it = || {

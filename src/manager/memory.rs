@@ -15,15 +15,15 @@ use std::{
 
 /// What workers may still take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left {
+pub struct Left {
     /// Bytes.
-    pub(super) available: u64,
+    pub available: u64,
     /// The kernel is short of memory.
-    pub(super) pressure: bool,
+    pub pressure: bool,
 }
 
 /// Looks at this machine, as this process is limited on it.
-pub(super) fn left() -> Left {
+pub fn left() -> Left {
     let groups = groups(&read("/proc/self/cgroup"));
     let meminfo = read("/proc/meminfo");
     let total = field(&meminfo, "MemTotal:").unwrap_or(0);
@@ -45,8 +45,16 @@ pub(super) fn left() -> Left {
     }
 }
 
+/// The memory of this machine, or of the control group that has least of those that we are in; bytes.
+pub fn total() -> u64 {
+    let total = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0);
+    let groups = groups(&read("/proc/self/cgroup"));
+    let limits = groups.iter().filter_map(|group| room(group));
+    limits.map(|room| room.limit).fold(total, u64::min)
+}
+
 /// What one of these processes costs on average, bytes; none: it cannot be told.
-pub(super) fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
+pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
     let costs: Vec<u64> = pids.take(SAMPLE).filter_map(cost_of).collect();
     costs.iter().sum::<u64>().checked_div(costs.len() as u64)
 }
@@ -116,7 +124,7 @@ fn groups(own: &str) -> Vec<PathBuf> {
 }
 
 /// The number after a name at the beginning of a line, with its unit.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;

@@ -613,6 +613,10 @@ fn say_listeners(generation: &Generation) {
                 Some(pool) => format!("FastCGI for pool {}", pool.name),
                 None => "FastCGI".to_owned(),
             },
+            Protocol::AgentCheck(agent) => match config.pools.get(agent.pool.0) {
+                Some(pool) => format!("tells HAProxy of pool {}", pool.name),
+                None => "tells HAProxy of a pool".to_owned(),
+            },
             Protocol::Http if sites.is_empty() => "no site".to_owned(),
             Protocol::Http => sites.join(", "),
         };

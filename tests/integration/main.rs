@@ -4,17 +4,22 @@
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
 
 mod bad_input;
+mod bench;
 mod bodies;
 mod browser;
 mod cli;
 mod command;
+mod doctor;
 mod fastcgi_front;
 mod files;
 mod http;
+mod kernel_queue;
+mod leaving;
 mod log;
 mod overload;
 mod own_php;
 mod php;
+mod policy;
 mod pool_log;
 mod routing;
 mod status_page;

@@ -74,6 +74,15 @@ impl Diagnostics {
         self.list.iter()
     }
 
+    /// Where one of them is: `weir.toml:12:3:`; what is about the file as a whole has no line.
+    pub fn place(&self, diagnostic: &Diagnostic) -> String {
+        if self.text.is_empty() || diagnostic.span == (0..0) {
+            return format!("{}:", self.file);
+        }
+        let place = Lines::of(&self.text).place(diagnostic.span.start);
+        format!("{}:{}:{}:", self.file, place.number, place.column)
+    }
+
     /// Nothing was found.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

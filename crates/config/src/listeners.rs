@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{
     document::Named,
     entries::Entries,
-    model::{Address, FastCgi, Listener, PoolId, Protocol},
+    model::{Address, AgentCheck, FastCgi, Listener, PoolId, Protocol},
     rows::{self, Section},
     settings,
     sink::Sink,
@@ -76,7 +76,8 @@ fn protocol(
     pools: &[String],
     sink: &mut Sink,
 ) -> Protocol {
-    if entries.text("protocol").as_deref() != Some("fastcgi") {
+    let spoken = spoken(entries);
+    if spoken == Spoken::Http {
         for key in ["pool", "status_only", "allowed_clients"]
             .iter()
             .chain(&POLICY)
@@ -96,9 +97,14 @@ fn protocol(
         }
         return Protocol::Http;
     }
-    for row in rows::of(Section::Listen).filter(|row| HTTP_ONLY.contains(&row.name)) {
+    let word = entries.text("protocol").unwrap_or_default();
+    let idle = |row: &&rows::Row| match spoken {
+        Spoken::AgentCheck => !AGENT_CHECK.contains(&row.name),
+        _ => HTTP_ONLY.contains(&row.name),
+    };
+    for row in rows::of(Section::Listen).filter(idle) {
         if let Some(entry) = entries.entry(row.name) {
-            let message = format!("`{}` has no effect with `protocol = \"fastcgi\"`", row.name);
+            let message = format!("`{}` has no effect with `protocol = \"{word}\"`", row.name);
             sink.warning(entry.key.clone(), message, "");
         }
     }
@@ -114,21 +120,58 @@ fn protocol(
     }
     let pool = settings::pool(entries, pools, sink);
     if !entries.is_written("pool") {
-        let message = format!("`pool` is missing in [listen.{name}]: whose workers answer?");
+        let asks = match spoken {
+            Spoken::AgentCheck => "which pool is told of?",
+            _ => "whose workers answer?",
+        };
+        let message = format!("`pool` is missing in [listen.{name}]: {asks}");
         sink.error_of_whole(entries.header.clone(), message, "add pool = \"NAME\"");
     }
+    let pool = pool.unwrap_or(PoolId(0));
+    if spoken == Spoken::AgentCheck {
+        return Protocol::AgentCheck(AgentCheck {
+            pool,
+            allowed_clients: entries.ip_addresses("allowed_clients"),
+        });
+    }
     Protocol::FastCgi(FastCgi {
-        pool: pool.unwrap_or(PoolId(0)),
+        pool,
         status_only: entries.bool("status_only"),
         allowed_clients: entries.ip_addresses("allowed_clients"),
         policy: settings::policy(entries, None),
     })
 }
 
-/// Whether a listener's requests come from a web server in front.
-pub(crate) fn speaks_fastcgi(listener: &Named) -> bool {
-    listener.entries.text("protocol").as_deref() == Some("fastcgi")
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Http,
+    FastCgi,
+    AgentCheck,
 }
+
+/// What a listener's table says.
+pub(crate) fn spoken(entries: &Entries) -> Spoken {
+    match entries.text("protocol").as_deref() {
+        Some("fastcgi") => Spoken::FastCgi,
+        Some("agent-check") => Spoken::AgentCheck,
+        _ => Spoken::Http,
+    }
+}
+
+/// What means something where only one line is said.
+const AGENT_CHECK: [&str; 10] = [
+    "address",
+    "protocol",
+    "backlog",
+    "owner",
+    "group",
+    "mode",
+    "acl_users",
+    "acl_groups",
+    "pool",
+    "allowed_clients",
+];
 
 /// What limits heads of HTTP. Parameters of FastCGI have a limit of their own.
 const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];

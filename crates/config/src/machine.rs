@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
-    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Workers},
+    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Upstream, Workers},
 };
 
 /// What [`check_environment`] asks of a machine.
@@ -21,6 +21,10 @@ pub trait Machine {
     fn folder(&self, path: &Path) -> Result<(), Obstacle>;
     /// There is something at this path.
     fn exists(&self, path: &Path) -> bool;
+    /// Where a path leads, links followed; the path itself where that cannot be told.
+    fn real(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
     /// Where a program is: a path as it stands, a name as PATH says.
     fn program(&self, name: &str) -> Option<PathBuf>;
     /// There is a PHP that weir's own workers can run, of this version (`8.2`) if one is named.
@@ -174,6 +178,7 @@ impl Pass<'_> {
         {
             self.readable(&at("root"), root);
         }
+        self.inside(path, settings, site);
         for (status, page) in &settings.error_pages {
             let file = match &settings.root {
                 Some(root) => root.join(page),
@@ -196,6 +201,36 @@ impl Pass<'_> {
             if site.is_none_or(|site| !site.accel_redirect.contains(entry)) {
                 self.folder(&at("accel_redirect"), &entry.1);
             }
+        }
+    }
+
+    /// A root that workers in a chroot do not see.
+    fn inside(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
+        let pool = settings
+            .pool
+            .and_then(|id| self.checked.config.pools.get(id.0));
+        let workers = pool.and_then(Pool::workers);
+        let (Some(root), Some(chroot), Some(pool)) = (
+            &settings.root,
+            workers.and_then(|workers| workers.chroot.as_ref()),
+            pool,
+        ) else {
+            return;
+        };
+        let same = |site: &Settings| (&site.root, site.pool) == (&settings.root, settings.pool);
+        if settings.script_root.is_some() || site.is_some_and(same) {
+            return;
+        }
+        let (root, chroot) = (self.machine.real(root), self.machine.real(chroot));
+        if !root.starts_with(&chroot) {
+            let message = format!(
+                "the workers of [pool.{}] are locked into {} and do not see {}",
+                pool.name,
+                chroot.display(),
+                root.display()
+            );
+            let hint = "move it inside, or say with script_root what they call it";
+            self.warning(&format!("{path}.root"), message, hint);
         }
     }
 
@@ -232,8 +267,8 @@ impl Pass<'_> {
                 self.workers(&path, &command.workers);
             }
             Runtime::Servers(servers) => {
-                for server in servers {
-                    if let Address::Unix(socket) = server
+                for server in &servers.list {
+                    if let Upstream::At(Address::Unix(socket)) = &server.address
                         && !self.machine.exists(socket)
                     {
                         let message = format!(
@@ -354,7 +389,13 @@ impl Pass<'_> {
     fn folder(&mut self, at: &str, path: &Path) -> bool {
         match self.machine.folder(path) {
             Ok(()) => return true,
-            Err(Obstacle::Absent(reason)) => self.error(at, reason, ""),
+            Err(Obstacle::Absent(reason)) => {
+                let hint = match self.machine.exists(path) {
+                    true => "name a folder".to_owned(),
+                    false => format!("mkdir -p {}, or correct the path", path.display()),
+                };
+                self.error(at, reason, &hint);
+            }
             Err(Obstacle::Barred(reason)) => self.warning(at, reason, ""),
         }
         false

@@ -15,6 +15,10 @@ use core::{
 };
 use std::path::PathBuf;
 
+mod servers;
+
+pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
+
 use crate::{access_format::AccessFormat, template::Template};
 
 /// A whole configuration, as the manager performs it and the gateway serves it.
@@ -58,6 +62,8 @@ pub struct Server {
     pub max_spool: u64,
     /// The operator's window.
     pub admin: Window,
+    /// DNS servers; none: those of /etc/resolv.conf.
+    pub resolver: Vec<SocketAddr>,
     /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
     pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.
@@ -146,6 +152,17 @@ pub enum Protocol {
     Http,
     /// FastCGI 1.0, with a web server in front.
     FastCgi(FastCgi),
+    /// HAProxy's agent-check: one line that says what the pool can take.
+    AgentCheck(AgentCheck),
+}
+
+/// A listener with `protocol = "agent-check"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCheck {
+    /// Of which pool is told.
+    pub pool: PoolId,
+    /// Addresses that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
 }
 
 /// A listener with `protocol = "fastcgi"`.
@@ -435,7 +452,7 @@ pub enum Runtime {
     /// Any FastCGI program: one process per worker, a private listening socket as its fd 0.
     Command(Command),
     /// Workers that somebody else runs.
-    Servers(Vec<Address>),
+    Servers(Servers),
 }
 
 /// `runtime = "command"`
@@ -552,7 +569,7 @@ pub struct Workers {
 /// `[pool.NAME.queue]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
-    /// Requests at work at once.
+    /// Requests at work at once; where the servers' limits are found out, what these can be together at most.
     pub maxconn: usize,
     /// With fullconn: the limit is never below. 0: there is no fullconn.
     pub minconn: usize,

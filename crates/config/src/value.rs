@@ -1,10 +1,11 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod priority_rules;
 mod reserve;
 
 use std::{
     collections::BTreeMap,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,12 +19,11 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    entries::in_order,
     model::{
-        Action, Address, FairBy, HostPattern, LogFormat, LogTarget, PathPattern, PriorityRule,
-        Reserve, ValuePattern, Window,
+        Action, Address, FairBy, HashBy, HostPattern, LogFormat, LogTarget, PathPattern,
+        PriorityRule, Reserve, UpstreamServer, Window,
     },
-    rows::{Kind, PRIORITIES},
+    rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
     sink::{IntoHint, Sink},
     template::Template,
@@ -41,7 +41,9 @@ pub(crate) enum Value {
     Path(PathBuf),
     Paths(Vec<PathBuf>),
     Address(Address),
-    Addresses(Vec<Address>),
+    Servers(Vec<UpstreamServer>),
+    HashBy(HashBy),
+    Nameservers(Vec<SocketAddr>),
     Window(Window),
     Hosts(Vec<HostPattern>),
     PathPattern(PathPattern),
@@ -190,11 +192,11 @@ impl Reader<'_> {
                 self.list(kind, node, |t| texts::path(folder, t))
                     .map(Value::Paths)
             }
-            Kind::Addresses => {
-                let folder = self.folder;
-                self.list(kind, node, |t| texts::anchored_address(folder, t))
-                    .map(Value::Addresses)
-            }
+            Kind::Servers => self.servers(kind, node).map(Value::Servers),
+            Kind::HashBy => self.scalar(kind, node, texts::hash_by).map(Value::HashBy),
+            Kind::Nameservers => self
+                .list(kind, node, texts::nameserver)
+                .map(Value::Nameservers),
             Kind::Program => self.program(kind, node).map(Value::Texts),
             Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
             Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
@@ -592,90 +594,80 @@ impl Reader<'_> {
         number
     }
 
-    fn priority_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<PriorityRule>> {
+    /// Servers, each a text or a table.
+    fn servers(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<UpstreamServer>> {
         let Some(array) = node.get_ref().as_array() else {
             self.mismatch(kind, node);
             return None;
         };
-        let mut rules = Vec::with_capacity(array.len());
+        let mut list = Vec::with_capacity(array.len());
         for element in array.iter() {
-            rules.extend(self.priority_rule(kind, element));
+            let server = match element.get_ref() {
+                DeValue::String(text) => {
+                    let address = texts::upstream(self.folder, text);
+                    let address = self.sink.take(element.span(), address);
+                    address.map(|address| UpstreamServer {
+                        address,
+                        weight: USUAL_WEIGHT,
+                        backup: false,
+                    })
+                }
+                DeValue::Table(table) => self.server(element, table),
+                other => {
+                    let message = format!("a server is a text or a table, not {}", type_of(other));
+                    let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
+                    self.error(element, message, hint);
+                    None
+                }
+            };
+            if let Some(server) = server {
+                list.push(server);
+                self.parts.push(element.span());
+            }
         }
-        (rules.len() == array.len()).then_some(rules)
+        (list.len() == array.len()).then_some(list)
     }
 
-    fn priority_rule(&mut self, kind: &Kind, node: &Node<'_>) -> Option<PriorityRule> {
-        let Some(table) = node.get_ref().as_table() else {
-            let (noun, example) = kind.expectation();
-            let message = format!(
-                "`{}` takes {noun}; this is {}",
-                self.key,
-                type_of(node.get_ref())
-            );
-            self.error(
-                node,
-                message,
-                format!("for example {} = {example}", self.key),
-            );
-            return None;
-        };
-        let (mut parts, mut value, mut priority) = (Vec::new(), None, None);
-        let mut good = true;
-        for (key, node) in in_order(table) {
+    fn server(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<UpstreamServer> {
+        let (mut address, mut weight, mut backup) = (None, USUAL_WEIGHT, false);
+        let (mut good, mut named) = (true, false);
+        for (key, value) in table {
             let mut inner = Reader {
                 sink: &mut *self.sink,
                 folder: self.folder,
                 key: key.get_ref(),
                 parts: Vec::new(),
             };
-            let name = Kind::HeaderName;
             let read = match key.get_ref().as_ref() {
-                "header" => inner
-                    .scalar(&name, node, texts::header_part)
-                    .map(|part| parts.push(part)),
-                "cookie" => inner
-                    .scalar(&name, node, texts::cookie_part)
-                    .map(|part| parts.push(part)),
-                "match" => inner
-                    .scalar(&Kind::Text, node, texts::value_pattern)
-                    .map(|pattern| value = Some(pattern)),
-                "priority" => {
-                    let (min, max) = PRIORITIES;
+                "address" => {
+                    named = true;
+                    let folder = inner.folder;
                     inner
-                        .signed(&Kind::Signed { min, max }, node, min, max)
-                        .map(|number| priority = Some(number as i16))
+                        .scalar(&Kind::Address, value, |text| texts::upstream(folder, text))
+                        .map(|read| address = Some(read))
                 }
+                "weight" => inner
+                    .count(&Kind::Count { min: 0, max: 1_000 }, value, 0, 1_000)
+                    .map(|read| weight = read as u32),
+                "backup" => inner.bool(&Kind::Bool, value).map(|read| backup = read),
                 unknown => {
-                    let known = ["header", "cookie", "match", "priority"];
-                    let message = format!("`{unknown}` is not a key of a rule");
-                    let hint = scalar::suggestion(unknown, known);
+                    let hint = scalar::suggestion(unknown, ["address", "weight", "backup"]);
+                    let message = format!("`{unknown}` is not a key of a server");
                     inner.sink.error(key.span(), message, hint);
                     None
                 }
             };
             good &= read.is_some();
         }
-        if !good {
-            return None;
+        if !named {
+            let hint = "add address = \"10.0.0.5:9000\"";
+            self.error(node, "`address` is missing in this server", hint);
         }
-        let hint = match parts.len() {
-            0 => "add header = \"User-Agent\", or cookie = \"session\"",
-            _ => "make them rules of their own",
-        };
-        let (Some(part), true) = (parts.pop(), parts.is_empty()) else {
-            let message = "a rule looks at one thing: `header` or `cookie`";
-            self.error(node, message, hint);
-            return None;
-        };
-        let Some(priority) = priority else {
-            let message = "`priority` is missing in this rule";
-            self.error(node, message, "add priority = 10; lower numbers first");
-            return None;
-        };
-        Some(PriorityRule {
-            part,
-            value: value.unwrap_or_else(|| ValuePattern::Glob("*".into())),
-            priority,
+        let address = address?;
+        good.then_some(UpstreamServer {
+            address,
+            weight,
+            backup,
         })
     }
 
@@ -733,6 +725,9 @@ pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {
         DeValue::Table(_) => "a table",
     }
 }
+
+/// Of a server whose weight is not written.
+const USUAL_WEIGHT: u32 = 100;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];

@@ -84,6 +84,7 @@ hint: useradd --system --no-create-home wier
 weir.toml:13:8: error: /nowhere: not there
    13 | root = \"/nowhere\"
       |        ^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 
 weir.toml:15:15: warning: the page for 503 is not there: /nowhere/errors/503.html
    15 | error_pages = { 503 = \"errors/503.html\" }
@@ -115,6 +116,7 @@ hint: start the server, or correct the path
 weir.toml:29:10: error: /nowhere: not there
    29 | access = \"/nowhere/access.log\"
       |          ^^^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 ";
     assert_eq!(said(text), expected);
 }
@@ -142,8 +144,32 @@ hint: write the path of a php.ini, or of its folder
 weir.toml:11:14: error: /nowhere: not there
    11 | access_log = \"/nowhere/access.log\"
       |              ^^^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 ";
     assert_eq!(said(text), expected);
+}
+
+#[test]
+fn a_root_that_workers_in_a_chroot_do_not_see_is_told_once() {
+    let text = |site: &str| {
+        format!(
+            "[server]\nspool_dir = \"/tmp\"\n[listen.web]\naddress = \"0.0.0.0:80\"\n[site.a]\nroot = \"/srv/a/public\"\n\
+             pool = \"php\"\n{site}\n[[site.a.route]]\npath = \"/x/*\"\nindex = [\"x.php\"]\n\
+             [pool.php]\nruntime = \"php\"\nchroot = \"/srv/b\"\n"
+        )
+    };
+    let told = said(&text(""));
+    assert_eq!(
+        told.matches("do not see /srv/a/public").count(),
+        1,
+        "{told}"
+    );
+    assert!(
+        told.contains("weir.toml:6:8: warning: the workers of [pool.php]"),
+        "{told}"
+    );
+    assert_eq!(said(&text("script_root = \"/public\"")), "");
+    assert_eq!(said(&text("").replace("/srv/b", "/srv/a")), "");
 }
 
 #[test]

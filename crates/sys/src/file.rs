@@ -303,6 +303,42 @@ pub fn has_access_list(path: &Path) -> bool {
     fs::getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
+/// What is left on a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that ordinary users may still write.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+    /// Files that may still be made; none: the file system does not count them.
+    pub free_files: Option<u64>,
+    /// It is in memory (tmpfs, ramfs).
+    pub memory: bool,
+    /// Nothing can be written.
+    pub read_only: bool,
+}
+
+/// What is left on the file system that `path` is on.
+///
+/// # Errors
+/// As statfs(2).
+pub fn space(path: &Path) -> io::Result<Space> {
+    let (counts, kind) = (fs::statvfs(path)?, fs::statfs(path)?);
+    Ok(Space {
+        free: counts.f_bavail.saturating_mul(counts.f_frsize),
+        total: counts.f_blocks.saturating_mul(counts.f_frsize),
+        free_files: (counts.f_files > 0).then_some(counts.f_favail),
+        memory: [TMPFS, RAMFS].contains(&u64::try_from(kind.f_type).unwrap_or(0)),
+        read_only: counts.f_flag.contains(fs::StatVfsMountFlags::RDONLY),
+    })
+}
+
+/// See statfs(2).
+const TMPFS: u64 = 0x0102_1994;
+
+/// See statfs(2).
+const RAMFS: u64 = 0x8584_58f6;
+
 /// Makes somebody else the owner of an open file. Who may do so is root.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 //! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
 //! function says what it does without it.
 
+pub mod access;
 pub mod cpu;
 pub mod daemon;
 pub mod file;
@@ -20,5 +21,6 @@ pub mod signal;
 pub mod sock_diag;
 pub mod socket;
 pub mod socket_owners;
+pub mod terminal;
 pub mod timer;
 pub mod watch;

@@ -90,6 +90,15 @@ pub fn tcp(
     Ok(sockets)
 }
 
+/// Whether [`tcp`] could bind there now, for who listens there alone. Nobody can connect meanwhile: it does not listen.
+///
+/// # Errors
+/// Those of [`tcp`].
+pub fn try_tcp(address: SocketAddr) -> io::Result<()> {
+    let socket = tcp_socket(address)?;
+    Ok(net::bind(&socket, &address)?)
+}
+
 /// The address that a TCP socket has.
 ///
 /// # Errors

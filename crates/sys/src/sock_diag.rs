@@ -178,7 +178,7 @@ fn request(family: Family, sequence: u32) -> Vec<u8> {
                 _ => AddressFamily::INET6,
             };
             body.push(family.as_raw() as u8);
-            body.extend([IPPROTO_TCP, 0, 0]);
+            body.extend([IPPROTO_TCP, SHOW_MEMORY, 0]);
             body.extend((1_u32 << reply::LISTEN).to_ne_bytes());
             body.extend(port.to_be_bytes());
             // The other port, two addresses, the interface: any.
@@ -235,6 +235,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 const IPPROTO_TCP: u8 = 6;
 
+/// `INET_DIAG_SKMEMINFO`, as a bit: what a socket dropped is told there (linux/inet_diag.h).
+const SHOW_MEMORY: u8 = 1 << (reply::INET_DIAG_SKMEMINFO - 1);
+
 /// linux/netlink.h
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_DUMP: u16 = 0x300;
@@ -281,6 +284,7 @@ mod tests {
         let empty = look_until(family, inode, |_| true);
         assert_eq!((empty.length, &empty.name), (0, &Name::Tcp(address, false)));
         assert!(empty.limit > 0);
+        assert_eq!(empty.drops, Some(0));
         let clients: Vec<TcpStream> = (0..3)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
@@ -296,6 +300,24 @@ mod tests {
             .unwrap();
         assert!(found.iter().all(|found| found.inode != inode));
         drop(clients);
+    }
+
+    #[test]
+    fn what_a_full_tcp_queue_turns_away_is_counted() {
+        let socket = listener::tcp((Ipv4Addr::LOCALHOST, 0).into(), 1, 1, true).unwrap();
+        let address = listener::tcp_address(&socket[0]).unwrap();
+        let (inode, family) = (inode(&socket[0]).unwrap(), Family::Tcp4(address.port()));
+        let _two = [0, 1].map(|_| TcpStream::connect(address).unwrap());
+        look_until(family, inode, |found| found.length == 2 && found.limit == 1);
+        let third = net::socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        assert_eq!(net::connect(&third, &address), Err(Errno::INPROGRESS));
+        look_until(family, inode, |found| found.drops > Some(0));
     }
 
     #[test]

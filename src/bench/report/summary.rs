@@ -372,7 +372,7 @@ fn words(plan: &Plan) -> String {
     format!("{who}{until}, {kept}, timeout {:?}", plan.timeout)
 }
 
-/// Bars of equal width on a logarithmic scale: 1, 2, 5, 10, 20, 50, … of a unit, as far as there is something.
+/// Bars whose times grow in steps: 1, 1.5, 2, 3, 5, 7, 10, … as far as there is something.
 fn bars(histogram: &Histogram<u64>) -> Vec<Bar> {
     if histogram.is_empty() {
         return Vec::new();
@@ -389,12 +389,21 @@ fn bars(histogram: &Histogram<u64>) -> Vec<Bar> {
         }
         power *= 10;
     }
-    let bar = |pair: &[u64]| Bar {
+    let mut counts = vec![0; edges.len() - 1];
+    for step in histogram.iter_recorded() {
+        // What is recorded is known to three digits; a step of it is in one bar only, so that they add up.
+        let value = step.value_iterated_to().min(histogram.max());
+        let above = edges[1..].partition_point(|edge| *edge < value);
+        if let Some(count) = counts.get_mut(above) {
+            *count += step.count_at_value();
+        }
+    }
+    let bar = |(pair, count): (&[u64], &u64)| Bar {
         from: pair[0] as f64 / 1e6,
         to: pair[1] as f64 / 1e6,
-        count: histogram.count_between(pair[0] + u64::from(pair[0] > 0), pair[1]),
+        count: *count,
     };
-    let bars: Vec<Bar> = edges.windows(2).map(bar).collect();
+    let bars: Vec<Bar> = edges.windows(2).zip(&counts).map(bar).collect();
     let first = bars.iter().position(|bar| bar.count > 0).unwrap_or(0);
     bars[first..].to_vec()
 }
@@ -430,3 +439,38 @@ const BUSY: f64 = 0.9;
 
 /// A request that is sent so late was not sent when it was due.
 const LATE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_add_up_whatever_the_times() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 86_400_000_000, 3).unwrap();
+        assert_eq!(bars(&histogram), []);
+        for number in 0..100_000_u64 {
+            histogram.saturating_record(number * number % 3_000_017);
+        }
+        let bars = bars(&histogram);
+        assert_eq!(bars.iter().map(|bar| bar.count).sum::<u64>(), 100_000);
+        assert!(bars.windows(2).all(|pair| pair[0].to == pair[1].from));
+        assert!(bars.last().unwrap().to >= 3.0);
+    }
+
+    #[test]
+    fn no_percentile_is_longer_than_the_longest() {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 86_400_000_000, 3).unwrap();
+        histogram.saturating_record(1_234_567);
+        let times = Times::of(&histogram);
+        assert!(
+            times
+                .percentiles
+                .iter()
+                .all(|value| *value <= times.longest)
+        );
+        assert_eq!(
+            Times::of(&Histogram::new_with_bounds(1, 10, 3).unwrap()).count,
+            0
+        );
+    }
+}

@@ -185,7 +185,7 @@ fn seconds(seconds: f64) -> String {
 }
 
 /// As siege counts them: 1024 × 1024.
-fn megabytes(bytes: f64) -> String {
+pub(super) fn megabytes(bytes: f64) -> String {
     format!("{:.2}", bytes / (1024.0 * 1024.0))
 }
 

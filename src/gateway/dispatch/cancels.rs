@@ -15,6 +15,8 @@ pub(super) struct Cancels {
     /// Saved up, µs.
     level: u64,
     filled_at: u64,
+    /// How many there were.
+    pub(super) taken: u64,
 }
 
 impl Cancels {
@@ -27,6 +29,7 @@ impl Cancels {
             most: interval * rate,
             level: interval * rate,
             filled_at: 0,
+            taken: 0,
         }
     }
 
@@ -42,6 +45,7 @@ impl Cancels {
         match self.level.checked_sub(self.interval) {
             Some(left) => {
                 self.level = left;
+                self.taken += 1;
                 Ok(())
             }
             None => Err(now.saturating_add(self.interval - self.level)),

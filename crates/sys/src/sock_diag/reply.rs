@@ -21,6 +21,9 @@ pub struct Listener {
     /// The backlog as the kernel granted it. A queue takes one more; a connection that finds it longer than this is
     /// not let in.
     pub limit: u32,
+    /// Connections that were not let in since it listens, because the queue was full or for another reason; counts up to
+    /// 2^32 and begins again. None: the kernel does not count (unix sockets).
+    pub drops: Option<u32>,
     /// Who made it; none: the kernel does not say (unix sockets before Linux 5.3).
     pub uid: Option<u32>,
     /// The file that a unix socket was bound to, whatever it is called now.
@@ -134,25 +137,24 @@ fn tcp(body: &[u8], six: bool) -> Result<Option<Listener>, Bad> {
     let port = u16::from_be_bytes([body[4], body[5]]);
     let mut address = [0_u8; 16];
     address.copy_from_slice(&body[8..24]);
-    let mut dual = false;
+    let (mut dual, mut drops) = (false, None);
+    each_attribute(attributes, |kind, value| match kind {
+        INET_DIAG_SKV6ONLY => dual = six && value.first() == Some(&0),
+        INET_DIAG_SKMEMINFO => drops = number(value, SK_MEMINFO_DROPS * 4).ok(),
+        _ => {}
+    })?;
     let address = match six {
         false => {
             let [a, b, c, d, ..] = address;
             SocketAddr::from((Ipv4Addr::new(a, b, c, d), port))
         }
-        true => {
-            each_attribute(attributes, |kind, value| {
-                if kind == INET_DIAG_SKV6ONLY {
-                    dual = value.first() == Some(&0);
-                }
-            })?;
-            SocketAddr::from((Ipv6Addr::from(address), port))
-        }
+        true => SocketAddr::from((Ipv6Addr::from(address), port)),
     };
     Ok(Some(Listener {
         name: Name::Tcp(address, dual),
         length: number(body, 56)?,
         limit: number(body, 60)?,
+        drops,
         uid: Some(number(body, 64)?),
         inode: number(body, 68)?,
         file: None,
@@ -170,6 +172,7 @@ fn unix(body: &[u8]) -> Result<Option<Listener>, Bad> {
         inode: number(body, 4)?,
         length: 0,
         limit: 0,
+        drops: None,
         uid: None,
         file: None,
     };
@@ -254,7 +257,11 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
 /// linux/inet_diag.h
+pub(super) const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SKV6ONLY: u16 = 11;
+
+/// linux/sock_diag.h
+const SK_MEMINFO_DROPS: usize = 8;
 
 /// linux/unix_diag.h
 const UNIX_DIAG_NAME: u16 = 0;
@@ -309,6 +316,11 @@ mod tests {
                 body.extend(pair(listener.length, listener.limit));
                 body.extend(pair(listener.uid.unwrap(), listener.inode));
                 body.extend(attribute(8, &[0]));
+                if let Some(drops) = listener.drops {
+                    let memory = [[0; 4]; 8].concat();
+                    let value = [memory, drops.to_ne_bytes().to_vec()].concat();
+                    body.extend(attribute(INET_DIAG_SKMEMINFO, &value));
+                }
                 if six {
                     body.extend(attribute(INET_DIAG_SKV6ONLY, &[u8::from(!dual)]));
                 }
@@ -368,6 +380,7 @@ mod tests {
                 inode: n[0],
                 length: n[1],
                 limit: n[2],
+                drops: (file && is_tcp).then_some(n[5]),
                 uid: (uid || is_tcp).then_some(n[3]),
                 file: (file && !is_tcp).then_some(UnixFile {
                     inode: n[4],

@@ -1,0 +1,136 @@
+//! What `weir serve ROOT` means: a configuration made for a folder.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
+
+use weir_config::{Environment, Folder, FolderPhp, FolderRuntime, Machine, folder_toml};
+use weir_sys::identity;
+
+use super::{ServeArgs, Source, refuse_config, say};
+use crate::machine::ThisMachine;
+
+impl ServeArgs {
+    /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
+    ///
+    /// # Errors
+    /// The exit code, if there is none; why has been said.
+    pub fn source(&self) -> Result<Source, ExitCode> {
+        match &self.config {
+            Some(file) => Source::of_file(file),
+            None => self.folder(),
+        }
+    }
+
+    fn folder(&self) -> Result<Source, ExitCode> {
+        let typed = self.root.as_deref().unwrap_or(Path::new("."));
+        let root = match fs::canonicalize(typed) {
+            Ok(root) if root.is_dir() => root,
+            Ok(_) => {
+                return Err(refuse_config(
+                    &format!("{} is no folder", typed.display()),
+                    "",
+                ));
+            }
+            Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
+        };
+        if root.to_str().is_none() {
+            let message = format!("{}: the name of the folder is not UTF-8", root.display());
+            return Err(refuse_config(&message, ""));
+        }
+        let user = folder_user(&root);
+        if let Some(who) = &user
+            && let Some(barrier) = ThisMachine.barred(&root, who)
+        {
+            let message = format!(
+                "{} cannot be served: {who} may not read {}",
+                root.display(),
+                barrier.display()
+            );
+            let hint = format!(
+                "chmod o+rx {}, or serve a folder elsewhere",
+                barrier.display()
+            );
+            return Err(refuse_config(&message, &hint));
+        }
+        let php = match Folder::has_php(&root) {
+            true => Some(FolderPhp {
+                runtime: folder_php()?,
+                workers: self.workers.map(|workers| workers as usize),
+                index: root.join("index.php").is_file(),
+            }),
+            false => None,
+        };
+        if php.is_none() && self.workers.is_some() {
+            say(
+                "warning",
+                &format!(
+                    "{} has no PHP scripts: --workers has no effect",
+                    root.display()
+                ),
+                "",
+            );
+        }
+        let configuration = typed.join("weir.toml");
+        let configuration = configuration.strip_prefix(".").unwrap_or(&configuration);
+        if configuration.exists() {
+            let shown = configuration.display();
+            log::warn!("{shown} is not used; did you mean: weir serve -c {shown}");
+        }
+        let text = folder_toml(&Folder {
+            root: root.clone(),
+            listen: self
+                .listen
+                .iter()
+                .map(|address| from_here(address))
+                .collect(),
+            php,
+            user,
+        });
+        Ok(Source {
+            name: format!("(made for {})", root.display()),
+            text,
+            environment: Environment::of_this_machine(&root),
+            file: None,
+            folder: Some(root),
+        })
+    }
+}
+
+/// A socket of the command line is relative to the current folder, not to the one that is served.
+fn from_here(address: &str) -> String {
+    let absolute = address
+        .strip_prefix("unix:")
+        .and_then(|path| std::path::absolute(path).ok())
+        .map(|path| format!("unix:{}", path.display()));
+    absolute.unwrap_or_else(|| address.to_owned())
+}
+
+/// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.
+fn folder_user(root: &Path) -> Option<String> {
+    if !identity::is_root() {
+        return None;
+    }
+    let owner = fs::metadata(root).ok().map(|metadata| metadata.uid());
+    let owner = owner
+        .filter(|uid| *uid != 0)
+        .and_then(|uid| identity::user_by_id(uid).ok()?)
+        .map(|user| user.name);
+    let names = ["www-data", "nobody"].map(str::to_owned);
+    owner
+        .into_iter()
+        .chain(names)
+        .find(|name| ThisMachine.has_user(name))
+}
+
+/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
+fn folder_php() -> Result<FolderRuntime, ExitCode> {
+    if ThisMachine.php(None).is_ok() {
+        return Ok(FolderRuntime::Own);
+    }
+    match ThisMachine.program("php-cgi") {
+        Some(path) => Ok(FolderRuntime::Cgi(path.display().to_string())),
+        None => Err(refuse_config(
+            "the folder has PHP scripts, and there is neither weir-php beside weir nor php-cgi in PATH",
+            "install PHP for embedding (Debian: libphp-embed, php-dev) and run `make`, or install php-cgi",
+        )),
+    }
+}

@@ -1,0 +1,184 @@
+//! What the checks of all subjects are given.
+
+use std::path::{Path, PathBuf};
+
+use regex::bytes::{Regex, RegexBuilder};
+use weir_config::{Address, Config, Pool, PoolId, Runtime, Settings, fpm};
+use weir_sys::limits::OpenFiles;
+
+use super::{
+    live::{Found, Live},
+    people::{People, Who},
+    php::Php,
+    servers,
+};
+
+/// A configuration, and what is known around it.
+pub(super) struct Case<'a> {
+    pub(super) config: &'a Config,
+    /// What `weir check` says of it, for this machine.
+    pub(super) said: Vec<Said>,
+    pub(super) people: People,
+    pub(super) found: Found,
+    /// Of each pool: what PHP says of itself; none where it is not weir's to run.
+    pub(super) php: Vec<Option<Result<Php, String>>>,
+    /// The PHP-FPM configurations of this machine, if a pool has servers.
+    pub(super) fpms: Vec<fpm::Fpm>,
+}
+
+/// Something that `weir check` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    /// weir does not start with it.
+    pub(super) error: bool,
+    /// With its place.
+    pub(super) what: String,
+    pub(super) mend: String,
+}
+
+/// Settings of a site or of one of its routes.
+pub(super) struct Place<'a> {
+    /// `[site.shop]`, `[site.shop] route "/api/*"`
+    pub(super) label: String,
+    pub(super) settings: &'a Settings,
+    /// It is the site's own, or a route's with another root or pool.
+    pub(super) is_own: bool,
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn live(&self) -> Option<&Live> {
+        match &self.found {
+            Found::Runs(live) => Some(live),
+            _ => None,
+        }
+    }
+
+    /// All places that requests come to, sites before their routes.
+    pub(super) fn places(&self) -> Vec<Place<'a>> {
+        let mut places = Vec::new();
+        for site in &self.config.sites {
+            places.push(Place {
+                label: format!("[site.{}]", site.name),
+                settings: &site.settings,
+                is_own: true,
+            });
+            for route in &site.routes {
+                let (of_route, of_site) = (&route.settings, &site.settings);
+                let pattern = match &route.path {
+                    weir_config::PathPattern::Glob(text) => text.clone(),
+                    weir_config::PathPattern::Regex(text) => format!("~{text}"),
+                };
+                places.push(Place {
+                    label: format!("[site.{}] route \"{pattern}\"", site.name),
+                    settings: of_route,
+                    is_own: route.action.is_none()
+                        && (of_route.root != of_site.root
+                            || of_route.pool != of_site.pool
+                            || of_route.script_root != of_site.script_root
+                            || of_route.fallback != of_site.fallback
+                            || of_route.index != of_site.index
+                            || of_route.hide_files != of_site.hide_files),
+                });
+            }
+        }
+        places
+    }
+
+    pub(super) fn pool(&self, id: PoolId) -> Option<&'a Pool> {
+        self.config.pools.get(id.0)
+    }
+
+    /// Whom a pool's workers are, if weir starts them and that user is there.
+    pub(super) fn worker(&self, id: PoolId) -> Option<&Who> {
+        self.people.pools.get(id.0)?.as_ref()
+    }
+
+    /// Whom the workers behind servers of this machine are, and what they are locked into, if a PHP-FPM configuration of
+    /// this machine says it of all of them alike.
+    pub(super) fn fpm_behind(&self, servers: &[Address]) -> Option<(Who, Option<PathBuf>)> {
+        let mut found = None;
+        for server in servers {
+            let (_, pool) = servers::behind(&self.fpms, server)?;
+            let who = Who::named(pool.user.as_deref()?, pool.group.as_deref())?;
+            let this = (who, pool.chroot.as_ref().map(PathBuf::from));
+            match &found {
+                Some(other) if *other != this => return None,
+                _ => found = Some(this),
+            }
+        }
+        found
+    }
+
+    /// A setting of PHP as it is in force for a pool's scripts; none: it is not known.
+    pub(super) fn php_setting(&self, index: usize, name: &str) -> Option<String> {
+        let pool = self.config.pools.get(index)?;
+        let settings = &pool.php()?.settings;
+        if let Some(own) = settings.iter().rev().find(|setting| setting.name == name) {
+            return Some(own.value.clone());
+        }
+        let php = self.php.get(index)?.as_ref()?.as_ref().ok()?;
+        php.setting(name).map(str::to_owned)
+    }
+
+    /// The limit of open files that weir starts with: of the weir that runs, else ours.
+    pub(super) fn open_files(&self) -> OpenFiles {
+        let running = self.live().and_then(|live| live.gateway_files);
+        running.unwrap_or_else(weir_sys::limits::open_files)
+    }
+
+    /// The pools with weir's own PHP, with their index.
+    pub(super) fn php_pools(
+        &self,
+    ) -> impl Iterator<Item = (usize, &'a Pool, &'a weir_config::Php)> {
+        let pools = self.config.pools.iter().enumerate();
+        pools.filter_map(|(index, pool)| Some((index, pool, pool.php()?)))
+    }
+}
+
+/// What a worker calls the document root, as the gateway tells it, and the folder that it is locked into. The same rules
+/// as the gateway's: `script_root` as written; on other hosts the root as written; else where the root leads to, as
+/// seen from inside of the chroot. None: the root is outside of the chroot, or not there.
+pub(super) fn worker_root(settings: &Settings, pool: &Pool) -> Option<String> {
+    let trimmed = |path: &Path| {
+        let text = path.display().to_string();
+        text.trim_end_matches('/').to_owned()
+    };
+    let root = settings.root.as_deref()?;
+    if let Some(given) = &settings.script_root {
+        return Some(trimmed(given));
+    }
+    if !is_here(pool) {
+        return Some(trimmed(root));
+    }
+    let real = root.canonicalize().ok()?;
+    match pool.workers().and_then(|workers| workers.chroot.as_deref()) {
+        None => Some(trimmed(&real)),
+        Some(chroot) => {
+            let chroot = chroot.canonicalize().ok()?;
+            let inside = real.strip_prefix(chroot).ok()?;
+            Some(trimmed(&Path::new("/").join(inside)))
+        }
+    }
+}
+
+/// An expression over paths, compiled as the gateway does it.
+pub(super) fn pattern(text: &str) -> Option<Regex> {
+    let build = |unicode| {
+        RegexBuilder::new(text)
+            .unicode(unicode)
+            .dot_matches_new_line(true)
+            .build()
+    };
+    build(false).or_else(|_| build(true)).ok()
+}
+
+/// A pool's workers are on this machine.
+pub(super) fn is_here(pool: &Pool) -> bool {
+    match &pool.runtime {
+        Runtime::Php(_) | Runtime::Command(_) => true,
+        Runtime::Servers(servers) => servers.iter().all(|address| match address {
+            weir_config::Address::Unix(_) => true,
+            weir_config::Address::Tcp(address) => address.ip().is_loopback(),
+        }),
+    }
+}

@@ -1,0 +1,361 @@
+//! Files that weir writes: logs, temporary files, the pid file, the window's socket; and the disks that they are on.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use weir_config::{LogTarget, Window};
+use weir_sys::file::{self, Space};
+
+use super::{
+    Notes,
+    case::Case,
+    people::Who,
+    rights::{Answer, Cause, Need, may, quoted},
+};
+
+/// Every file that is written, and every disk once.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let config = case.config;
+    let starter = &case.people.starter;
+    for (label, file) in logs(case) {
+        appended(
+            starter,
+            &label,
+            &file,
+            "weir does not start: it cannot open its log",
+            notes,
+        );
+    }
+    for (label, file) in slow_logs(case) {
+        appended(
+            starter,
+            &label,
+            &file,
+            "weir does not start: it cannot open its log",
+            notes,
+        );
+    }
+    if let Some(file) = &config.server.pid_file {
+        appended(
+            starter,
+            "[server] pid_file",
+            file,
+            "what watches weir by it does not find weir",
+            notes,
+        );
+    }
+    if let Window::At(socket) = &config.server.admin {
+        let folder = socket.parent().unwrap_or(Path::new("/"));
+        made_in(
+            starter,
+            "[server] admin",
+            folder,
+            "weir does not start: its window has no place",
+            notes,
+        );
+    }
+    spool(case, notes);
+    disks(case, notes);
+}
+
+/// All logs but the slow ones.
+fn logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
+    let log = &case.config.log;
+    let mut files = Vec::new();
+    let mut add = |label: String, target: &LogTarget| {
+        if let LogTarget::File(file) = target {
+            files.push((label, file.clone()));
+        }
+    };
+    add("[log] access".into(), &log.access);
+    add("[log] error".into(), &log.error);
+    for pool in &case.config.pools {
+        if let Some(target) = pool
+            .workers()
+            .and_then(|workers| workers.output_log.as_ref())
+        {
+            add(format!("[pool.{}] output_log", pool.name), target);
+        }
+        if let Some(file) = &pool.access_log {
+            add(
+                format!("[pool.{}] access_log", pool.name),
+                &LogTarget::File(file.clone()),
+            );
+        }
+    }
+    files
+}
+
+fn slow_logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
+    let logs = case.php_pools().filter_map(|(_, pool, php)| {
+        let file = php.slowlog.clone()?;
+        Some((format!("[pool.{}] slowlog", pool.name), file))
+    });
+    logs.collect()
+}
+
+/// A file that who starts weir opens, and makes where it is not there.
+fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
+    let label = format!("{label} = \"{}\"", file.display());
+    match may(who, None, file, Need::Write) {
+        Answer::Yes => notes.ok(format!("{label} can be written by {}", who.name)),
+        Answer::No(barrier) if barrier.cause == Cause::Missing && barrier.at == file => {
+            let folder = file.parent().unwrap_or(Path::new("/"));
+            made_in(who, &label, folder, why, notes);
+        }
+        // A folder that is missing is said by `weir check`, of logs.
+        Answer::No(barrier) if barrier.cause == Cause::Missing && label.starts_with("[server]") => {
+            notes.breaks(
+                format!("{label}: {barrier}"),
+                why,
+                format!(
+                    "install -d {}",
+                    quoted(file.parent().unwrap_or(Path::new("/")))
+                ),
+            );
+        }
+        Answer::No(barrier) if barrier.cause == Cause::Missing => {}
+        Answer::No(barrier) => notes.breaks(
+            format!("{label} cannot be written by {}: {barrier}", who.name),
+            why,
+            barrier.mend(who),
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
+}
+
+fn made_in(who: &Who, label: &str, folder: &Path, why: &str, notes: &mut Notes) {
+    match may(who, None, folder, Need::MakeFiles) {
+        Answer::Yes => notes.ok(format!(
+            "{label}: {} may make files in {}",
+            who.name,
+            folder.display()
+        )),
+        Answer::No(barrier) => {
+            let mend = match barrier.cause {
+                Cause::Missing => format!("install -d -o {} {}", who.name, quoted(folder)),
+                _ => barrier.mend(who),
+            };
+            notes.breaks(
+                format!(
+                    "{label}: {} may not make files in {}: {barrier}",
+                    who.name,
+                    folder.display()
+                ),
+                why,
+                mend,
+            );
+        }
+        Answer::Unseen(at) => unseen(notes, label, &at),
+    }
+}
+
+/// Temporary files of bodies.
+fn spool(case: &Case<'_>, notes: &mut Notes) {
+    let server = &case.config.server;
+    let folder = &server.spool_dir;
+    let label = format!("[server] spool_dir = \"{}\"", folder.display());
+    if let Some(gateway) = &case.people.gateway {
+        match may(gateway, None, folder, Need::MakeFiles) {
+            Answer::Yes => notes.ok(format!(
+                "{label}: the gateway's user, {}, may make files there",
+                gateway.name
+            )),
+            // `weir check` says so.
+            Answer::No(barrier) if barrier.at == *folder => {}
+            // The manager opens it for the gateway, which so need not come there by itself.
+            Answer::No(_) => {}
+            Answer::Unseen(at) => unseen(notes, &label, &at),
+        }
+    }
+    let Ok(space) = file::space(folder) else {
+        return;
+    };
+    if space.memory {
+        notes.warn(
+            format!("{label} is in memory (tmpfs)"),
+            format!(
+                "a body that does not fit memory is kept in memory again: up to max_spool = {}",
+                size(server.max_spool)
+            ),
+            "spool_dir = \"/var/tmp\", or a folder on a disk",
+        );
+    }
+    if space.read_only {
+        notes.breaks(
+            format!("{label} is mounted read-only"),
+            "large bodies and answers for slow clients cannot be kept: 503 spool_failed",
+            "another folder, or mount -o remount,rw",
+        );
+    } else if space.free < server.max_spool {
+        notes.warn(
+            format!(
+                "{label} has {} left, and max_spool allows {}",
+                size(space.free),
+                size(server.max_spool)
+            ),
+            "the disk is full before the limit is reached, and whoever else writes there suffers with it",
+            format!("max_spool = \"{}M\", or another disk", (space.free / 2) >> 20),
+        );
+    } else {
+        notes.ok(format!(
+            "{label} has {} left for max_spool = {}",
+            size(space.free),
+            size(server.max_spool)
+        ));
+    }
+    if space
+        .free_files
+        .is_some_and(|files| files < case.config.server.max_connections as u64)
+    {
+        notes.warn(
+            format!(
+                "{label} can take {} more files (inodes)",
+                space.free_files.unwrap_or_default()
+            ),
+            "each body in a temporary file takes one: 503 spool_failed without",
+            "remove files there (df -i shows them), or name another disk",
+        );
+    }
+}
+
+/// The disks of logs: nearly full ones.
+fn disks(case: &Case<'_>, notes: &mut Notes) {
+    let mut disks: BTreeMap<u64, (PathBuf, Space)> = BTreeMap::new();
+    for (_, file) in logs(case).into_iter().chain(slow_logs(case)) {
+        let Some(folder) = file.parent() else {
+            continue;
+        };
+        if let (Ok(metadata), Ok(space)) = (fs::metadata(folder), file::space(folder)) {
+            disks
+                .entry(metadata.dev())
+                .or_insert_with(|| (folder.to_owned(), space));
+        }
+    }
+    for (folder, space) in disks.values() {
+        disk(folder, *space, notes);
+    }
+}
+
+fn disk(folder: &Path, space: Space, notes: &mut Notes) {
+    let label = format!("the disk of {}", folder.display());
+    let full = space.total > 0 && space.free < space.total / 20 && space.free < PLENTY;
+    let no_files = space.free_files.is_some_and(|files| files < FEW_FILES);
+    if space.read_only {
+        notes.breaks(
+            format!("{label} is mounted read-only"),
+            "logs cannot be opened; weir does not start",
+            format!(
+                "mount -o remount,rw, or name another folder than {}",
+                folder.display()
+            ),
+        );
+    } else if full || no_files {
+        let files = space
+            .free_files
+            .map_or(String::new(), |files| format!(" and {files} files"));
+        notes.warn(
+            format!("{label} has {}{files} left", size(space.free)),
+            "a full disk loses log lines",
+            "make room, and see that logrotate runs (weir opens its logs again at SIGUSR1)",
+        );
+    } else {
+        notes.ok(format!("{label} has {} left for logs", size(space.free)));
+    }
+}
+
+/// Bytes as a person reads them.
+pub(super) fn size(bytes: u64) -> String {
+    let units = [
+        (1_u64 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
+    match units.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) if bytes / unit < 10 => {
+            format!("{:.1} {name}", bytes as f64 / *unit as f64)
+        }
+        Some((unit, name)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+fn unseen(notes: &mut Notes, label: &str, at: &Path) {
+    notes.unseen(
+        format!("{label}: {} is out of sight", at.display()),
+        "run `weir doctor` as root",
+    );
+}
+
+/// A disk with so much left is not full, however large it is.
+const PLENTY: u64 = 2 << 30;
+
+/// Logs are few files; programs that turn them over make some more.
+const FEW_FILES: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::said;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_log_in_a_folder_that_takes_no_files_breaks() {
+        let folder = tempfile::tempdir().unwrap();
+        let set =
+            |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let who = Who::member("daemon").unwrap();
+        let looked = |name: &str| {
+            let mut notes = Notes::default();
+            appended(
+                &who,
+                "[log] access",
+                &folder.path().join(name),
+                "no log",
+                &mut notes,
+            );
+            said(&notes)
+        };
+        set(0o777);
+        assert!(looked("access.log")[0].starts_with("ok: "));
+        assert_eq!(looked("no/access.log"), [""; 0]);
+        set(0o755);
+        let found = looked("access.log");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("chmod o+wx"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_disk_is_full_when_little_is_left_of_it() {
+        let looked = |free: u64, free_files, read_only| {
+            let mut notes = Notes::default();
+            let space = Space {
+                free,
+                total: 100 << 30,
+                free_files,
+                memory: false,
+                read_only,
+            };
+            disk(Path::new("/var/log"), space, &mut notes);
+            said(&notes).remove(0)
+        };
+        assert!(looked(50 << 30, Some(1 << 20), false).starts_with("ok: "));
+        assert!(looked(1 << 30, Some(1 << 20), false).starts_with("warn: "));
+        assert!(looked(50 << 30, Some(10), false).contains("10 files left"));
+        assert!(looked(50 << 30, None, true).starts_with("break: "));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(size(512), "512 bytes");
+        assert_eq!(size(1536 << 10), "1.5 MiB");
+        assert_eq!(size(20 << 30), "20 GiB");
+    }
+}

@@ -1,0 +1,181 @@
+//! The kernel's limits: accept queues, descriptors, ports for outgoing connections.
+
+use std::fs;
+
+use weir_config::{Address, Runtime};
+use weir_sys::{
+    limits,
+    net_stat::{Counters, Overflows},
+};
+
+use super::{Notes, case::Case};
+use crate::machine::limits::{self as kernel, Kernel};
+
+/// The limits that a start warns of, for the weir that runs if one does; and those of connections to servers.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let mut limits = Kernel::look();
+    limits.open_files = case.open_files();
+    notes
+        .findings
+        .extend(kernel::findings(case.config, &limits));
+    descriptors(case, notes);
+    if let Ok(counted) = Counters::open().and_then(|counters| counters.read()) {
+        overflows(counted, notes);
+    }
+    ports(case, &Ports::look(), notes);
+}
+
+/// What the kernel has counted of all listeners in this network namespace.
+fn overflows(counted: Overflows, notes: &mut Notes) {
+    match counted.overflows {
+        0 => notes.ok("no TCP listener's accept queue was full since the network was set up"),
+        count => notes.note(
+            format!("{count} connections found a TCP listener's accept queue full since the network was set up"),
+            "of any program here: the kernel does not say whose; those clients waited for seconds, or gave up",
+            "weir watch shows which queue fills, while it does",
+        ),
+    }
+}
+
+/// Of whom the limit of open files is.
+fn descriptors(case: &Case<'_>, notes: &mut Notes) {
+    match case.live() {
+        Some(live) if live.gateway_files.is_none() => notes.unseen(
+            "the limit of open files of the weir that runs; ours was taken in its place",
+            "run `weir doctor` as root, or as who started weir",
+        ),
+        Some(_) => {}
+        None => {
+            let own = limits::open_files();
+            notes.note(
+                format!(
+                    "the limit of open files is this shell's: {} (hard {})",
+                    number(own.soft),
+                    number(own.hard)
+                ),
+                "a service manager gives weir another one",
+                "LimitNOFILE=… in the systemd unit; or run `weir doctor` while weir runs",
+            );
+        }
+    }
+}
+
+fn number(limit: u64) -> String {
+    match limit {
+        u64::MAX => "unlimited".into(),
+        limit => limit.to_string(),
+    }
+}
+
+/// Ports that outgoing connections may have.
+struct Ports {
+    /// First and last (net.ipv4.ip_local_port_range).
+    range: Option<(u64, u64)>,
+}
+
+impl Ports {
+    fn look() -> Self {
+        let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        let mut words = text.split_whitespace().map(|word| word.parse().ok());
+        let range = words.next().flatten().zip(words.next().flatten());
+        Self { range }
+    }
+}
+
+/// A connection for each request to a TCP server, each of which keeps its port for a minute after its end (TIME_WAIT).
+fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
+    let Some((first, last)) = ports.range else {
+        return;
+    };
+    let count = last.saturating_sub(first) + 1;
+    for pool in &case.config.pools {
+        let Runtime::Servers(servers) = &pool.runtime else {
+            continue;
+        };
+        let tcp = servers
+            .iter()
+            .filter(|address| matches!(address, Address::Tcp(_)))
+            .count() as u64;
+        if tcp == 0 {
+            continue;
+        }
+        let label = format!("[pool.{}]", pool.name);
+        if (pool.queue.maxconn as u64) > count * tcp {
+            notes.breaks(
+                format!(
+                    "{label} maxconn = {} is more than {count} ports to each of {tcp} servers",
+                    pool.queue.maxconn
+                ),
+                "connections past that fail: 503 no_worker",
+                "sysctl -w net.ipv4.ip_local_port_range='1024 65535', or unix sockets",
+            );
+        } else if !pool.keep_conn {
+            let rate = count / TIME_WAIT * tcp;
+            let what = format!(
+                "{label} a connection for each request: {rate} a second at most to {tcp} TCP servers ({count} ports, each \
+                 kept for {TIME_WAIT} s)"
+            );
+            match count < ENOUGH {
+                true => notes.warn(
+                    what,
+                    "past that rate connections fail: 503 no_worker",
+                    "sysctl -w net.ipv4.ip_local_port_range='1024 65535'; or unix sockets",
+                ),
+                false => notes.ok(what),
+            }
+        }
+    }
+}
+
+/// Seconds that a closed connection's ports stay taken (TCP_TIMEWAIT_LEN of Linux).
+const TIME_WAIT: u64 = 60;
+
+/// The kernel's default has 28,232.
+const ENOUGH: u64 = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+
+    #[test]
+    fn connections_to_servers_need_ports() {
+        let looked = |range, more: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n[pool.a]\nruntime = \"servers\"\n\
+                 servers = [\"127.0.0.1:9000\"]\nqueue.maxconn = 500\n{more}"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                ports(case, &Ports { range: Some(range) }, &mut notes);
+                said(&notes)
+            })
+        };
+        assert!(looked((32_768, 60_999), "")[0].contains("470 a second"));
+        assert!(looked((32_768, 60_999), "")[0].starts_with("ok: "));
+        assert!(looked((60_000, 60_999), "")[0].starts_with("warn: "));
+        assert!(looked((60_000, 60_099), "")[0].starts_with("break: "));
+        assert_eq!(looked((60_000, 60_999), "keep_conn = true"), [""; 0]);
+    }
+
+    #[test]
+    fn queues_that_were_full_are_told() {
+        let looked = |overflows| {
+            let mut notes = Notes::default();
+            let drops = overflows;
+            super::overflows(Overflows { overflows, drops }, &mut notes);
+            said(&notes).remove(0)
+        };
+        assert!(looked(0).starts_with("ok: "));
+        assert!(looked(7).starts_with("note: 7 connections"));
+    }
+
+    #[test]
+    fn this_kernel_says_its_ports() {
+        assert!(
+            Ports::look()
+                .range
+                .is_some_and(|(first, last)| first < last)
+        );
+    }
+}

@@ -1,0 +1,450 @@
+//! Memory and processors: what the workers may take against what there is.
+//!
+//! Of a running weir the workers are measured: their proportional set size, which counts shared pages once. Of one that
+//! does not run only upper bounds are known, and it is said that they are no more.
+
+use std::fs;
+
+use weir_config::{Pm, Pool};
+
+use super::{Notes, case::Case, files::size, php};
+use crate::manager::memory;
+
+/// The machine, then the pools.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let machine = Machine::look();
+    workers(case, &machine, notes);
+    gateway(case, &machine, notes);
+    kernel(case, &machine, notes);
+    processors(case, &machine, notes);
+    tasks(case, &machine, notes);
+}
+
+/// What this machine has, as we are limited on it.
+struct Machine {
+    /// Of the control group, if that is less; bytes.
+    total: u64,
+    /// Bytes.
+    swap: u64,
+    cores: usize,
+    /// vm.overcommit_memory
+    overcommit: Option<u32>,
+    /// The policy in force: `always`, `madvise`, `never`.
+    huge_pages: Option<String>,
+    /// Processes and threads that the control group may have.
+    tasks: Option<u64>,
+}
+
+impl Machine {
+    fn look() -> Self {
+        let meminfo = read("/proc/meminfo");
+        let policy = read("/sys/kernel/mm/transparent_hugepage/enabled");
+        let policy = policy
+            .split('[')
+            .nth(1)
+            .and_then(|rest| rest.split(']').next());
+        Self {
+            total: memory::total(),
+            swap: memory::field(&meminfo, "SwapTotal:").unwrap_or(0),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            overcommit: read("/proc/sys/vm/overcommit_memory").trim().parse().ok(),
+            huge_pages: policy.map(str::to_owned),
+            tasks: read("/sys/fs/cgroup/pids.max").trim().parse().ok(),
+        }
+    }
+}
+
+/// All workers together.
+fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    let mut sum = 0_u64;
+    let mut parts = Vec::new();
+    let mut measured_all = true;
+    for (index, pool) in case.config.pools.iter().enumerate() {
+        let Some(workers) = pool.workers() else {
+            continue;
+        };
+        let most = workers.max_children as u64;
+        let shared = opcache(case, index);
+        match measured(case, pool) {
+            Some(each) => {
+                sum = sum.saturating_add(each.saturating_mul(most));
+                let count = running(case, pool).len();
+                parts.push(format!(
+                    "[pool.{}] {most} × {} (measured; {count} of them run)",
+                    pool.name,
+                    size(each)
+                ));
+            }
+            None => {
+                measured_all = false;
+                if let Some(limit) = bound(case, index, pool) {
+                    bounded(pool, most, limit, machine, notes);
+                }
+            }
+        }
+        if let Some(shared) = shared {
+            sum = sum.saturating_add(shared);
+        }
+        opcache_enough(case, index, pool, notes);
+    }
+    if parts.is_empty() {
+        if case
+            .config
+            .pools
+            .iter()
+            .any(|pool| pool.workers().is_some())
+        {
+            notes.unseen(
+                "what workers really take",
+                "run `weir doctor` while weir runs, as root or as who started it",
+            );
+        }
+        return;
+    }
+    let all_auto = case.config.pools.iter().all(|pool| {
+        pool.workers()
+            .is_none_or(|workers| matches!(workers.pm, Pm::Auto { .. }))
+    });
+    let parts = parts.join(", ");
+    let what = format!(
+        "all workers at once take {} of {}: {parts}",
+        size(sum),
+        size(machine.total)
+    );
+    let but = match measured_all {
+        true => "",
+        false => "; pools that were not measured come on top",
+    };
+    if sum <= machine.total / 5 * 4 {
+        notes.ok(format!("{what}{but}"));
+    } else if all_auto {
+        notes.note(
+            format!("{what}{but}"),
+            "pm = \"auto\" starts no more than there is memory for",
+            "",
+        );
+    } else {
+        let fit = |pool: &&Pool| {
+            pool.workers()
+                .is_some_and(|w| !matches!(w.pm, Pm::Auto { .. }))
+        };
+        let largest = case.config.pools.iter().filter(fit);
+        let largest = largest.max_by_key(|pool| {
+            let most = pool
+                .workers()
+                .map_or(0, |workers| workers.max_children as u64);
+            measured(case, pool).unwrap_or(0).saturating_mul(most)
+        });
+        let mend = largest.map_or(String::new(), |pool| {
+            let most = pool
+                .workers()
+                .map_or(0, |workers| workers.max_children as u64);
+            let fit = most.saturating_mul(machine.total / 5 * 4) / sum.max(1);
+            format!(
+                "[pool.{}] max_children = {}, or pm = \"auto\"",
+                pool.name,
+                fit.max(1)
+            )
+        });
+        notes.warn(
+            format!("{what}{but}"),
+            "when all are busy the kernel kills processes, the largest first",
+            mend,
+        );
+    }
+}
+
+/// Where nothing was measured: what scripts are allowed.
+fn bounded(pool: &Pool, most: u64, limit: u64, machine: &Machine, notes: &mut Notes) {
+    let sum = limit.saturating_mul(most);
+    let what = format!(
+        "[pool.{}] max_children = {most} × memory_limit = {} is {} of {}",
+        pool.name,
+        size(limit),
+        size(sum),
+        size(machine.total)
+    );
+    let auto = pool
+        .workers()
+        .is_some_and(|workers| matches!(workers.pm, Pm::Auto { .. }));
+    match sum > machine.total && !auto {
+        true => notes.note(
+            what,
+            "an upper bound, which few scripts come near; if many do at once, the kernel kills processes",
+            format!(
+                "max_children = {}, a lower memory_limit, or pm = \"auto\", which measures",
+                (machine.total / limit.max(1)).max(1)
+            ),
+        ),
+        false => notes.ok(what),
+    }
+}
+
+/// What one worker of a running pool takes, bytes.
+fn measured(case: &Case<'_>, pool: &Pool) -> Option<u64> {
+    memory::cost(running(case, pool).into_iter())
+}
+
+fn running(case: &Case<'_>, pool: &Pool) -> Vec<u32> {
+    case.live()
+        .map_or(Vec::new(), |live| live.workers(&pool.name))
+}
+
+/// The most that a script of the pool may take, bytes.
+fn bound(case: &Case<'_>, index: usize, pool: &Pool) -> Option<u64> {
+    let workers = pool.workers()?;
+    let limit = case
+        .php_setting(index, "memory_limit")
+        .as_deref()
+        .and_then(php::size);
+    match (limit, workers.max_memory) {
+        (limit, 0) => limit,
+        (limit, most) => Some(limit.map_or(most, |limit| limit.min(most))),
+    }
+}
+
+/// Shared memory of the pool's OPcache, bytes.
+fn opcache(case: &Case<'_>, index: usize) -> Option<u64> {
+    let on = case.php_setting(index, "opcache.enable")?;
+    let on = !matches!(on.as_str(), "" | "0" | "Off");
+    let megabytes = case.php_setting(index, "opcache.memory_consumption")?;
+    on.then(|| megabytes.parse::<u64>().ok())?
+        .map(|megabytes| megabytes << 20)
+}
+
+fn opcache_enough(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
+    if pool.php().is_none()
+        || case
+            .php
+            .get(index)
+            .is_none_or(|php| !matches!(php, Some(Ok(_))))
+    {
+        return;
+    }
+    let on = case.php_setting(index, "opcache.enable");
+    let on = on.is_some_and(|on| !matches!(on.as_str(), "" | "0" | "Off"));
+    if on {
+        notes.ok(format!(
+            "[pool.{}] scripts are compiled once (OPcache)",
+            pool.name
+        ));
+    } else {
+        notes.warn(
+            format!("[pool.{}] OPcache is off, or not installed", pool.name),
+            "every request compiles its scripts anew, which takes several times the processor time",
+            "install it (Debian: php-opcache), and php_admin_value = { \"opcache.enable\" = \"1\" }",
+        );
+    }
+}
+
+/// What the gateway may keep in memory.
+fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    let waiting: u64 = case
+        .config
+        .pools
+        .iter()
+        .map(|pool| (pool.queue.max_queue + pool.queue.maxconn) as u64)
+        .sum();
+    let body = case
+        .places()
+        .iter()
+        .map(|place| place.settings.body_memory as u64)
+        .max();
+    let most = waiting.saturating_mul(body.unwrap_or(0));
+    if most == 0 {
+        return;
+    }
+    let what = format!(
+        "{waiting} requests that may wait or run keep {} of their bodies in memory at most (body_memory = {})",
+        size(most),
+        size(body.unwrap_or(0))
+    );
+    match most > machine.total / 4 {
+        true => notes.warn(
+            what,
+            format!("that is more than a quarter of {}", size(machine.total)),
+            "a smaller body_memory, or a shorter max_queue",
+        ),
+        false => notes.ok(what),
+    }
+}
+
+/// How the kernel deals with memory.
+fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    if machine.swap == 0 {
+        notes.note(
+            "there is no swap",
+            "where memory runs out the kernel kills at once; nothing gives way first",
+            "max_memory of pools and pm = \"auto\" keep weir's workers below; some swap gives time to see it coming",
+        );
+    }
+    if machine.overcommit == Some(2) {
+        notes.warn(
+            "vm.overcommit_memory = 2",
+            "a worker that is forked needs as much unpromised memory as its master has in all: forks fail while memory is free",
+            "sysctl -w vm.overcommit_memory=0",
+        );
+    }
+    let own_php = case.php_pools().next().is_some();
+    if machine.huge_pages.as_deref() == Some("always") && own_php {
+        notes.note(
+            "transparent huge pages are used everywhere (always)",
+            "workers that touch little of a page hold 2 MiB of it: measured sizes are larger than what scripts need",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        );
+    }
+}
+
+/// Workers against processors.
+fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    let cores = machine.cores;
+    for pool in &case.config.pools {
+        let Some(workers) = pool.workers() else {
+            continue;
+        };
+        let fixed = !matches!(workers.pm, Pm::Auto { .. });
+        let most = workers.max_children;
+        if fixed && most > cores * MANY {
+            notes.note(
+                format!("[pool.{}] max_children = {most} on {cores} processors", pool.name),
+                "right for scripts that wait for databases and other services; those that compute only take longer, all of \
+                 them, when so many run at once",
+                "pm = \"auto\" finds how many are worth having; or measure with weir bench",
+            );
+        } else if fixed && most < cores {
+            notes.note(
+                format!(
+                    "[pool.{}] max_children = {most} on {cores} processors",
+                    pool.name
+                ),
+                "the pool can never use all processors",
+                format!("max_children = {}, or pm = \"auto\"", cores * 2),
+            );
+        }
+    }
+    let threads = case.config.server.threads;
+    if threads > cores {
+        notes.warn(
+            format!("[server] threads = {threads} on {cores} processors"),
+            "reactors take turns with one another and with the workers",
+            "threads = 0",
+        );
+    }
+}
+
+/// Processes and threads against the control group.
+fn tasks(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
+    let children = case.config.pools.iter().filter_map(|pool| pool.workers());
+    let children: u64 = children.map(|workers| workers.max_children as u64).sum();
+    // Each PHP worker has a second thread; manager, gateway, masters and their threads come on top.
+    let needed = children * 2 + 100;
+    if let Some(most) = machine.tasks.filter(|most| *most < needed) {
+        notes.warn(
+            format!("{needed} processes and threads may be needed, and the control group allows {most} (pids.max)"),
+            "workers cannot be started past that",
+            format!("TasksMax={needed} in the systemd unit; --pids-limit of a container"),
+        );
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// So many workers for a processor are for scripts that wait most of the time.
+const MANY: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+
+    const WELL: Machine = Machine {
+        total: 4 << 30,
+        swap: 1 << 30,
+        cores: 4,
+        overcommit: Some(0),
+        huge_pages: None,
+        tasks: None,
+    };
+
+    fn looked(
+        pool: &str,
+        machine: &Machine,
+        look: fn(&Case<'_>, &Machine, &mut Notes),
+    ) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{pool}\n"
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, machine, &mut notes);
+            let bad = said(&notes)
+                .into_iter()
+                .filter(|text| !text.starts_with("ok: "));
+            bad.collect()
+        })
+    }
+
+    const COMMAND: &str = "runtime = \"command\"\ncommand = [\"sh\"]\nmax_children = 8\n";
+
+    #[test]
+    fn what_scripts_are_allowed_is_held_against_the_machine() {
+        let php = "runtime = \"php\"\npm = \"static\"\nmax_children = 64\nphp_admin_value = { memory_limit = \"128M\" }\n";
+        let found = looked(php, &WELL, workers);
+        assert!(
+            found[0].starts_with("note: ") && found[0].contains("8.0 GiB of 4.0 GiB"),
+            "{found:?}"
+        );
+        assert!(found[0].contains("max_children = 32"), "{found:?}");
+        let found = looked(&php.replace("128M", "16M"), &WELL, workers);
+        assert!(
+            !found.iter().any(|f| f.contains("memory_limit")),
+            "{found:?}"
+        );
+        let found = looked(&php.replace("static", "auto"), &WELL, workers);
+        assert!(
+            !found.iter().any(|f| f.contains("memory_limit")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_waits_in_memory_is_held_against_the_machine() {
+        assert_eq!(looked(COMMAND, &WELL, gateway), [""; 0]);
+        let found = looked(
+            &format!("{COMMAND}queue.max_queue = 100000"),
+            &WELL,
+            gateway,
+        );
+        assert!(found[0].starts_with("warn: "), "{found:?}");
+    }
+
+    #[test]
+    fn the_kernel_s_ways_with_memory_are_told() {
+        assert_eq!(looked(COMMAND, &WELL, kernel), [""; 0]);
+        let machine = Machine {
+            swap: 0,
+            overcommit: Some(2),
+            huge_pages: Some("always".into()),
+            ..WELL
+        };
+        let found = looked("runtime = \"php\"", &machine, kernel);
+        assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn workers_and_threads_are_held_against_processors_and_tasks() {
+        assert_eq!(looked(COMMAND, &WELL, processors), [""; 0]);
+        let many = COMMAND.replace("= 8", "= 100");
+        assert!(looked(&many, &WELL, processors)[0].starts_with("note: "));
+        let few = COMMAND.replace("= 8", "= 2");
+        assert!(looked(&few, &WELL, processors)[0].contains("never use all"));
+        let machine = Machine {
+            tasks: Some(100),
+            ..WELL
+        };
+        assert!(looked(COMMAND, &machine, tasks)[0].contains("TasksMax=116"));
+        assert_eq!(looked(COMMAND, &WELL, tasks), [""; 0]);
+    }
+}

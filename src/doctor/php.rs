@@ -1,0 +1,240 @@
+//! What PHP says of itself: its settings as `weir-php -i` tells them, run as the pool's user and with the pool's php.ini.
+//!
+//! The pool's own `php_value` and the like are not among them: they are set for each request.
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    os::unix::process::CommandExt,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use weir_config::Config;
+use weir_sys::identity;
+
+use super::people::{People, Who};
+use crate::machine;
+
+/// A PHP that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Php {
+    /// `8.2.29`
+    pub(super) version: String,
+    /// Settings by name.
+    settings: BTreeMap<String, String>,
+    /// What it complained of while it started: php.ini's syntax, extensions that are not there.
+    pub(super) complaints: Vec<String>,
+}
+
+impl Php {
+    /// A setting; `None` where this PHP has none of that name. "no value" is an empty text.
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// From what phpinfo() prints, and what went to standard error.
+    fn of(info: &str, errors: &str) -> Self {
+        let mut settings = BTreeMap::new();
+        let mut complaints: Vec<String> = Vec::new();
+        let mut version = String::new();
+        for line in info.lines() {
+            let mut fields = line.split(" => ");
+            let (Some(name), Some(value)) = (fields.next(), fields.next()) else {
+                complaints.extend(complaint(line));
+                continue;
+            };
+            let value = match value {
+                "no value" => "",
+                value => value,
+            };
+            if name == "PHP Version" && version.is_empty() {
+                version = value.to_owned();
+            }
+            // Of a setting there are two values, and the first is in force; later lines of the name are other tables'.
+            settings
+                .entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
+        }
+        for line in errors.lines() {
+            complaints.extend(complaint(line));
+        }
+        complaints.sort();
+        complaints.dedup();
+        Self {
+            version,
+            settings,
+            complaints,
+        }
+    }
+}
+
+/// Asks the PHP of each pool that weir runs it for.
+pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, String>>> {
+    let ask = |(index, pool): (usize, &weir_config::Pool)| {
+        let php = pool.php()?;
+        let (_, program) = match machine::php::find(php.version.as_deref()) {
+            Ok(found) => found,
+            Err((cause, _)) => return Some(Err(cause)),
+        };
+        let mut command = Command::new(&program);
+        if php.no_ini {
+            command.arg("-n");
+        }
+        if let Some(ini) = &php.ini {
+            command.arg("-c").arg(ini);
+        }
+        for (name, value) in &php.define {
+            command.arg("-d").arg(format!("{name}={value}"));
+        }
+        let who = people.pools.get(index).and_then(Option::as_ref);
+        Some(run(command.arg("-i"), who).map_err(|error| format!("{}: {error}", program.display())))
+    };
+    config.pools.iter().enumerate().map(ask).collect()
+}
+
+/// Never as root: what php.ini names is loaded.
+fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
+    command
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if identity::is_root() {
+        let Some(who) = who.filter(|who| !who.is_root()) else {
+            return Err("not asked, since its pool has no user that could run it".into());
+        };
+        command.gid(who.identity.gid).uid(who.identity.uid);
+    }
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let told = reader(child.stdout.take());
+    let complained = reader(child.stderr.take());
+    let status = wait(&mut child)?;
+    let info = told.join().unwrap_or_default();
+    let errors = complained.join().unwrap_or_default();
+    match info.is_empty() {
+        true => Err(match errors.lines().next() {
+            Some(first) => first.to_owned(),
+            None => format!("it said nothing, and ended with {status}"),
+        }),
+        false => Ok(Php::of(&info, &errors)),
+    }
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            // What was read counts, whatever comes after it.
+            let _ = pipe.take(MAX_OUTPUT).read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if began.elapsed() < PATIENCE => thread::sleep(LOOK),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let seconds = PATIENCE.as_secs();
+                return Err(format!(
+                    "it had not answered after {seconds} s, and was ended"
+                ));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// A line in which PHP complains; its other lines are none of ours.
+fn complaint(line: &str) -> Option<String> {
+    let line = line.trim();
+    let text = line.strip_prefix("PHP").unwrap_or(line);
+    let text = text.trim_start_matches([':', ' ']);
+    let bad = [
+        "Warning",
+        "Fatal error",
+        "Parse error",
+        "Deprecated",
+        "syntax error",
+    ];
+    bad.iter()
+        .any(|word| text.starts_with(word))
+        .then(|| text.to_owned())
+}
+
+/// A size as php.ini writes it, bytes; none: no limit, or no size.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
+        Some((at, unit)) => (&text[..at], Some(unit.to_ascii_uppercase())),
+        None => (text, None),
+    };
+    let number: u64 = digits.parse().ok()?;
+    let shift = match unit {
+        None => 0,
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some(_) => return None,
+    };
+    number.checked_mul(1 << shift).filter(|size| *size > 0)
+}
+
+/// PHP starts within moments; a machine that is very busy takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// phpinfo() has some hundred KiB.
+const MAX_OUTPUT: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_and_complaints_are_read_from_what_php_prints() {
+        let info = "phpinfo()\nPHP Version => 8.2.29\n\nmemory_limit => 128M => 256M\nopen_basedir => no value => no value\n\
+                    Warning: PHP Startup: Unable to load dynamic library 'x.so' in Unknown on line 0\n";
+        let errors = "PHP:  syntax error, unexpected '(' in /etc/php.ini on line 3\nnothing\n";
+        let php = Php::of(info, errors);
+        assert_eq!(php.version, "8.2.29");
+        assert_eq!(php.setting("memory_limit"), Some("128M"));
+        assert_eq!(php.setting("open_basedir"), Some(""));
+        assert_eq!(php.setting("nothing"), None);
+        assert_eq!(php.complaints.len(), 2, "{:?}", php.complaints);
+        assert!(
+            php.complaints[1].starts_with("syntax error"),
+            "{:?}",
+            php.complaints
+        );
+    }
+
+    #[test]
+    fn sizes_are_read_as_php_reads_them() {
+        assert_eq!(size("128M"), Some(128 << 20));
+        assert_eq!(size("1g"), Some(1 << 30));
+        assert_eq!(size("512"), Some(512));
+        assert_eq!(size("-1"), None);
+        assert_eq!(size("0"), None);
+        assert_eq!(size("lots"), None);
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_or_is_not_there_is_told() {
+        let who = Who::named("nobody", None);
+        let error = run(&mut Command::new("/no/such/program"), who.as_ref()).unwrap_err();
+        assert!(error.contains("No such file"), "{error}");
+        let error = run(&mut Command::new("true"), who.as_ref()).unwrap_err();
+        assert!(error.contains("said nothing"), "{error}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Queue arithmetic: what can be served within the time that a request may wait, against how many may wait.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_config::{Address, Pool};
+
+use super::{Notes, case::Case, timeouts::seconds};
+
+/// Every pool.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    for pool in &case.config.pools {
+        maxconn(pool, notes);
+        let told = case.live().and_then(|live| live.pool(&pool.name));
+        match told.and_then(Rate::of) {
+            Some(rate) => length(pool, &rate, notes),
+            None => unmeasured(case, pool, notes),
+        }
+    }
+    backlog(case, notes);
+}
+
+/// What a running pool did.
+struct Rate {
+    /// Requests that were finished.
+    finished: u64,
+    /// Refused because the queue was full, and because waiting took too long.
+    full: u64,
+    late: u64,
+    /// Longest wait, seconds.
+    longest: f64,
+    /// Waiting at once, at most.
+    most_waiting: u64,
+}
+
+impl Rate {
+    /// None: too little was served to say anything.
+    fn of(pool: &Value) -> Option<Self> {
+        let requests = &pool["requests"];
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        let rate = Self {
+            finished: count(&requests["finished"]),
+            full: count(&requests["refused_queue_full"]),
+            late: count(&requests["refused_queue_timeout"]),
+            longest: pool["queue"]["longest_wait"].as_f64().unwrap_or(0.0),
+            most_waiting: count(&pool["queue"]["most_waiting"]),
+        };
+        (rate.finished >= ENOUGH).then_some(rate)
+    }
+
+    /// How many a second the pool finishes when its queue is never empty: by the longest queue and the longest wait that
+    /// there were. None: nobody has waited long enough to tell.
+    fn a_second(&self) -> Option<f64> {
+        let told = self.longest >= 0.1 && self.most_waiting >= 10;
+        told.then(|| self.most_waiting as f64 / self.longest)
+    }
+}
+
+fn maxconn(pool: &Pool, notes: &mut Notes) {
+    let Some(workers) = pool.workers() else {
+        return;
+    };
+    let (maxconn, children) = (pool.queue.maxconn, workers.max_children);
+    let label = format!("[pool.{}.queue] maxconn = {maxconn}", pool.name);
+    if maxconn < children {
+        notes.note(
+            format!("{label}, and max_children = {children}"),
+            format!(
+                "{} workers at most are ever busy: the others only cost memory",
+                maxconn
+            ),
+            format!("max_children = {maxconn}, or leave maxconn out"),
+        );
+    } else if maxconn > children {
+        notes.note(
+            format!("{label} is more than max_children = {children}"),
+            "a worker runs one request at a time: what is more waits all the same",
+            "leave maxconn out",
+        );
+    }
+}
+
+/// The queue's length against what was measured.
+fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
+    let (name, queue) = (&pool.name, &pool.queue);
+    let before = notes.findings.len();
+    if rate.full > 0 {
+        notes.note(
+            format!("[pool.{name}] {} requests were refused because the queue was full", rate.full),
+            format!("max_queue = {} waited already", queue.max_queue),
+            "more workers, quicker scripts; or a longer max_queue, if who waits longer is still served",
+        );
+    }
+    if rate.late > 0 {
+        notes.note(
+            format!(
+                "[pool.{name}] {} requests waited for {} in vain",
+                rate.late,
+                seconds(queue.timeout)
+            ),
+            "there was more to do than the pool can, for longer than they may wait",
+            "more workers, or quicker scripts",
+        );
+    }
+    if let Some(a_second) = rate.a_second() {
+        let servable = a_second * queue.timeout.as_secs_f64();
+        if (queue.max_queue as f64) > servable * 2.0 {
+            let wanted = (servable.ceil() as usize).max(1);
+            notes.note(
+                format!(
+                    "[pool.{name}.queue] max_queue = {}, and about {servable:.0} can be served within timeout = {}",
+                    queue.max_queue,
+                    seconds(queue.timeout)
+                ),
+                format!(
+                    "measured: {} waited at most, for {:.1} s at most; whoever comes behind those waits in vain",
+                    rate.most_waiting, rate.longest
+                ),
+                format!("max_queue = {wanted}"),
+            );
+        }
+    }
+    if notes.findings.len() == before {
+        notes.ok(format!(
+            "[pool.{name}] {} requests were finished, and none was refused for waiting",
+            rate.finished
+        ));
+    }
+}
+
+fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
+    let queue = &pool.queue;
+    // Each would have to be over within this: what that means is for its reader to judge.
+    let each = queue.timeout.as_secs_f64() * queue.maxconn as f64 / queue.max_queue.max(1) as f64;
+    if queue.max_queue > 0 {
+        notes.ok(format!(
+            "[pool.{}.queue] max_queue = {} with timeout = {} and maxconn = {}: served in time where a request takes {} or \
+             less",
+            pool.name,
+            queue.max_queue,
+            seconds(queue.timeout),
+            queue.maxconn,
+            seconds(Duration::from_secs_f64(each.min(1e6)))
+        ));
+    } else {
+        notes.note(
+            format!("[pool.{}.queue] max_queue = 0: nobody waits", pool.name),
+            "a request that finds all workers busy is refused at once, in every short burst too",
+            "max_queue = 1000",
+        );
+    }
+    if case.live().is_none() {
+        notes.unseen(
+            format!(
+                "[pool.{}] how many requests a second it finishes",
+                pool.name
+            ),
+            "run `weir doctor` while weir runs and has served its usual load",
+        );
+    }
+}
+
+/// Connections that wait in the kernel are seen by nobody: all of them have to be accepted soon.
+fn backlog(case: &Case<'_>, notes: &mut Notes) {
+    let most = case.config.server.max_connections;
+    for listener in &case.config.listeners {
+        if listener.backlog < SHORT && matches!(listener.address, Address::Tcp(_)) {
+            notes.note(
+                format!("[listen.{}] backlog = {}", listener.name, listener.backlog),
+                "so many new connections in the moment between two turns of the gateway, and others wait for a second",
+                "backlog = 4096: weir accepts at once, so that a long one makes nobody wait",
+            );
+        }
+    }
+    let waiting: usize = case
+        .config
+        .pools
+        .iter()
+        .map(|p| p.queue.max_queue + p.queue.maxconn)
+        .sum();
+    if waiting > most {
+        notes.note(
+            format!("[server] max_connections = {most}, and {waiting} requests may wait or run in all pools"),
+            "over that, clients wait in the kernel's queue, where they have no deadline and no order",
+            "a larger max_connections (with the descriptors for it), or shorter queues",
+        );
+    } else {
+        notes.ok(format!(
+            "[server] max_connections = {most} has room for all {waiting} that may wait or run"
+        ));
+    }
+}
+
+/// With fewer requests nothing is known of a pool.
+const ENOUGH: u64 = 1_000;
+
+/// Below this a burst of new connections does not fit.
+const SHORT: u32 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+    use serde_json::json;
+
+    fn looked(pool: &str, told: Option<Value>) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+             command = [\"sh\"]\nmax_children = 4\n{pool}\n"
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            let pool = &case.config.pools[0];
+            maxconn(pool, &mut notes);
+            match told.as_ref().and_then(Rate::of) {
+                Some(rate) => length(pool, &rate, &mut notes),
+                None => unmeasured(case, pool, &mut notes),
+            }
+            said(&notes)
+        })
+    }
+
+    fn told(finished: u64, late: u64, most_waiting: u64, longest: f64) -> Option<Value> {
+        Some(json!({
+            "requests": { "finished": finished, "refused_queue_full": 0, "refused_queue_timeout": late },
+            "queue": { "most_waiting": most_waiting, "longest_wait": longest },
+        }))
+    }
+
+    #[test]
+    fn what_was_measured_is_held_against_the_queue_s_length() {
+        let found = looked("", told(5_000, 0, 0, 0.0));
+        assert!(found[0].starts_with("ok: "), "{found:?}");
+        // 100 waited for 10 s at most: about 10 a second, 100 in 10 s.
+        let found = looked("", told(5_000, 3, 100, 10.0));
+        assert!(
+            found[0].contains("3 requests waited for 10 s in vain"),
+            "{found:?}"
+        );
+        assert!(found[1].ends_with("max_queue = 100"), "{found:?}");
+        assert_eq!(
+            looked("queue.max_queue = 150", told(5_000, 0, 100, 10.0)).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn without_measurements_only_arithmetic_is_told() {
+        let found = looked("", told(10, 0, 0, 0.0));
+        assert!(
+            found[0].starts_with("ok: ") && found[0].contains("40 ms or less"),
+            "{found:?}"
+        );
+        assert!(looked("queue.max_queue = 0", None)[0].starts_with("note: "));
+    }
+
+    #[test]
+    fn maxconn_is_the_number_of_workers_or_told() {
+        assert!(looked("queue.maxconn = 2", None)[0].contains("max_children = 2"));
+        assert!(looked("queue.maxconn = 9", None)[0].contains("leave maxconn out"));
+    }
+}

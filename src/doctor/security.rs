@@ -1,0 +1,336 @@
+//! What lets somebody do more than is meant.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+use weir_config::{Address, Protocol, Window};
+
+use super::{
+    Notes,
+    case::Case,
+    rights::{Answer, Need, group_name, may, quoted},
+    sites::hides,
+};
+
+/// Users, roots, listeners.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    users(case, notes);
+    roots(case, notes);
+    listeners(case, notes);
+    window(case, notes);
+}
+
+/// Who may write to the folder of the window's socket may put his own in its place.
+fn window(case: &Case<'_>, notes: &mut Notes) {
+    let Window::At(socket) = &case.config.server.admin else {
+        return;
+    };
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let Ok(metadata) = fs::metadata(folder) else {
+        return;
+    };
+    let label = format!("[server] admin: {}", folder.display());
+    match metadata.mode() & 0o1002 {
+        0o0002 => notes.warn(
+            format!("{label} may be written by everybody ({:04o})", metadata.mode() & 0o7777),
+            "who puts a socket of his own there is asked in weir's place by `weir stop` and the like",
+            format!("chmod o-w {}, or a folder in /run", quoted(folder)),
+        ),
+        _ => notes.ok(format!("{label} is nobody's to change but its owner's and group's")),
+    }
+}
+
+/// Pools whose workers are the gateway's user, or one another's.
+fn users(case: &Case<'_>, notes: &mut Notes) {
+    let Some(gateway) = &case.people.gateway else {
+        return;
+    };
+    for (index, pool) in case.config.pools.iter().enumerate() {
+        let Some(who) = case.people.pools.get(index).and_then(Option::as_ref) else {
+            continue;
+        };
+        let (name, user) = (&pool.name, &who.name);
+        if who.identity.uid != gateway.identity.uid {
+            notes.ok(format!(
+                "[pool.{name}] its workers are {user}, and the gateway is {}",
+                gateway.name
+            ));
+        } else if case.people.starter.is_root() {
+            notes.note(
+                format!("[pool.{name}] its workers are the gateway's user, {user}"),
+                "its scripts can end the gateway, and read what the gateway's user may read: certificates, other sites",
+                format!("user = \"{name}\" (useradd --system --no-create-home {name}), or any user of its own"),
+            );
+        } else {
+            notes.note(
+                format!("[pool.{name}] its workers are {user}, who starts weir"),
+                "its scripts can do all that weir can, ending it included; only root can make them somebody else",
+                "start weir as root with user = \"…\" in the pool; or a user for weir that owns nothing else",
+            );
+        }
+    }
+    for (index, pool) in case.config.pools.iter().enumerate() {
+        let (Some(who), Some(user)) = (
+            case.people.pools.get(index).and_then(Option::as_ref),
+            pool.workers().and_then(|workers| workers.user.as_ref()),
+        ) else {
+            continue;
+        };
+        let earlier = case.people.pools[..index].iter().zip(&case.config.pools);
+        let mut same = earlier.filter(|(other, _)| {
+            other
+                .as_ref()
+                .is_some_and(|other| other.identity.uid == who.identity.uid)
+        });
+        if let Some((_, other)) = same.next()
+            && other
+                .workers()
+                .is_some_and(|workers| workers.user.is_some())
+        {
+            notes.note(
+                format!(
+                    "[pool.{}] and [pool.{}] are both {user}",
+                    other.name, pool.name
+                ),
+                "scripts of the one can read the files of the other and end its workers",
+                "a user for each, if they are to be kept apart",
+            );
+        }
+    }
+}
+
+/// What is in roots that nobody should get, or change.
+fn roots(case: &Case<'_>, notes: &mut Notes) {
+    let mut seen = BTreeSet::new();
+    for place in case.places() {
+        let Some(root) = &place.settings.root else {
+            continue;
+        };
+        let fresh = seen.insert((root.clone(), place.settings.hide_files.clone()));
+        let Ok(metadata) = fs::metadata(root) else {
+            continue;
+        };
+        if !fresh || !metadata.is_dir() {
+            continue;
+        }
+        let label = format!("{} root = \"{}\"", place.label, root.display());
+        if metadata.permissions().mode() & 0o002 != 0 {
+            let sticky = metadata.permissions().mode() & 0o1000 != 0;
+            notes.warn(
+                format!("{label} may be written by everybody ({:04o})", metadata.mode() & 0o7777),
+                match sticky {
+                    true => "every user of this machine can put scripts there, and weir runs them as the pool's user",
+                    false => "every user of this machine can put and replace scripts there, and weir runs them as the pool's user",
+                },
+                format!("chmod o-w {}", quoted(root)),
+            );
+        }
+        let mut exposed = Vec::new();
+        for name in SECRET {
+            if root.join(name).symlink_metadata().is_ok()
+                && hides(place.settings, &format!("/{name}")).is_none()
+            {
+                exposed.push(name);
+            }
+        }
+        if let [first, ..] = exposed[..] {
+            notes.warn(
+                format!("{label} has {}, which hide_files does not hide", exposed.join(", ")),
+                format!("clients can fetch /{first}, or what is in it: passwords, keys, the source with its history"),
+                "leave hide_files out (its default hides dot-files), or add '/\\.' to it; better, move it out of the root",
+            );
+        }
+        writable_code(case, &place, root, &label, notes);
+    }
+}
+
+/// Workers that may change the scripts that they run.
+fn writable_code(
+    case: &Case<'_>,
+    place: &super::case::Place<'_>,
+    root: &Path,
+    label: &str,
+    notes: &mut Notes,
+) {
+    let Some(id) = place.settings.pool.filter(|_| place.is_own) else {
+        return;
+    };
+    let Some(who) = case.worker(id).filter(|who| !who.is_root()) else {
+        return;
+    };
+    match may(who, None, root, Need::MakeFiles) {
+        Answer::Yes => notes.note(
+            format!("{label} may be written by its own workers ({})", who.name),
+            "a script with a hole can put others there, which run; many applications want it so for their updates",
+            format!("chown -R root {0} && chmod -R go-w {0}", quoted(root)),
+        ),
+        Answer::No(_) => notes.ok(format!("{label}: its workers ({}) cannot put scripts there", who.name)),
+        Answer::Unseen(_) => {}
+    }
+}
+
+/// Who may speak FastCGI decides which file runs.
+fn listeners(case: &Case<'_>, notes: &mut Notes) {
+    for listener in &case.config.listeners {
+        let Protocol::FastCgi(fastcgi) = &listener.protocol else {
+            continue;
+        };
+        let label = format!("[listen.{}]", listener.name);
+        match &listener.address {
+            Address::Tcp(address)
+                if fastcgi.allowed_clients.is_empty() && !address.ip().is_loopback() =>
+            {
+                notes.warn(
+                    format!("{label} takes FastCGI from everybody on {address}"),
+                    "who speaks FastCGI says which script runs, and with what PHP settings: it is as good as a shell",
+                    "allowed_clients = [\"…\"] with the web server's address, or a unix socket",
+                );
+            }
+            Address::Tcp(address) => {
+                notes.ok(format!("{label} takes FastCGI on {address} from few"))
+            }
+            Address::Unix(path) if listener.mode & 0o002 != 0 => notes.warn(
+                format!(
+                    "{label} lets everybody connect to unix:{} ({:04o})",
+                    path.display(),
+                    listener.mode
+                ),
+                "every user of this machine can have scripts run as the pool's user",
+                "mode = \"0660\" with the web server's group",
+            ),
+            Address::Unix(path) => {
+                let group = listener.group.clone();
+                let group = group.unwrap_or_else(|| group_name(case.people.starter.identity.gid));
+                notes.ok(format!(
+                    "{label} lets its owner and group {group} connect to unix:{}",
+                    path.display()
+                ));
+            }
+        }
+    }
+}
+
+/// What tools leave in folders that become document roots.
+const SECRET: [&str; 8] = [
+    ".git",
+    ".env",
+    ".svn",
+    ".hg",
+    ".htpasswd",
+    ".aws",
+    ".ssh",
+    "wp-config.php.bak",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+
+    fn looked(text: &str) -> Vec<String> {
+        with_config(text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            said(&notes)
+        })
+    }
+
+    fn root() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_hide_files_does_not_hide_is_told() {
+        let root = root();
+        fs::create_dir(root.path().join(".git")).unwrap();
+        let text = |more: &str| {
+            format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n{more}\n",
+                root.path().display()
+            )
+        };
+        assert_eq!(looked(&text("")), [""; 0]);
+        let found = looked(&text("hide_files = []"));
+        assert!(
+            found[0].starts_with("warn: ") && found[0].contains(".git"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_root_that_everybody_may_write_is_told() {
+        let root = root();
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{}\"\n",
+            root.path().display()
+        );
+        assert_eq!(looked(&text), [""; 0]);
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(looked(&text)[0].contains("chmod o-w"));
+    }
+
+    #[test]
+    fn a_window_in_a_folder_of_everybody_is_told() {
+        let folder = root();
+        let text = format!(
+            "[server]\nadmin = \"unix:{}/admin.sock\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\n",
+            folder.path().display()
+        );
+        assert!(
+            looked(&text)
+                .last()
+                .unwrap()
+                .starts_with("ok: [server] admin")
+        );
+        for (mode, verdict) in [(0o777, "warn: "), (0o1777, "ok: ")] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let found = looked(&text);
+            assert!(found.last().unwrap().starts_with(verdict), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn users_that_can_reach_one_another_are_told() {
+        let pool = |name: &str, more: &str| {
+            format!("[pool.{name}]\nruntime = \"command\"\ncommand = [\"sh\"]\n{more}\n")
+        };
+        let text = format!(
+            "[server]\nuser = \"nobody\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"a\"\n{}{}{}",
+            pool("a", ""),
+            pool("b", "user = \"daemon\""),
+            pool("c", "user = \"daemon\"")
+        );
+        let found = looked(&text);
+        assert!(found[0].starts_with("note: [pool.a]"), "{found:?}");
+        assert!(
+            found[1].starts_with("ok: [pool.b]") && found[2].starts_with("ok: [pool.c]"),
+            "{found:?}"
+        );
+        assert!(
+            found[3].starts_with("note: [pool.b] and [pool.c] are both daemon"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn fastcgi_for_everybody_is_told() {
+        let text = |address: &str, more: &str| {
+            format!(
+                "[listen.a]\naddress = \"{address}\"\nprotocol = \"fastcgi\"\npool = \"a\"\n{more}\n[pool.a]\n\
+                 runtime = \"servers\"\nservers = [\"127.0.0.1:1\"]\nqueue.maxconn = 1\n"
+            )
+        };
+        assert!(looked(&text("0.0.0.0:9000", ""))[0].starts_with("warn: "));
+        let few = "allowed_clients = [\"10.0.0.1\"]";
+        assert!(looked(&text("0.0.0.0:9000", few))[0].starts_with("ok: "));
+        assert!(looked(&text("127.0.0.1:9000", ""))[0].starts_with("ok: "));
+        assert!(looked(&text("unix:/run/a.sock", "mode = \"0666\""))[0].starts_with("warn: "));
+        assert!(looked(&text("unix:/run/a.sock", ""))[0].starts_with("ok: "));
+    }
+}

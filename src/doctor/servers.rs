@@ -1,0 +1,328 @@
+//! `servers` of pools, seen as the gateway's user: whether its sockets can be reached, whether anybody listens there, and
+//! how many workers are behind them, where a PHP-FPM of this machine says so.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use weir_config::{Address, Pool, Runtime, fpm};
+
+use super::{
+    Notes,
+    case::Case,
+    rights::{Answer, Cause, Need, may},
+};
+use crate::fpm::look;
+
+/// Every server of every pool.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    for pool in &case.config.pools {
+        let Runtime::Servers(servers) = &pool.runtime else {
+            continue;
+        };
+        for address in servers {
+            match address {
+                Address::Unix(path) => unix(case, pool, path, notes),
+                Address::Tcp(address) => tcp(pool, *address, notes),
+            }
+        }
+        workers_behind(pool, servers, &case.fpms, notes);
+    }
+}
+
+fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
+    let label = format!("[pool.{}] servers: unix:{}", pool.name, path.display());
+    if let Some(gateway) = &case.people.gateway {
+        match may(gateway, None, path, Need::Write) {
+            Answer::Yes => notes.ok(format!(
+                "{label}: the gateway's user, {}, may connect",
+                gateway.name
+            )),
+            Answer::No(barrier) if barrier.cause == Cause::Missing => {
+                notes.breaks(
+                    format!("{label}: {barrier}"),
+                    "requests for this server are answered with 503 no_worker until it is there",
+                    "start the server, or correct the path",
+                );
+                return;
+            }
+            Answer::No(barrier) => {
+                let mut mend = barrier.mend(gateway);
+                if barrier.at == path {
+                    mend = format!(
+                        "listen.acl_users = {0} (PHP-FPM), or listen.group of a group that {0} is in",
+                        gateway.name
+                    );
+                }
+                notes.breaks(
+                    format!(
+                        "{label}: the gateway's user, {}, cannot connect: {barrier}",
+                        gateway.name
+                    ),
+                    "requests for this server are answered with 503 no_worker",
+                    mend,
+                );
+            }
+            Answer::Unseen(at) => notes.unseen(
+                format!("{label}: {} is out of sight", at.display()),
+                "run `weir doctor` as root",
+            ),
+        }
+    }
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
+        notes.breaks(
+            format!("{label} is no socket"),
+            "requests for this server are answered with 503 no_worker",
+            "the path that the server listens on (listen = … of PHP-FPM)",
+        );
+        return;
+    }
+    match connect_unix(path) {
+        Ok(()) => notes.ok(format!("{label}: somebody listens there")),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.breaks(
+            format!("{label}: nobody listens there"),
+            "the socket was left behind; requests are answered with 503 no_worker",
+            "start the server",
+        ),
+        // Rights, which were judged for who matters; or an accept queue that is full.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => notes.warn(
+            format!("{label}: its accept queue is full"),
+            "it has more to do than it can",
+            "see what it does; weir watch shows its queue",
+        ),
+        Err(_) => {}
+    }
+}
+
+fn tcp(pool: &Pool, address: SocketAddr, notes: &mut Notes) {
+    let label = format!("[pool.{}] servers: {address}", pool.name);
+    let limit = pool.connect_timeout.min(PATIENCE);
+    match TcpStream::connect_timeout(&address, limit) {
+        Ok(_) => notes.ok(format!("{label}: somebody listens there")),
+        Err(error) => {
+            let (cause, mend) = match error.kind() {
+                ErrorKind::ConnectionRefused => (
+                    "nobody listens there".into(),
+                    "start the server, or correct the address",
+                ),
+                ErrorKind::TimedOut | ErrorKind::WouldBlock => (
+                    format!("no answer within {} s", limit.as_secs_f64()),
+                    "see that the host is up, and that no packet filter drops what goes there",
+                ),
+                _ => (error.to_string(), "correct the address, or the route to it"),
+            };
+            notes.breaks(
+                format!("{label}: {cause}"),
+                "requests for this server are answered with 503 no_worker",
+                mend,
+            );
+        }
+    }
+}
+
+/// `maxconn` against what the PHP-FPM of this machine says of its pools.
+fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &mut Notes) {
+    let mut behind = 0_usize;
+    let mut names = Vec::new();
+    for server in servers {
+        let Some((fpm, found)) = self::behind(fpms, server) else {
+            return;
+        };
+        behind += usize::try_from(found.pm_max_children).unwrap_or(0);
+        names.push(format!(
+            "[{}] of {} has {}",
+            found.name, fpm.file, found.pm_max_children
+        ));
+        silence(pool, found, notes);
+    }
+    let (maxconn, names) = (pool.queue.maxconn, names.join(", "));
+    let label = format!("[pool.{}.queue] maxconn = {maxconn}", pool.name);
+    if behind == 0 {
+    } else if maxconn > behind {
+        notes.warn(
+            format!("{label} is more than the {behind} workers behind it: {names} (pm.max_children)"),
+            "what is too many waits in the server's accept queue, where it cannot be seen, ordered or withdrawn",
+            format!("maxconn = {behind}"),
+        );
+    } else if maxconn < behind {
+        notes.note(
+            format!("{label}, and {behind} workers are behind it: {names} (pm.max_children)"),
+            format!("{} of them never get a request from here", behind - maxconn),
+            format!("maxconn = {behind}, if nobody else uses them"),
+        );
+    } else {
+        notes.ok(format!(
+            "{label} is the number of workers behind it: {names}"
+        ));
+    }
+}
+
+/// Connects to a unix socket, and closes. Does not wait: a full accept queue is [`ErrorKind::WouldBlock`] (unix(7)).
+///
+/// # Errors
+/// As connect(2).
+pub(super) fn connect_unix(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
+}
+
+/// How long a script may be silent, here and there.
+fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
+    let terminate = found.request_terminate_timeout;
+    let own = pool.read_timeout.as_secs();
+    if terminate > 0
+        && u64::try_from(terminate).unwrap_or(0) > own
+        && pool.request_terminate_timeout.is_zero()
+    {
+        notes.note(
+            format!(
+                "[pool.{}] read_timeout = {own} s, and request_terminate_timeout of PHP-FPM's [{}] is {terminate} s",
+                pool.name, found.name
+            ),
+            "a script that is silent for longer is given up with 504 while it runs on, and its worker looks free when it \
+             is not",
+            format!("read_timeout = \"{terminate}s\", or request_terminate_timeout = {own} there"),
+        );
+    }
+}
+
+/// The PHP-FPM pool that listens on this address.
+pub(super) fn behind<'f>(
+    fpms: &'f [fpm::Fpm],
+    address: &Address,
+) -> Option<(&'f fpm::Fpm, &'f fpm::Pool)> {
+    let mut pools = fpms
+        .iter()
+        .flat_map(|fpm| fpm.pools.iter().map(move |pool| (fpm, pool)));
+    pools.find(|(_, pool)| listens(pool, address))
+}
+
+/// A PHP-FPM pool listens on this address.
+fn listens(pool: &fpm::Pool, address: &Address) -> bool {
+    let Some(listen) = pool.listen.as_deref() else {
+        return false;
+    };
+    match address {
+        Address::Unix(path) => {
+            let expanded = listen.replace("$pool", &pool.name);
+            let same = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            same(Path::new(&expanded)) == same(path)
+        }
+        Address::Tcp(address) => {
+            let port = address.port().to_string();
+            listen == address.to_string() || listen == port && address.ip().is_loopback()
+        }
+    }
+}
+
+/// The PHP-FPM configurations of this machine, as Debian's packages have them.
+pub(super) fn configurations() -> Vec<fpm::Fpm> {
+    let versions = fs::read_dir("/etc/php").into_iter().flatten().flatten();
+    let file = |entry: fs::DirEntry| entry.path().join("fpm/php-fpm.conf");
+    let mut files: Vec<PathBuf> = versions.map(file).filter(|file| file.exists()).collect();
+    files.sort();
+    files.iter().filter_map(|file| look::pools(file)).collect()
+}
+
+/// Longest wait for a connection to be made.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+    use std::{net::TcpListener, os::unix::net::UnixListener};
+
+    fn looked(servers: &str, more: &str) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
+             servers = [{servers}]\nqueue = {{ maxconn = 4 }}\n{more}"
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            said(&notes)
+        })
+    }
+
+    #[test]
+    fn a_server_that_answers_is_fine_and_one_that_left_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fpm.sock");
+        let server = format!("\"unix:{}\"", path.display());
+        let found = looked(&server, "");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("does not exist"),
+            "{found:?}"
+        );
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(
+            looked(&server, "")
+                .iter()
+                .any(|f| f.starts_with("ok: ") && f.contains("somebody listens"))
+        );
+        drop(listener);
+        let found = looked(&server, "");
+        assert!(
+            found
+                .iter()
+                .any(|f| f.starts_with("break: ") && f.contains("nobody listens")),
+            "{found:?}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert!(
+            looked(&server, "")
+                .iter()
+                .any(|f| f.contains("is no socket"))
+        );
+    }
+
+    #[test]
+    fn a_port_is_tried_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("\"{}\"", listener.local_addr().unwrap());
+        assert!(looked(&server, "")[0].starts_with("ok: "));
+        drop(listener);
+        assert!(looked(&server, "")[0].contains("nobody listens there"));
+    }
+
+    #[test]
+    fn maxconn_is_held_against_the_children_of_the_fpm_that_listens_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("php-fpm.conf");
+        let write = |children: u32| {
+            let user = "user = nobody\ngroup = nogroup\n";
+            let text = format!(
+                "[global]\nerror_log = /dev/null\n[www]\n{user}listen = /run/no-such-fpm.sock\npm = static\npm.max_children = {children}\n"
+            );
+            std::fs::write(&conf, text).unwrap();
+            vec![look::pools(&conf).expect("a configuration")]
+        };
+        let servers = [Address::Unix("/run/no-such-fpm.sock".into())];
+        let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
+                    servers = [\"unix:/run/no-such-fpm.sock\"]\nqueue = { maxconn = 10 }\n";
+        let looked = |children| {
+            with_config(text, |case| {
+                let mut notes = Notes::default();
+                workers_behind(
+                    &case.config.pools[0],
+                    &servers,
+                    &write(children),
+                    &mut notes,
+                );
+                said(&notes)
+            })
+        };
+        assert!(looked(4)[0].starts_with("warn: ") && looked(4)[0].contains("maxconn = 4"));
+        assert!(looked(10)[0].starts_with("ok: "));
+        assert!(looked(20)[0].starts_with("note: "));
+    }
+}

@@ -1,0 +1,482 @@
+//! Roots and scripts of sites: whether the gateway and the workers come there, and the path that a worker would really
+//! try ([`script`]).
+
+mod script;
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use regex::bytes::Regex;
+use weir_config::Settings;
+
+use script::Script;
+
+use super::{
+    Notes,
+    case::{Case, Place, pattern},
+    people::Who,
+    rights::{Answer, Cause, Need, may, quoted},
+};
+
+/// Every site, and what is different in a route.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let mut told = BTreeSet::new();
+    for place in case.places() {
+        let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
+            continue;
+        };
+        // Routes repeat what is their site's: it is said once.
+        let mut is_new = |what: String| told.insert(format!("{} {what}", root.display()));
+        let settings = place.settings;
+        if is_new("root".into()) {
+            if is_out_of_sight(&place, root, case, notes) {
+                continue;
+            }
+            gateway(case, &place, root, notes);
+        }
+        // Not there: `weir check` says so.
+        if !root.is_dir() {
+            continue;
+        }
+        let entries = entries(&place, root);
+        for script in &entries.scripts {
+            let (pool, known) = (settings.pool, &settings.script_root);
+            if is_new(format!(
+                "{} {pool:?} {known:?} {:?}",
+                script.name, settings.deny_scripts
+            )) {
+                script::runs(case, &place, script, notes);
+            }
+        }
+        if is_new(format!("fallback {:?}", settings.fallback)) {
+            fallback(&place, root, notes);
+        }
+        if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &place) {
+            notes.warn(
+                format!(
+                    "{} neither index file ({}) is in {}, and there is no fallback",
+                    place.label,
+                    settings.index.join(", "),
+                    root.display()
+                ),
+                "\"/\" is answered with 404",
+                "index = [\"…\"] with a file that is there, or fallback = \"/index.php\"",
+            );
+        }
+        for (status, page) in &settings.error_pages {
+            if is_new(format!("{status} {}", page.display())) {
+                error_page(case, &place, *status, &root.join(page), notes);
+            }
+        }
+        if !settings.follow_symlinks && is_new("links".into()) {
+            links_out(&place, root, notes);
+        }
+    }
+}
+
+/// Whether we may not even see the root.
+fn is_out_of_sight(place: &Place<'_>, root: &Path, case: &Case<'_>, notes: &mut Notes) -> bool {
+    let barred = fs::metadata(root).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+    if barred && !case.people.us.is_root() {
+        notes.unseen(
+            format!(
+                "{} root = \"{}\" is out of sight",
+                place.label,
+                root.display()
+            ),
+            "run `weir doctor` as root",
+        );
+        return true;
+    }
+    false
+}
+
+/// What `/` and the fallback lead to, of what is there.
+struct Entries {
+    /// Scripts, by the name that begins with a slash; which key names them.
+    scripts: Vec<Script>,
+    files: usize,
+}
+
+impl Entries {
+    fn is_empty(&self) -> bool {
+        self.scripts.is_empty() && self.files == 0
+    }
+}
+
+fn entries(place: &Place<'_>, root: &Path) -> Entries {
+    let settings = place.settings;
+    let mut found = Entries {
+        scripts: Vec::new(),
+        files: 0,
+    };
+    let pattern = pattern(&settings.script);
+    let candidates = settings
+        .index
+        .iter()
+        .map(|name| (format!("/{name}"), "index"));
+    let fallback = settings
+        .fallback
+        .iter()
+        .map(|path| (path.clone(), "fallback"));
+    for (path, key) in candidates.chain(fallback) {
+        match script_name(pattern.as_ref(), &path) {
+            Some(name) if root.join(&name[1..]).is_file() => {
+                let known = found.scripts.iter_mut().find(|script| script.name == name);
+                match known {
+                    // More comes to the fallback than to an index file.
+                    Some(known) => known.key = key,
+                    None => found.scripts.push(Script { name, key }),
+                }
+            }
+            None if key == "index" && root.join(&path[1..]).is_file() => found.files += 1,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The script's part of a path.
+fn script_name(pattern: Option<&Regex>, path: &str) -> Option<String> {
+    let found = pattern?.captures(path.as_bytes())?;
+    let name = found.get(1).or(found.get(0))?.as_bytes();
+    let name = String::from_utf8(name.to_vec()).ok()?;
+    (name.len() > 1 && name.starts_with('/')).then_some(name)
+}
+
+/// Whether the gateway comes into the root. In a chroot it sees what is inside; what is outside was opened before.
+fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Some(who) = &case.people.gateway else {
+        return;
+    };
+    let label = format!("{} root = \"{}\"", place.label, root.display());
+    match gateway_may(case, who, root, Need::Enter) {
+        Answer::Yes => notes.ok(format!(
+            "{label}: the gateway's user, {}, comes in",
+            who.name
+        )),
+        // `weir check` says so.
+        Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
+        Answer::No(barrier) => notes.breaks(
+            format!(
+                "{label}: the gateway's user, {}, does not come in: {barrier}",
+                who.name
+            ),
+            "every file of the site is answered with 403 or 404",
+            barrier.mend(who),
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
+}
+
+fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Answer {
+    let Some(chroot) = &case.config.server.chroot else {
+        return may(who, None, path, need);
+    };
+    let (real, chroot) = (
+        path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        chroot.canonicalize().unwrap_or_else(|_| chroot.clone()),
+    );
+    match real.strip_prefix(&chroot) {
+        Ok(inside) => may(who, Some(&chroot), &Path::new("/").join(inside), need),
+        Err(_) => may(who, Some(&real), Path::new("/"), need),
+    }
+}
+
+fn fallback(place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Some(fallback) = &place.settings.fallback else {
+        return;
+    };
+    let pattern = pattern(&place.settings.script);
+    let name = script_name(pattern.as_ref(), fallback).unwrap_or_else(|| fallback.clone());
+    let file = root.join(name.trim_start_matches('/'));
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.is_file() => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => notes.unseen(
+            format!(
+                "{} fallback: {} is out of sight",
+                place.label,
+                file.display()
+            ),
+            "run `weir doctor` as root",
+        ),
+        _ => notes.breaks(
+            format!(
+                "{} fallback = \"{fallback}\": {} is no file",
+                place.label,
+                file.display()
+            ),
+            "every URL that is no file is answered with 404",
+            "name a script that is there, or take fallback out",
+        ),
+    }
+}
+
+/// A route that takes "/" says what comes there.
+fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
+    if place.label.contains("] route ") {
+        return true;
+    }
+    let site = case
+        .config
+        .sites
+        .iter()
+        .find(|site| place.label == format!("[site.{}]", site.name));
+    site.is_some_and(|site| {
+        site.routes.iter().any(|route| match &route.path {
+            weir_config::PathPattern::Glob(glob) => ["/", "/*", "*"].contains(&glob.as_str()),
+            weir_config::PathPattern::Regex(text) => {
+                pattern(text).is_some_and(|pattern| pattern.is_match(b"/"))
+            }
+        })
+    })
+}
+
+/// The expression that hides a path.
+pub(super) fn hides<'s>(settings: &'s Settings, path: &str) -> Option<&'s str> {
+    let hidden = settings.hide_files.iter();
+    let mut hidden =
+        hidden.filter(|text| pattern(text).is_some_and(|p| p.is_match(path.as_bytes())));
+    hidden.next().map(String::as_str)
+}
+
+fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, notes: &mut Notes) {
+    let Some(who) = &case.people.gateway else {
+        return;
+    };
+    let label = format!("{} error_pages: {status}", place.label);
+    match gateway_may(case, who, file, Need::Read) {
+        Answer::Yes => notes.ok(format!("{label} is {}", file.display())),
+        Answer::No(barrier) => notes.warn(
+            format!(
+                "{label}: the gateway's user, {}, cannot read it: {barrier}",
+                who.name
+            ),
+            format!("weir's own page for {status} is sent in its place"),
+            match barrier.cause {
+                Cause::Missing => format!("make {}, or name another file", quoted(file)),
+                _ => barrier.mend(who),
+            },
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
+}
+
+/// Links in the upper two levels of a root that lead out of it: they are refused.
+fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let Ok(real) = root.canonicalize() else {
+        return;
+    };
+    let mut left = MOST_ENTRIES;
+    let mut out = Vec::new();
+    let mut folders = vec![(root.to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            if kind.is_dir() && depth == 0 {
+                folders.push((path, 1));
+            } else if kind.is_symlink()
+                && let Ok(target) = path.canonicalize()
+                && !target.starts_with(&real)
+            {
+                out.push((path, target));
+            }
+        }
+    }
+    out.sort();
+    let Some((link, target)): Option<&(PathBuf, PathBuf)> = out.first() else {
+        return;
+    };
+    let more = match out.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    notes.warn(
+        format!(
+            "{} {} leads out of the root, to {}{more}",
+            place.label,
+            link.display(),
+            target.display()
+        ),
+        "what is there is answered with 403",
+        "follow_symlinks = true, or move it into the root",
+    );
+}
+
+fn unseen(notes: &mut Notes, label: &str, at: &Path) {
+    notes.unseen(
+        format!("{label}: {} is out of sight", at.display()),
+        "run `weir doctor` as root",
+    );
+}
+
+/// Entries of a root that are looked at.
+const MOST_ENTRIES: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn root() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        folder
+    }
+
+    fn file(root: &tempfile::TempDir, name: &str) {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+
+    /// What is found of a site, without what is fine.
+    fn looked(root: &tempfile::TempDir, site: &str, pool: &str) -> Vec<String> {
+        let folder = root.path().display().to_string();
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"{folder}\"\n{}\n\
+             [pool.app]\nruntime = \"command\"\ncommand = [\"sh\"]\n{}\n",
+            site.replace("ROOT", &folder),
+            pool.replace("ROOT", &folder)
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            let bad = said(&notes)
+                .into_iter()
+                .filter(|text| !text.starts_with("ok: "));
+            bad.collect()
+        })
+    }
+
+    #[test]
+    fn a_site_whose_script_is_there_is_fine() {
+        let root = root();
+        file(&root, "index.php");
+        let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_root_without_index_and_a_fallback_that_is_missing_are_told() {
+        let root = root();
+        let found = looked(&root, "pool = \"app\"", "");
+        assert!(
+            found[0].starts_with("warn: ") && found[0].contains("index.php"),
+            "{found:?}"
+        );
+        let found = looked(&root, "pool = \"app\"\nfallback = \"/index.php\"", "");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("is no file"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_script_that_the_pool_may_not_run_is_told() {
+        let root = root();
+        file(&root, "index.php");
+        let site = "pool = \"app\"\nfallback = \"/index.php\"";
+        let found = looked(&root, site, "limit_extensions = [\".phtml\"]");
+        assert!(
+            found[0].contains(r#"limit_extensions = [".phtml", ".php"]"#),
+            "{found:?}"
+        );
+        let found = looked(&root, "fallback = \"/index.php\"", "");
+        assert!(found[0].contains("no pool runs it"), "{found:?}");
+        let found = looked(&root, &format!("{site}\ndeny_scripts = [\"/index\"]"), "");
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("source"),
+            "{found:?}"
+        );
+        let found = looked(&root, &format!("{site}\nhide_files = ['^/index']"), "");
+        assert!(
+            found[0].starts_with("note: ") && found[0].contains("hide_files"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_path_that_a_worker_would_try_is_said() {
+        let root = root();
+        file(&root, "index.php");
+        let found = looked(&root, "pool = \"app\"\nscript_root = \"/elsewhere\"", "");
+        assert!(
+            found[0].contains("SCRIPT_FILENAME=/elsewhere/index.php"),
+            "{found:?}"
+        );
+        let real = root.path().canonicalize().unwrap();
+        let mend = format!("script_root = \"{}\"", real.display());
+        assert!(found[0].contains(&mend), "{found:?}");
+        // Inside of a chroot the same file has another name.
+        file(&root, "public/index.php");
+        let site = "pool = \"app\"\nroot = \"ROOT/public\"";
+        let text = |more: &str| {
+            let folder = root.path().display().to_string();
+            format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\n{}\n{more}\n[pool.app]\nruntime = \"command\"\n\
+                 command = [\"sh\"]\nuser = \"nobody\"\nchroot = \"{folder}\"\n",
+                site.replace("ROOT", &folder)
+            )
+        };
+        let looked = |more: &str| {
+            with_config(&text(more), |case| {
+                let mut notes = Notes::default();
+                look(case, &mut notes);
+                said(&notes)
+            })
+        };
+        let fine = looked("");
+        assert!(
+            fine.iter()
+                .any(|f| f.contains("SCRIPT_FILENAME=/public/index.php")),
+            "{fine:?}"
+        );
+        let wrong = looked("script_root = \"/srv/public\"");
+        assert!(
+            wrong
+                .iter()
+                .any(|f| f.starts_with("break: ") && f.contains("script_root = \"/public\"")),
+            "{wrong:?}"
+        );
+    }
+
+    #[test]
+    fn a_root_outside_of_its_worker_s_chroot_is_told() {
+        let (root, jail) = (root(), tempfile::tempdir().unwrap());
+        file(&root, "index.php");
+        let pool = format!("user = \"nobody\"\nchroot = \"{}\"", jail.path().display());
+        let found = looked(&root, "pool = \"app\"", &pool);
+        assert!(
+            found[0].starts_with("break: ") && found[0].contains("see nothing outside"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn links_out_and_error_pages_that_are_missing_are_told() {
+        let root = root();
+        file(&root, "index.html");
+        symlink("/etc", root.path().join("out")).unwrap();
+        symlink("index.html", root.path().join("in")).unwrap();
+        let found = looked(&root, "error_pages = { 503 = \"503.html\" }", "");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("503"), "{found:?}");
+        assert!(
+            found[1].contains("/out leads out of the root, to /etc"),
+            "{found:?}"
+        );
+        assert_eq!(looked(&root, "follow_symlinks = true", ""), [""; 0]);
+    }
+}

@@ -1,0 +1,376 @@
+//! What keeps weir from starting: what `weir check` says, rights that whoever starts it has not, addresses that are
+//! taken.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::FileTypeExt,
+    path::Path,
+};
+
+use weir_config::{Address, Listener};
+use weir_sys::{identity, listener};
+
+use super::{
+    Notes,
+    case::{Case, Said},
+    live::Found,
+    rights::quoted,
+    servers::connect_unix,
+};
+use crate::manager::listen;
+
+/// Everything that a start meets first.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    said(&case.said, notes);
+    rights(case, notes);
+    workers(case, notes);
+    for listener in &case.config.listeners {
+        match &listener.address {
+            Address::Tcp(address) => tcp(case, listener, *address, notes),
+            Address::Unix(path) => unix(case, listener, path, notes),
+        }
+    }
+    if let Found::Unseen(why) = &case.found {
+        let how = match identity::is_root() {
+            true => "see that its gateway answers: weir status",
+            false => "run `weir doctor` as root, or as who started weir",
+        };
+        notes.unseen(format!("the weir that may run: {why}"), how);
+    }
+}
+
+/// What `weir check` says.
+fn said(said: &[Said], notes: &mut Notes) {
+    for Said { error, what, mend } in said {
+        match error {
+            true => notes.breaks(what, "weir does not start with it", mend),
+            false => notes.warn(what, "it does not do what it seems to say", mend),
+        }
+    }
+    if said.is_empty() {
+        notes.ok("weir check has nothing to say");
+    }
+}
+
+/// Whether who starts weir may do what it is to do.
+fn rights(case: &Case<'_>, notes: &mut Notes) {
+    let (starter, config) = (&case.people.starter, case.config);
+    if starter.is_root() {
+        if !case.people.us.is_root() {
+            notes.ok("users other than who asks are to be become: root has to start weir");
+        }
+        return;
+    }
+    let name = &starter.name;
+    let why = "only root can lock processes into a folder; weir does not start";
+    let mend = "start weir as root, or take chroot out";
+    if config.server.chroot.is_some() {
+        notes.breaks(
+            format!("[server] chroot, and {name} starts weir"),
+            why,
+            mend,
+        );
+    }
+    for pool in &config.pools {
+        let Some(workers) = pool.workers() else {
+            continue;
+        };
+        if workers.chroot.is_some() {
+            let what = format!("[pool.{}] chroot, and {name} starts weir", pool.name);
+            notes.breaks(what, why, mend);
+        }
+        if let Some(nice) = workers.priority.filter(|nice| *nice < 0) {
+            notes.warn(
+                format!("[pool.{}] process_priority = {nice} is left out", pool.name),
+                format!("weir is started by {name}, and only root may take more than its share"),
+                "start weir as root, or take process_priority out",
+            );
+        }
+    }
+    for listener in &config.listeners {
+        let owner = listener.owner.as_deref();
+        if let Some(owner) = owner.filter(|owner| *owner != name) {
+            notes.breaks(
+                format!(
+                    "[listen.{}] owner = \"{owner}\", and {name} starts weir",
+                    listener.name
+                ),
+                "only root can give a socket away; weir does not start",
+                "start weir as root, or take owner out",
+            );
+        }
+    }
+}
+
+/// What workers are started with.
+fn workers(case: &Case<'_>, notes: &mut Notes) {
+    let allowed = case.open_files();
+    let most = number("/proc/sys/fs/nr_open");
+    for pool in &case.config.pools {
+        let Some(wanted) = pool.workers().and_then(|workers| workers.rlimit_files) else {
+            continue;
+        };
+        let label = format!("[pool.{}] rlimit_files = {wanted}", pool.name);
+        if let Some(most) = most.filter(|most| wanted > *most) {
+            notes.breaks(
+                format!("{label} is above fs.nr_open, {most}"),
+                "the kernel refuses such a limit to everybody: no worker starts",
+                format!("sysctl -w fs.nr_open={wanted}, or rlimit_files = {most}"),
+            );
+        } else if wanted > allowed.hard && !case.people.starter.is_root() {
+            notes.warn(
+                format!("{label} is above the hard limit, {}", allowed.hard),
+                format!("only root may raise it: workers get {}", allowed.hard),
+                format!(
+                    "LimitNOFILE={wanted} in the systemd unit, or rlimit_files = {}",
+                    allowed.hard
+                ),
+            );
+        } else {
+            notes.ok(format!("{label} can be had"));
+        }
+    }
+}
+
+fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut Notes) {
+    let label = format!("[listen.{}] address = \"{address}\"", listener.name);
+    if case
+        .live()
+        .is_some_and(|live| serves(live, &listener.address))
+    {
+        notes.ok(format!("{label} is served by the weir that runs"));
+        return;
+    }
+    let (root, port) = (case.people.starter.is_root(), address.port());
+    match listener::try_tcp(address) {
+        Ok(()) => notes.ok(format!("{label} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, &label, address, notes),
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => notes.breaks(
+            format!("{label}: this machine has no such address"),
+            "weir does not start",
+            "an address that `ip address` shows, or 0.0.0.0 for all",
+        ),
+        // Who starts weir may, though who asks may not.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && root => {
+            match who_listens(address) {
+                Some(_) => taken(case, &label, address, notes),
+                None => notes.ok(format!("{label}: root may listen there, and nobody does")),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => notes.breaks(
+            format!("{label}: {} may not listen on a port so low", case.people.starter.name),
+            "weir does not start",
+            format!(
+                "start weir as root; or AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit; or sysctl -w \
+                 net.ipv4.ip_unprivileged_port_start={port}; or a port from 1024 on"
+            ),
+        ),
+        Err(error) => notes.breaks(
+            format!("{label}: {error}"),
+            "weir does not start",
+            "another address",
+        ),
+    }
+}
+
+/// Somebody listens there. Whom we may not see may be the weir that is meant, if nothing is known of that.
+fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
+    let port = address.port();
+    let by = who_listens(address).flatten();
+    let is_weir = by.as_ref().is_some_and(|by| by.starts_with("weir"));
+    let may_be_ours = match &case.found {
+        Found::Unseen(_) => by.is_none() || is_weir,
+        Found::NoWindow => is_weir,
+        Found::Nobody | Found::Runs(_) => false,
+    };
+    let name = by.as_deref().unwrap_or("a program that we may not see");
+    if may_be_ours {
+        notes.note(
+            format!("{label} is taken by {name}"),
+            "that may be the weir that this configuration is for; another one could not start",
+            "run `weir doctor` as who started weir; name its window: --admin unix:PATH",
+        );
+    } else {
+        notes.breaks(
+            format!("{label} is taken by {name}"),
+            "weir does not start",
+            format!(
+                "stop that program, or choose another port; `ss -ltnp 'sport = :{port}'` shows who listens"
+            ),
+        );
+    }
+    if by.is_none() && !identity::is_root() {
+        notes.unseen(
+            format!("who listens on port {port}"),
+            "run `weir doctor` as root",
+        );
+    }
+}
+
+fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
+    let label = format!(
+        "[listen.{}] address = \"unix:{}\"",
+        listener.name,
+        path.display()
+    );
+    let length = path.as_os_str().len();
+    if length > LONGEST_SOCKET {
+        notes.breaks(
+            format!("{label} is {length} bytes long"),
+            format!("a socket's path can have {LONGEST_SOCKET} at most; weir does not start"),
+            "a shorter path",
+        );
+        return;
+    }
+    if case
+        .live()
+        .is_some_and(|live| serves(live, &listener.address))
+    {
+        notes.ok(format!("{label} is served by the weir that runs"));
+        return;
+    }
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        // Whether its folder is there, and who may make the socket, is looked at among the sockets.
+        Err(_) => return,
+    };
+    if !metadata.file_type().is_socket() {
+        notes.breaks(
+            format!("{label}: something that is no socket has that name"),
+            "weir leaves it alone and does not start",
+            format!("rm {}, if nobody needs it", quoted(path)),
+        );
+        return;
+    }
+    match connect_unix(path) {
+        // Nobody takes connections from a queue that is full, and somebody listens all the same.
+        result if result.is_ok() || is_full(&result) => {
+            let by = listen::unix_owner(path);
+            let unseen = matches!(case.found, Found::Unseen(_)) && by.is_none();
+            let by = by.unwrap_or_else(|| "a program that we may not see".into());
+            if unseen {
+                notes.note(
+                    format!("{label}: {by} listens there"),
+                    "that may be the weir that this configuration is for; another one could not start",
+                    "run `weir doctor` as who started weir",
+                );
+                return;
+            }
+            notes.breaks(
+                format!("{label}: {by} listens there"),
+                "weir does not take a socket away from who uses it, and does not start",
+                "stop that program, or choose another path",
+            );
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => notes.ok(format!(
+            "{label}: a socket that nobody listens on is left there; weir replaces it"
+        )),
+        Ok(()) => {}
+        Err(error) => notes.unseen(
+            format!(
+                "whether somebody listens on unix:{}: {error}",
+                path.display()
+            ),
+            "run `weir doctor` as root",
+        ),
+    }
+}
+
+fn is_full(result: &io::Result<()>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// The weir that runs says that it listens there.
+fn serves(live: &super::live::Live, address: &Address) -> bool {
+    let listeners = live.status["listeners"].as_array();
+    let wanted = address.to_string();
+    listeners
+        .into_iter()
+        .flatten()
+        .any(|listener| listener["address"] == wanted.as_str())
+}
+
+/// Who listens where this address would: none: nobody; `Some(None)`: somebody whom we may not see.
+fn who_listens(address: SocketAddr) -> Option<Option<String>> {
+    let tables = [("/proc/net/tcp", false), ("/proc/net/tcp6", true)];
+    tables.iter().find_map(|(table, six)| {
+        let table = fs::read_to_string(table).ok()?;
+        let inode = table
+            .lines()
+            .find_map(|line| listening(line, *six, address))?;
+        Some(listen::owner_of_socket(&inode))
+    })
+}
+
+/// The inode of the socket that a line of /proc/net/tcp is about, if it listens where `address` would.
+fn listening(line: &str, six: bool, address: SocketAddr) -> Option<String> {
+    // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (ip, port) = fields.get(1)?.split_once(':')?;
+    if *fields.get(3)? != "0A" || u16::from_str_radix(port, 16).ok()? != address.port() {
+        return None;
+    }
+    let words: Option<Vec<u32>> = (0..ip.len() / 8)
+        .map(|at| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok())
+        .collect();
+    // Each word is written as the machine holds it.
+    let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let ip: IpAddr = match six {
+        true => <[u8; 16]>::try_from(bytes).ok()?.into(),
+        false => <[u8; 4]>::try_from(bytes).ok()?.into(),
+    };
+    let same = ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
+    same.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// `sun_path` without its end (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn who_listens_is_found_by_address_and_port() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let us = format!("(process {})", std::process::id());
+        let owner = who_listens(address).unwrap().unwrap();
+        assert!(owner.ends_with(&us), "{owner}");
+        let all = SocketAddr::from(([0, 0, 0, 0], address.port()));
+        assert!(who_listens(all).is_some());
+        let other = SocketAddr::from(([127, 9, 9, 9], address.port()));
+        assert_eq!(who_listens(other), None);
+    }
+
+    #[test]
+    fn an_address_that_is_taken_breaks_and_names_who_has_it() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        assert_eq!(
+            listener::try_tcp(address).unwrap_err().kind(),
+            ErrorKind::AddrInUse
+        );
+        let text = format!("[listen.a]\naddress = \"{address}\"\n[site.a]\nroot = \"/\"\n");
+        let found = with_config(&text, |case| {
+            let mut notes = Notes::default();
+            tcp(case, &case.config.listeners[0], address, &mut notes);
+            said(&notes)
+        });
+        assert!(found[0].starts_with("break: "), "{found:?}");
+        assert!(
+            found[0].contains(&std::process::id().to_string()),
+            "{found:?}"
+        );
+        drop(socket);
+        listener::try_tcp(address).unwrap();
+    }
+}

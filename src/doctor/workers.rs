@@ -1,0 +1,523 @@
+//! What workers meet in their own folders: chroot, chdir, session and upload folders, php.ini.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Pool, Workers};
+
+use super::{
+    Notes,
+    case::Case,
+    files::size,
+    people::Who,
+    php::size as size_of_php,
+    rights::{Answer, Cause, Need, may, quoted, seen_from_outside},
+};
+use crate::machine;
+
+/// Every pool whose workers weir starts.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    for (index, pool) in case.config.pools.iter().enumerate() {
+        let Some(workers) = pool.workers() else {
+            continue;
+        };
+        let Some(who) = case.people.pools.get(index).and_then(Option::as_ref) else {
+            continue;
+        };
+        chdir(pool, workers, who, notes);
+        if let Some(chroot) = &workers.chroot {
+            chroot_contents(pool, chroot, notes);
+        }
+        if pool.php().is_some() {
+            php(case, index, pool, who, notes);
+            folders(case, index, pool, workers, who, notes);
+        }
+    }
+    bodies(case, notes);
+    shared_sessions(case, notes);
+}
+
+/// What PHP takes of a request's body against what weir takes.
+fn bodies(case: &Case<'_>, notes: &mut Notes) {
+    let mut told = Vec::new();
+    for place in case.places() {
+        let (body, pool) = (place.settings.max_body, place.settings.pool);
+        let Some(id) = pool.filter(|_| !told.contains(&(body, pool))) else {
+            continue;
+        };
+        told.push((body, pool));
+        let setting = |name| {
+            case.php_setting(id.0, name)
+                .as_deref()
+                .and_then(size_of_php)
+        };
+        let Some(post) = setting("post_max_size") else {
+            continue;
+        };
+        let label = format!("{} max_body = {}", place.label, size(body));
+        match post < body {
+            true => notes.note(
+                format!("{label}, and PHP's post_max_size is {}", size(post)),
+                "a form between the two is taken whole, and then the script sees an empty one",
+                format!(
+                    "max_body = \"{}M\", or php_admin_value = {{ post_max_size = \"{}M\" }}",
+                    post >> 20,
+                    body >> 20
+                ),
+            ),
+            false => notes.ok(format!(
+                "{label} is within PHP's post_max_size = {}",
+                size(post)
+            )),
+        }
+        if let Some(upload) = setting("upload_max_filesize").filter(|upload| *upload > post) {
+            notes.warn(
+                format!(
+                    "{} PHP's upload_max_filesize = {} is above its post_max_size = {}",
+                    place.label,
+                    size(upload),
+                    size(post)
+                ),
+                "an upload between the two is thrown away, and the form with it",
+                format!(
+                    "php_admin_value = {{ post_max_size = \"{}M\" }}",
+                    (upload >> 20) + 1
+                ),
+            );
+        }
+    }
+}
+
+fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
+    let Some(folder) = &workers.chdir else { return };
+    let label = format!("[pool.{}] chdir = \"{}\"", pool.name, folder.display());
+    match may(who, workers.chroot.as_deref(), folder, Need::Enter) {
+        Answer::Yes => notes.ok(format!("{label} can be entered by {}", who.name)),
+        // `weir check` says so.
+        Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
+        Answer::No(barrier) => notes.breaks(
+            format!("{label} cannot be entered by {}: {barrier}", who.name),
+            "no worker starts: requests are answered with 503 no_worker",
+            barrier.mend(who),
+        ),
+        Answer::Unseen(at) => notes.unseen(
+            format!("{label}: {} is out of sight", at.display()),
+            "run `weir doctor` as root",
+        ),
+    }
+}
+
+/// What PHP and the C library look for by name while scripts run, and find only inside.
+fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
+    let missing = |paths: &[&str]| {
+        let there = |path: &&str| super::rights::resolve(Some(chroot), Path::new(path)).is_some();
+        !paths.iter().any(|path| there(path))
+    };
+    let inside = |path: &str| quoted(&seen_from_outside(Some(chroot), Path::new(path)));
+    let label = format!("[pool.{}] chroot = \"{}\"", pool.name, chroot.display());
+    let mut complete = true;
+    let mut told = |paths: &[&str], why: &str, mend: String| {
+        if missing(paths) {
+            complete = false;
+            notes.warn(format!("{label} has no {}", paths[0]), why, mend);
+        }
+    };
+    told(
+        &["/etc/resolv.conf"],
+        "names of other hosts cannot be looked up: calls to databases and services by name fail",
+        format!(
+            "install -Dm644 /etc/resolv.conf {}",
+            inside("/etc/resolv.conf")
+        ),
+    );
+    told(
+        &["/dev/null"],
+        "programs that scripts start, and libraries, open it",
+        format!(
+            "install -d {} && mknod -m666 {} c 1 3",
+            inside("/dev"),
+            inside("/dev/null")
+        ),
+    );
+    told(
+        &[
+            "/etc/ssl/certs/ca-certificates.crt",
+            "/etc/ssl/certs",
+            "/etc/pki/tls/certs/ca-bundle.crt",
+        ],
+        "no certificate of a https service can be verified, unless openssl.cafile and curl.cainfo lead to one inside",
+        format!(
+            "install -Dm644 /etc/ssl/certs/ca-certificates.crt {}",
+            inside("/etc/ssl/certs/ca-certificates.crt")
+        ),
+    );
+    told(
+        &["/usr/share/zoneinfo"],
+        "PHP of distributions that patch it to use the system's time zones (Debian) knows none but UTC",
+        format!(
+            "install -d {0} && cp -a /usr/share/zoneinfo {0}",
+            inside("/usr/share")
+        ),
+    );
+    let null = seen_from_outside(Some(chroot), Path::new("/dev/null"));
+    if let Ok(metadata) = null.symlink_metadata()
+        && (!metadata.file_type().is_char_device() || metadata.mode() & 0o006 != 0o006)
+    {
+        complete = false;
+        let at = quoted(&null);
+        notes.warn(
+            format!(
+                "{} is not the device that swallows everything",
+                null.display()
+            ),
+            "what is written there stays on the disk, or cannot be written",
+            format!("rm {at} && mknod -m666 {at} c 1 3"),
+        );
+    }
+    if complete {
+        notes.ok(format!("{label} has what PHP and the C library look for"));
+    }
+}
+
+/// PHP itself: whether its user may run it, and what it complains of.
+fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes) {
+    let Some(php) = pool.php() else { return };
+    if let Ok((_, program)) = machine::php::find(php.version.as_deref())
+        && let Answer::No(barrier) = may(who, None, &program, Need::Execute)
+    {
+        notes.breaks(
+            format!(
+                "[pool.{}] {} may not run {}: {barrier}",
+                pool.name,
+                who.name,
+                program.display()
+            ),
+            "PHP is the pool's user from its first instruction: no worker starts",
+            barrier.mend(who),
+        );
+        return;
+    }
+    let fixed = case.php_setting(index, "opcache.validate_timestamps");
+    if fixed.is_some_and(|on| matches!(on.as_str(), "" | "0" | "Off")) {
+        notes.note(
+            format!("[pool.{}] opcache.validate_timestamps is off", pool.name),
+            "a script that is changed in its place is run as it was, until the pool starts anew",
+            format!(
+                "after a deployment: weir pool {} restart; or switch a symbolic link as the root (watch_root)",
+                pool.name
+            ),
+        );
+    }
+    match case.php.get(index).and_then(Option::as_ref) {
+        Some(Ok(php)) if php.complaints.is_empty() => {
+            notes.ok(format!(
+                "[pool.{}] PHP {} starts without a complaint",
+                pool.name, php.version
+            ));
+        }
+        Some(Ok(php)) => {
+            for complaint in php.complaints.iter().take(MOST_COMPLAINTS) {
+                notes.warn(
+                    format!("[pool.{}] PHP says: {complaint}", pool.name),
+                    "PHP starts without what it could not read or load",
+                    "mend the file that is named; weir-php -i shows what is in force",
+                );
+            }
+        }
+        Some(Err(error)) => notes.unseen(
+            format!("[pool.{}] what PHP says of itself: {error}", pool.name),
+            "see that weir-php is there and runs: weir-php8.2 -v",
+        ),
+        None => {}
+    }
+}
+
+/// Folders that PHP writes to.
+fn folders(
+    case: &Case<'_>,
+    index: usize,
+    pool: &Pool,
+    workers: &Workers,
+    who: &Who,
+    notes: &mut Notes,
+) {
+    let setting = |name: &str| case.php_setting(index, name);
+    let temporary = setting("sys_temp_dir").filter(|path| !path.is_empty());
+    let temporary = temporary.unwrap_or_else(|| "/tmp".into());
+    if let Some(handler) = setting("session.save_handler")
+        && handler == "files"
+    {
+        let path = setting("session.save_path").unwrap_or_default();
+        // `N;MODE;PATH`: with subfolders, or rights of the files.
+        let path = path.rsplit(';').next().unwrap_or_default().to_owned();
+        let path = if path.is_empty() {
+            temporary.clone()
+        } else {
+            path
+        };
+        let what = "session.save_path";
+        writable(
+            pool,
+            workers,
+            who,
+            what,
+            &path,
+            "session_start() fails: nobody stays logged in",
+            notes,
+        );
+    }
+    if setting("file_uploads").is_none_or(|on| on != "Off" && on != "0") {
+        let path = setting("upload_tmp_dir").filter(|path| !path.is_empty());
+        let (what, path) = match path {
+            Some(path) => ("upload_tmp_dir", path),
+            None => ("the folder for temporary files", temporary),
+        };
+        writable(
+            pool,
+            workers,
+            who,
+            what,
+            &path,
+            "uploads and temporary files fail",
+            notes,
+        );
+    }
+    for name in ["auto_prepend_file", "auto_append_file"] {
+        if let Some(file) = setting(name).filter(|file| file.starts_with('/'))
+            && let Answer::No(barrier) =
+                may(who, workers.chroot.as_deref(), Path::new(&file), Need::Read)
+        {
+            notes.breaks(
+                format!(
+                    "[pool.{}] {name} = {file}: {} cannot read it: {barrier}",
+                    pool.name, who.name
+                ),
+                "every script ends with a fatal error",
+                format!("make it readable, or take {name} out of php.ini"),
+            );
+        }
+    }
+}
+
+fn writable(
+    pool: &Pool,
+    workers: &Workers,
+    who: &Who,
+    what: &str,
+    path: &str,
+    why: &str,
+    notes: &mut Notes,
+) {
+    let chroot = workers.chroot.as_deref();
+    let outside = seen_from_outside(chroot, Path::new(path));
+    let label = format!("[pool.{}] {what} = {path}", pool.name);
+    let seen = match chroot {
+        Some(_) => format!(" (inside of the chroot: {})", outside.display()),
+        None => String::new(),
+    };
+    match may(who, chroot, Path::new(path), Need::MakeFiles) {
+        Answer::Yes => notes.ok(format!("{label}{seen} can be written by {}", who.name)),
+        Answer::No(barrier) if barrier.cause == Cause::Missing => notes.warn(
+            format!("{label}{seen}: {barrier}"),
+            why,
+            format!("install -d -m700 -o {} {}", who.name, quoted(&outside)),
+        ),
+        Answer::No(barrier) => notes.warn(
+            format!("{label}{seen} cannot be written by {}: {barrier}", who.name),
+            why,
+            format!(
+                "{}; or php_admin_value = {{ \"{what}\" = \"…\" }} with a folder of its own",
+                barrier.mend(who)
+            ),
+        ),
+        Answer::Unseen(at) => notes.unseen(
+            format!("{label}: {} is out of sight", at.display()),
+            "run `weir doctor` as root",
+        ),
+    }
+}
+
+/// Pools of different users that keep sessions in one folder.
+fn shared_sessions(case: &Case<'_>, notes: &mut Notes) {
+    let mut folders: BTreeMap<PathBuf, Vec<(String, u32)>> = BTreeMap::new();
+    for (index, pool, php) in case.php_pools() {
+        let Some(path) = case
+            .php_setting(index, "session.save_path")
+            .filter(|path| path.starts_with('/'))
+        else {
+            continue;
+        };
+        let Some(who) = case.people.pools.get(index).and_then(Option::as_ref) else {
+            continue;
+        };
+        let outside = seen_from_outside(php.workers.chroot.as_deref(), Path::new(&path));
+        let users = folders.entry(outside).or_default();
+        users.push((pool.name.clone(), who.identity.uid));
+    }
+    for (folder, pools) in folders {
+        let first = pools[0].1;
+        if pools.iter().any(|(_, uid)| *uid != first) {
+            let names: Vec<&str> = pools.iter().map(|(name, _)| name.as_str()).collect();
+            notes.note(
+                format!("pools {} of different users keep sessions in {}", names.join(", "), folder.display()),
+                "whoever's clean-up of old sessions runs meets files that it may not remove",
+                "php_admin_value = { \"session.save_path\" = \"…\" } with a folder of its own for each",
+            );
+        }
+    }
+}
+
+/// Of PHP's complaints the first.
+const MOST_COMPLAINTS: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{said, with_config};
+    use super::*;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    fn looked(lines: &str) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+             command = [\"sh\"]\nuser = \"nobody\"\n{lines}\n"
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            said(&notes)
+        })
+    }
+
+    #[test]
+    fn a_working_folder_that_may_not_be_entered_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let set =
+            |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let lines = format!("chdir = \"{}\"", folder.path().display());
+        set(0o755);
+        assert!(looked(&lines)[0].starts_with("ok: "));
+        if weir_sys::identity::is_root() {
+            set(0o700);
+            let found = looked(&lines);
+            assert!(
+                found[0].starts_with("break: ") && found[0].contains("chmod o+x"),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn forms_that_php_throws_away_are_told() {
+        let looked = |values: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\nmax_body = \"8M\"\n\
+                 [[site.a.route]]\npath = \"/x\"\n[pool.app]\nruntime = \"php\"\nphp_admin_value = {{ {values} }}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                bodies(case, &mut notes);
+                said(&notes)
+            })
+        };
+        assert!(looked("post_max_size = \"8M\"")[0].starts_with("ok: "));
+        let found = looked("post_max_size = \"2M\"");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("max_body = \"2M\", or php_admin_value"),
+            "{found:?}"
+        );
+        let found = looked("post_max_size = \"8M\", upload_max_filesize = \"10M\"");
+        assert!(found[1].contains("post_max_size = \"11M\""), "{found:?}");
+        assert_eq!(looked("memory_limit = \"1M\""), [""; 0]);
+    }
+
+    #[test]
+    fn code_that_is_never_looked_at_again_is_told() {
+        let looked = |on: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n\
+                 runtime = \"php\"\nphp_admin_value = {{ \"opcache.validate_timestamps\" = \"{on}\" }}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                php(
+                    case,
+                    0,
+                    &case.config.pools[0],
+                    &Who::named("nobody", None).unwrap(),
+                    &mut notes,
+                );
+                said(&notes)
+                    .iter()
+                    .any(|text| text.contains("validate_timestamps"))
+            })
+        };
+        assert!(looked("0") && !looked("1"));
+    }
+
+    #[test]
+    fn an_empty_chroot_lacks_what_is_looked_for_and_a_full_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let chroot = folder.path();
+        let lines = format!("chroot = \"{}\"", chroot.display());
+        let found = looked(&lines);
+        for name in [
+            "/etc/resolv.conf",
+            "/dev/null",
+            "/etc/ssl/certs",
+            "/usr/share/zoneinfo",
+        ] {
+            assert!(
+                found
+                    .iter()
+                    .any(|f| f.starts_with("warn: ") && f.contains(name)),
+                "{name}: {found:?}"
+            );
+        }
+        for name in ["etc/ssl/certs", "usr/share/zoneinfo", "dev"] {
+            fs::create_dir_all(chroot.join(name)).unwrap();
+        }
+        fs::write(chroot.join("etc/resolv.conf"), "").unwrap();
+        fs::write(chroot.join("dev/null"), "").unwrap();
+        let found = looked(&lines);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("not the device"), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_that_php_writes_to_is_looked_at_as_its_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let set =
+            |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let path = folder.path().display().to_string();
+        let looked = || {
+            let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"command\"\n\
+                        command = [\"sh\"]\n";
+            with_config(text, |case| {
+                let mut notes = Notes::default();
+                let pool = &case.config.pools[0];
+                let workers = pool.workers().unwrap();
+                let who = Who::member("daemon").unwrap();
+                writable(
+                    pool,
+                    workers,
+                    &who,
+                    "session.save_path",
+                    &path,
+                    "no sessions",
+                    &mut notes,
+                );
+                said(&notes)
+            })
+        };
+        set(0o777);
+        assert!(looked()[0].starts_with("ok: "));
+        set(0o755);
+        assert!(looked()[0].starts_with("warn: ") && looked()[0].contains("chmod o+wx"));
+        drop(folder);
+        assert!(looked()[0].contains("install -d"));
+    }
+}

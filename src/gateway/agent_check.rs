@@ -1,0 +1,202 @@
+//! HAProxy's agent-check: whoever connects is told in one line what a pool can take, so that a balancer in front knows
+//! it before requests have failed (HAProxy configuration manual, `agent-check`).
+//!
+//! | the pool | the line |
+//! |---|---|
+//! | takes requests | `up ready 100% maxconn:20` |
+//! | its queue fills | `up ready 40% maxconn:20`: the percentage is what is left of `max_queue` |
+//! | weir drains | `drain` |
+//! | no worker can start | `down#no worker of pool shop can start` |
+//!
+//! `maxconn` is how many requests the pool can run at once: workers that are there or would be started for them; while
+//! workers die young, those that are there. `ready` takes back a `drain` of an earlier weir at this address.
+//!
+//! It is answered at the census' limit and while weir drains too, for then it matters. What the peer sends (`agent-send`)
+//! is not read for longer than it takes to close cleanly; peers beyond [`PEERS`] are closed unanswered, which HAProxy
+//! takes for no change.
+
+use std::{
+    fmt::Write,
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_config::Protocol;
+
+use super::{
+    Gateway,
+    accept::{self, Listening},
+    client_io::Socket,
+    dispatch::PoolHandle,
+};
+use crate::events;
+
+/// Answers on a listening socket until another gateway does, or this one ends. Runs on the reactor that calls it.
+pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
+    tokio::spawn(async move {
+        let settings = &gateway.config.listeners[usize::from(listener)];
+        let listening = match Listening::new(settings, socket) {
+            Ok(listening) => listening,
+            Err(error) => {
+                log::error!("cannot listen: {error}");
+                return;
+            }
+        };
+        let Protocol::AgentCheck(agent) = &settings.protocol else {
+            return;
+        };
+        let Some(pool) = gateway.pools.get(agent.pool.0) else {
+            return;
+        };
+        let peers = Arc::new(AtomicUsize::new(0));
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = gateway.window_ends.started() => break,
+                accepted = listening.accept() => accepted,
+            };
+            match accepted {
+                Ok((_, Some(peer))) if !accept::may_connect(&settings.protocol, peer) => {
+                    events::client_turned_away(&settings.name, peer.ip().to_canonical());
+                }
+                Ok((socket, _)) if peers.load(Relaxed) < PEERS => {
+                    let (line, peers) = (line(&gateway, pool), peers.clone());
+                    peers.fetch_add(1, Relaxed);
+                    tokio::spawn(async move {
+                        let _ = tokio::time::timeout(LONGEST, tell(socket, &line)).await;
+                        peers.fetch_sub(1, Relaxed);
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if accept::is_of_one_connection(&error) => {}
+                Err(error) => {
+                    log::error!(
+                        "cannot accept on listen.{}: {error}; trying again in {:?}",
+                        settings.name,
+                        accept::ACCEPT_PAUSE
+                    );
+                    tokio::time::sleep(accept::ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    });
+}
+
+/// Says the line, and waits until the peer has closed: what it sent and nobody read would reset the connection before it
+/// has the line.
+async fn tell(mut socket: Socket, line: &str) {
+    if socket.write_all(line.as_bytes()).await.is_err() || socket.shutdown().await.is_err() {
+        return;
+    }
+    let mut space = [0; 256];
+    let mut left = MOST_READ;
+    while let Ok(length @ 1..) = socket.read(&mut space).await {
+        match left.checked_sub(length) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
+}
+
+fn line(gateway: &Gateway, pool: &PoolHandle) -> String {
+    let (stats, figures) = (pool.stats(), pool.scaling());
+    let queue = &pool.settings.queue;
+    let shaky = figures
+        .as_ref()
+        .is_some_and(|f| f.trying || f.paused_until.is_some());
+    let workers = match &figures {
+        Some(_) if shaky => stats.workers,
+        Some(figures) => figures.limit,
+        None => queue.maxconn,
+    };
+    say(&Load {
+        draining: gateway.drain.has_started(),
+        lost: pool.is_lost().then_some(&pool.settings.name),
+        room: workers.min(queue.maxconn),
+        waiting: stats.waiting,
+        max_queue: queue.max_queue,
+    })
+}
+
+/// What the line depends on.
+struct Load<'a> {
+    draining: bool,
+    /// The pool's name, where no worker can start.
+    lost: Option<&'a str>,
+    /// Requests that run at once.
+    room: usize,
+    waiting: usize,
+    max_queue: usize,
+}
+
+fn say(load: &Load<'_>) -> String {
+    if load.draining {
+        return "drain\n".into();
+    }
+    if let Some(pool) = load.lost {
+        return format!("down#no worker of pool {pool} can start\n");
+    }
+    // 0% would take no request at all, and 0 connections mean to HAProxy that there is no limit.
+    let full = (load.waiting * 100)
+        .checked_div(load.max_queue)
+        .unwrap_or(0);
+    let percent = 100_usize.saturating_sub(full).max(1);
+    let mut line = String::new();
+    let _ = writeln!(line, "up ready {percent}% maxconn:{}", load.room.max(1));
+    line
+}
+
+/// Peers at once, of each listening socket. A balancer asks once in some seconds.
+const PEERS: usize = 64;
+
+/// A peer that does not close is closed.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// What a peer may send before it is closed, bytes.
+const MOST_READ: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WELL: Load<'_> = Load {
+        draining: false,
+        lost: None,
+        room: 20,
+        waiting: 0,
+        max_queue: 1000,
+    };
+
+    #[test]
+    fn the_line_says_what_the_pool_can_take() {
+        assert_eq!(say(&WELL), "up ready 100% maxconn:20\n");
+        let filling = Load {
+            waiting: 599,
+            ..WELL
+        };
+        assert_eq!(say(&filling), "up ready 41% maxconn:20\n");
+        let full = Load {
+            waiting: 1000,
+            room: 0,
+            ..WELL
+        };
+        assert_eq!(say(&full), "up ready 1% maxconn:1\n");
+        let no_queue = Load {
+            max_queue: 0,
+            ..WELL
+        };
+        assert_eq!(say(&no_queue), "up ready 100% maxconn:20\n");
+        let lost = Load {
+            lost: Some("shop"),
+            ..WELL
+        };
+        assert_eq!(say(&lost), "down#no worker of pool shop can start\n");
+        let draining = Load {
+            draining: true,
+            ..lost
+        };
+        assert_eq!(say(&draining), "drain\n");
+    }
+}

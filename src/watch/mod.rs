@@ -1,0 +1,249 @@
+//! `weir watch`: the kernel's queues in front of listeners, of weir and of any other program, as they are now and as
+//! they go on.
+//!
+//! PHP-FPM shows 0 for a unix socket's queue, nginx and Apache show none: the kernel knows, and tells everybody
+//! ([`weir_sys::sock_diag`]). Nothing is connected to and nothing is changed. [`target`] says which listeners are meant,
+//! [`sample`] looks, [`table`] shows.
+
+mod sample;
+mod table;
+mod target;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use http::Method;
+use serde_json::Value;
+use weir_sys::{
+    poll,
+    signal::{Signal, Signals},
+    terminal,
+};
+
+use self::{
+    sample::{Sample, Watch},
+    target::Target,
+};
+use crate::admin;
+
+/// Flags of `weir watch`, but those that say which weir is meant.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Listeners: host:port, :port, [::1]:port, unix:PATH, /PATH, @NAME [default: those of the running weir, else all]
+    #[arg(value_name = "ADDR", value_parser = Target::parse)]
+    addresses: Vec<Target>,
+
+    /// All listening sockets of this network namespace
+    #[arg(short, long, conflicts_with = "addresses")]
+    all: bool,
+
+    /// Time between two looks
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+
+    /// Look so often, then end
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Look once, then end
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+
+    /// Show listeners that are not there yet as absent, instead of ending
+    #[arg(long)]
+    wait: bool,
+
+    /// One JSON object a line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+/// Nobody listens where it was asked for (EX_UNAVAILABLE of sysexits.h).
+pub const NOBODY: u8 = 69;
+
+/// The kernel does not tell (EX_OSERR is for what cannot be helped; this can: 70, as elsewhere in weir).
+const NOT_TOLD: u8 = 70;
+
+/// Performs it. `window` is the socket of the weir that may run.
+pub fn main(flags: &Flags, window: Option<&Path>) -> ExitCode {
+    // Before anything that might start a thread.
+    let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&error.to_string(), "", NOT_TOLD),
+    };
+    let targets = match (flags.addresses.is_empty(), flags.all, window) {
+        (false, ..) => Some(flags.addresses.clone()),
+        (true, true, _) | (_, _, None) => None,
+        (true, false, Some(window)) => listeners_of(window),
+    };
+    let mut watch = match Watch::new(targets) {
+        Ok(watch) => watch,
+        Err(error) => return not_told(&error),
+    };
+    match run(flags, &mut watch, &signals) {
+        Ok(code) => code,
+        Err(Ended::Reader(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Ended::Reader(error)) => fail(&format!("standard output: {error}"), "", NOT_TOLD),
+        Err(Ended::Kernel(error)) => not_told(&error),
+    }
+}
+
+/// Why it cannot go on.
+enum Ended {
+    /// What is shown cannot be written.
+    Reader(io::Error),
+    /// The kernel does not tell.
+    Kernel(io::Error),
+}
+
+fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, Ended> {
+    let mut screen = Screen::new(flags);
+    let count = match flags.once {
+        true => Some(1),
+        false => flags.count,
+    };
+    let mut looks = 0;
+    let mut next = Instant::now();
+    loop {
+        let sample = watch.look().map_err(Ended::Kernel)?;
+        if looks == 0 && !flags.wait && !sample.absent.is_empty() {
+            for (address, why) in &sample.absent {
+                fail(&format!("{address}: {why}"), "", NOBODY);
+            }
+            eprintln!("hint: --wait watches what is not there yet");
+            return Ok(ExitCode::from(NOBODY));
+        }
+        screen.show(&sample).map_err(Ended::Reader)?;
+        looks += 1;
+        if count.is_some_and(|count| looks >= count) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        next = (next + flags.interval).max(Instant::now());
+        if interrupted(signals, next) {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// Waits; whether somebody wants an end.
+fn interrupted(signals: &Signals, until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let come = poll::readable(&[signals.as_fd()], Some(left)).is_err();
+        if come || matches!(signals.next(), Ok(Some(_)) | Err(_)) {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+    }
+}
+
+/// Where samples are shown.
+struct Screen {
+    json: bool,
+    every: String,
+    terminal: bool,
+    colour: bool,
+    /// Lines of the table that stands there now; none: nothing was shown yet.
+    height: Option<usize>,
+}
+
+impl Screen {
+    fn new(flags: &Flags) -> Self {
+        let once = flags.once || flags.count == Some(1);
+        let terminal = io::stdout().is_terminal() && !flags.json && !once;
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let screen = Self {
+            json: flags.json,
+            every: match flags.interval.subsec_millis() {
+                0 => format!("{}s", flags.interval.as_secs()),
+                _ => format!("{}ms", flags.interval.as_millis()),
+            },
+            terminal,
+            colour: terminal && !no_colour,
+            height: None,
+        };
+        if terminal {
+            let _ = io::stdout().write_all(HIDE_CURSOR);
+        }
+        screen
+    }
+
+    fn show(&mut self, sample: &Sample) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", sample.to_json())?;
+        } else if self.terminal {
+            let size = terminal::size(io::stdout());
+            let text = table::table(sample, &self.every, self.colour, size);
+            // Back to the table's first line; what is below it goes.
+            if let Some(height) = self.height.filter(|height| *height > 0) {
+                write!(out, "\x1b[{height}F")?;
+            }
+            write!(out, "\x1b[J{text}")?;
+            self.height = Some(text.lines().count());
+        } else {
+            out.write_all(table::lines(sample, self.height.is_none()).as_bytes())?;
+            self.height = Some(0);
+        }
+        out.flush()
+    }
+}
+
+/// However it ends, the terminal is as it was.
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal {
+            let mut out = io::stdout();
+            let _ = out.write_all(SHOW_CURSOR).and_then(|()| out.flush());
+        }
+    }
+}
+
+/// Where the weir that runs listens; none: none runs, or it does not say.
+fn listeners_of(window: &Path) -> Option<Vec<Target>> {
+    let status = admin::client::ask(window, Method::GET, "/status").ok()?;
+    let status: Value = serde_json::from_str(&status).ok()?;
+    let addresses = status["listeners"].as_array()?.iter();
+    let targets: Vec<Target> = addresses
+        .filter_map(|listener| Target::parse(listener["address"].as_str()?).ok())
+        .collect();
+    (!targets.is_empty()).then_some(targets)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = weir_config::parse_duration(text)?;
+    match interval < SHORTEST {
+        true => Err("looks at shorter intervals than 100ms are for a tracer".into()),
+        false => Ok(interval),
+    }
+}
+
+fn not_told(error: &io::Error) -> ExitCode {
+    fail(
+        &format!("the kernel does not tell of its queues (sock_diag): {error}"),
+        "it needs CONFIG_INET_DIAG and CONFIG_UNIX_DIAG, and a sandbox that allows AF_NETLINK; no rights",
+        NOT_TOLD,
+    )
+}
+
+fn fail(message: &str, hint: &str, code: u8) -> ExitCode {
+    eprintln!("weir: error: {message}");
+    if !hint.is_empty() {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::from(code)
+}
+
+const HIDE_CURSOR: &[u8] = b"\x1b[?25l";
+const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
+
+/// Shortest time between two looks.
+const SHORTEST: Duration = Duration::from_millis(100);

@@ -1,0 +1,199 @@
+//! Times: from when a request should have been sent; a log's own; what does not count.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::Setup;
+
+use super::server::{Server, answer};
+use super::{number, report};
+
+/// How many good answers took longer than so many seconds, as the histogram tells.
+fn slower(report: &Value, seconds: f64) -> u64 {
+    let bars = report["histogram"].as_array().expect("bars");
+    let slow = bars
+        .iter()
+        .filter(|bar| bar["from"].as_f64() >= Some(seconds));
+    slow.map(|bar| number(&bar["count"])).sum()
+}
+
+/// A server that stands still for `stall`, once, from its hundredth request on: all connections at the same time.
+fn stalling(stall: Duration) -> Server {
+    let door = Arc::new(RwLock::new(0_u32));
+    let count = Arc::new(Mutex::new(0_u32));
+    Server::start(move |talk| {
+        while talk.request().is_some() {
+            let number = {
+                let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
+                *count += 1;
+                *count
+            };
+            if number == 100 {
+                let _shut = door.write().unwrap_or_else(PoisonError::into_inner);
+                std::thread::sleep(stall);
+            }
+            drop(door.read().unwrap_or_else(PoisonError::into_inner));
+            if !talk.say(answer("200 OK", "", "")) {
+                break;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_server_that_stands_still_is_seen_by_all_who_would_have_come() {
+    let server = stalling(Duration::from_secs(1));
+    let open = report(&[&server.url("/"), "-r", "200", "-t", "2s", "--no-probe"]);
+    assert_eq!(number(&open["transactions"]), 400, "{open:#}");
+    // A second of requests came meanwhile; half of them had to wait for more than half of it.
+    assert!(slower(&open, 0.5) >= 95, "{open:#}");
+    assert!(
+        open["response_time"]["max"].as_f64() >= Some(0.95),
+        "{open:#}"
+    );
+    assert!(
+        open["response_time"]["p90"].as_f64() >= Some(0.5),
+        "{open:#}"
+    );
+    // The same with two connections only: those that wait here count as those that wait there.
+    let server = stalling(Duration::from_secs(1));
+    let narrow = report(&[
+        &server.url("/"),
+        "-r",
+        "200",
+        "-t",
+        "2s",
+        "--max-connections",
+        "2",
+        "--no-probe",
+    ]);
+    assert_eq!(number(&narrow["transactions"]), 400, "{narrow:#}");
+    assert!(slower(&narrow, 0.5) >= 95, "{narrow:#}");
+    // A user who waits asks nothing meanwhile: that is what a closed loop does not see.
+    let server = stalling(Duration::from_secs(1));
+    let closed = report(&[&server.url("/"), "-c", "1", "-n", "400", "--no-probe"]);
+    assert!(
+        closed["response_time"]["max"].as_f64() >= Some(0.95),
+        "{closed:#}"
+    );
+    let slow = closed["response_time"]["p99"].as_f64();
+    assert!(slow < closed["response_time"]["max"].as_f64(), "{closed:#}");
+}
+
+#[test]
+fn warming_up_does_not_count() {
+    // Slow for the first quarter of a second.
+    let began = Instant::now();
+    let server = Server::start(move |talk| {
+        while talk.request().is_some() {
+            if began.elapsed() < Duration::from_millis(250) {
+                std::thread::sleep(Duration::from_millis(250));
+            }
+            if !talk.say(answer("200 OK", "", "")) {
+                break;
+            }
+        }
+    });
+    let words = [
+        "-r",
+        "100",
+        "-t",
+        "1s",
+        "--warm-up",
+        "1s",
+        "--no-probe",
+        "--timeout",
+        "60s",
+    ];
+    let url = server.url("/");
+    let all: Vec<&str> = [url.as_str()].into_iter().chain(words).collect();
+    let report = report(&all);
+    assert_eq!(number(&report["transactions"]), 100, "{report:#}");
+    assert_eq!(number(&report["generator"]["warm_up_requests"]), 100);
+    assert_eq!(server.requests().len(), 200);
+    assert_eq!(report["elapsed"], 1.0);
+    assert!(report["response_time"]["count"] == 100);
+}
+
+#[test]
+fn a_logs_requests_come_as_far_apart_as_they_were() {
+    let server = Server::always(answer("200 OK", "", ""));
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let file = folder.path().join("access.log");
+    let line = |ms: u32, uri: &str| {
+        format!(
+            "{{\"time_iso\":\"2026-11-20T18:14:0{}.{:03}+00:00\",\"method\":\"GET\",\"uri\":\"{uri}\",\"time_total\":0.0}}\n",
+            ms / 1000,
+            ms % 1000
+        )
+    };
+    let text = [
+        line(0, "/a"),
+        line(4000, "/c"),
+        line(2000, "/b"),
+        "POST nonsense\n".into(),
+    ]
+    .concat();
+    std::fs::write(&file, text).expect("write");
+    let log = file.display().to_string();
+    let report = report(&[
+        &server.url("/"),
+        "--replay",
+        &log,
+        "--speed",
+        "4",
+        "--no-probe",
+    ]);
+    assert_eq!(number(&report["transactions"]), 3, "{report:#}");
+    assert_eq!(report["mode"], "replay");
+    assert!(
+        report["notes"].to_string().contains("1 lines"),
+        "{report:#}"
+    );
+    let requests = server.requests();
+    let order: Vec<&str> = requests.iter().map(|(_, line)| line.as_str()).collect();
+    assert_eq!(
+        order,
+        ["GET /a HTTP/1.1", "GET /b HTTP/1.1", "GET /c HTTP/1.1"]
+    );
+    // Never early; a busy machine may be late.
+    let apart = requests[2].0 - requests[0].0;
+    assert!(apart >= Duration::from_millis(900), "{apart:?}");
+}
+
+#[test]
+fn weirs_own_logs_are_replayed_whole() {
+    for format in ["json", "combined"] {
+        let weir = Setup::new()
+            .file("a.html", "a")
+            .file("b.html", "b")
+            .log(&format!("format = \"{format}\""))
+            .start();
+        let log = weir.folder().join("log/access.log");
+        for path in ["/a.html", "/b.html?x=%22y%22", "/none", "/a.html"] {
+            weir.get(path);
+        }
+        weir.request("POST", "/a.html", &[], b"x");
+        crate::support::wait_until("all are logged", || {
+            weir.read("log/access.log").lines().count() == 5
+        });
+        let copy = weir.folder().join("copy.log");
+        std::fs::copy(&log, &copy).expect("copy");
+        let url = format!("http://{}/", weir.address());
+        let copy = copy.display().to_string();
+        let again = report(&[&url, "--replay", &copy, "--no-probe"]);
+        assert_eq!(number(&again["transactions"]), 3, "{again:#}");
+        assert_eq!(number(&again["statuses"]["404"]), 1, "{again:#}");
+        assert!(
+            again["notes"].to_string().contains("1 requests"),
+            "{again:#}"
+        );
+        crate::support::wait_until("and again", || {
+            weir.read("log/access.log").lines().count() == 9
+        });
+        let lines = weir.read("log/access.log");
+        assert_eq!(lines.matches("/b.html?x=%22y%22").count(), 2, "{lines}");
+    }
+}

@@ -1,0 +1,333 @@
+//! Clients that leave while their script runs: what becomes of the script, of its worker, and of everybody else.
+
+use std::fs;
+use std::net::Shutdown;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::support::fcgi::{ABORT_REQUEST, record};
+use crate::support::front::{Behind, request};
+use crate::support::php::{self, Fpm, cgi_pool};
+use crate::support::{Client, Responder, Setup, Weir, wait_for, wait_until};
+
+/// Says that it has come, begins to answer if it is to, and waits at the gate; then says that it is done.
+const WAIT: &str = "<?php
+    ignore_user_abort((bool)($_GET['ignore'] ?? 0));
+    header('Content-Type: ' . ($_GET['type'] ?? 'text/plain'));
+    if ($_GET['answers'] ?? 0) { echo str_repeat('begun ', 2000), \"\\r\\n\"; flush(); }
+    file_put_contents($_GET['came'], getmypid());
+    while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }
+    file_put_contents($_GET['done'], getmypid());
+    echo 'done';
+";
+
+/// Prints until somebody stops it.
+const ENDLESS: &str = "<?php
+    set_time_limit(0);
+    ignore_user_abort(true);
+    header('Content-Type: text/event-stream');
+    file_put_contents($_GET['came'], getmypid());
+    while (true) { echo \"data: x\\r\\n\\r\\n\"; flush(); usleep(5000); }
+";
+
+/// One worker of weir's own PHP.
+fn own(lines: &str) -> String {
+    format!(
+        "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}{lines}",
+        php::identity()
+    )
+}
+
+fn scripts() -> Setup {
+    Setup::new()
+        .file("wait.php", WAIT)
+        .file("endless.php", ENDLESS)
+        .file("pid.php", "<?php echo getmypid();")
+}
+
+fn setup(pool: &str, site: &str) -> Setup {
+    scripts().pool(pool).site(site)
+}
+
+fn scratch(weir: &Weir, name: &str) -> PathBuf {
+    weir.folder().join("spool").join(name)
+}
+
+fn pid(weir: &Weir) -> String {
+    weir.get("/pid.php").expect(200).text()
+}
+
+/// What a script has written there.
+#[track_caller]
+fn written(weir: &Weir, name: &str) -> String {
+    wait_for(name, || {
+        let text = fs::read_to_string(scratch(weir, name)).ok();
+        text.filter(|text| !text.is_empty())
+    })
+}
+
+/// The URL of a script that waits; `name` tells it from others.
+fn target(weir: &Weir, name: &str, query: &str) -> String {
+    let path = |what: &str| {
+        scratch(weir, &format!("{what}-{name}"))
+            .display()
+            .to_string()
+    };
+    format!(
+        "/wait.php?came={}&gate={}&done={}{query}",
+        path("came"),
+        path("gate"),
+        path("done")
+    )
+}
+
+/// A client whose script runs.
+#[track_caller]
+fn ask(weir: &Weir, name: &str, query: &str) -> Client {
+    let mut client = weir.client();
+    let target = target(weir, name, query);
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    written(weir, &format!("came-{name}"));
+    client
+}
+
+fn open(weir: &Weir, name: &str) {
+    fs::write(scratch(weir, &format!("gate-{name}")), "").expect("the gate");
+}
+
+fn is_done(weir: &Weir, name: &str) -> bool {
+    scratch(weir, &format!("done-{name}")).exists()
+}
+
+/// The log's line of a client that left while its script ran and had not answered.
+#[track_caller]
+fn expect_left(weir: &Weir, target: &str) {
+    let line = weir.logged(target);
+    assert_eq!(
+        (line["status"].as_u64(), line["reason"].as_str()),
+        (Some(499), Some("client_left"))
+    );
+    assert!(line["worker"].is_string(), "its script ran: {line}");
+    assert!(line["time_first_byte"].is_null(), "{line}");
+}
+
+#[test]
+fn a_script_is_finished_whose_client_has_left() {
+    for pool in [own(""), cgi_pool(1)] {
+        let weir = setup(&pool, "").start();
+        let worker = pid(&weir);
+        drop(ask(&weir, "a", ""));
+        expect_left(&weir, &target(&weir, "a", ""));
+        assert!(!is_done(&weir, "a"));
+        open(&weir, "a");
+        assert_eq!(written(&weir, "done-a"), worker);
+        assert_eq!(pid(&weir), worker, "it is free again");
+    }
+}
+
+#[test]
+fn a_script_of_php_fpm_is_finished_whose_client_has_left() {
+    let setup = scripts();
+    let fpm = Fpm::unix(setup.folder(), 1);
+    let weir = setup.pool(&fpm.pool(1)).start();
+    drop(ask(&weir, "a", ""));
+    expect_left(&weir, &target(&weir, "a", ""));
+    // Its place is not free before it is.
+    let mut next = weir.client();
+    next.send("GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(next.quiet_for(Duration::from_millis(200)));
+    open(&weir, "a");
+    let worker = written(&weir, "done-a");
+    assert_eq!(next.response().expect(200).text(), worker);
+}
+
+#[test]
+fn a_cancelled_script_ends_and_its_worker_is_replaced() {
+    for pool in [own(""), cgi_pool(1)] {
+        let weir = setup(&pool, "on_client_left = \"cancel\"").start();
+        for (name, query) in [("silent", ""), ("answers", "&answers=1&ignore=1")] {
+            let worker = pid(&weir);
+            let mut client = ask(&weir, name, query);
+            if !query.is_empty() {
+                assert_eq!(client.head().expect("the answer begins").status, 200);
+            }
+            drop(client);
+            let line = weir.logged(&target(&weir, name, query));
+            assert_eq!(line["reason"], "client_left");
+            // It would end only at the gate.
+            assert_ne!(pid(&weir), worker, "another worker");
+            open(&weir, name);
+            pid(&weir);
+            assert!(!is_done(&weir, name), "{name} is not done");
+        }
+        assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
+    }
+}
+
+#[test]
+fn a_cancelled_request_at_a_server_loses_its_connection() {
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        match request.param("QUERY_STRING") {
+            "left" => assert!(answer.wait_for_close(), "the connection is closed"),
+            _ => answer.page("next"),
+        }
+    });
+    let weir = setup
+        .pool(&responder.pool(1))
+        .site("on_client_left = \"cancel\"")
+        .start();
+    let mut client = weir.client();
+    client.send("GET /run.php?left HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is at work", || responder.running() == 1);
+    drop(client);
+    expect_left(&weir, "/run.php?left");
+    weir.get("/run.php?next").expect(200);
+    wait_until("it has noticed", || responder.connections_now() == 0);
+}
+
+#[test]
+fn a_script_that_answers_is_finished_and_one_that_does_not_is_cancelled() {
+    for pool in [own(""), cgi_pool(1)] {
+        let weir = setup(&pool, "on_client_left = \"finish_if_answering\"").start();
+        let worker = pid(&weir);
+        let mut client = ask(&weir, "answers", "&answers=1&ignore=1");
+        assert_eq!(client.head().expect("the answer begins").status, 200);
+        drop(client);
+        open(&weir, "answers");
+        assert_eq!(written(&weir, "done-answers"), worker);
+        assert_eq!(pid(&weir), worker);
+
+        drop(ask(&weir, "silent", ""));
+        assert_ne!(pid(&weir), worker);
+        open(&weir, "silent");
+        pid(&weir);
+        assert!(!is_done(&weir, "silent"));
+    }
+}
+
+#[test]
+fn a_route_says_otherwise_than_its_site() {
+    let weir = setup(&own(""), "on_client_left = \"cancel\"")
+        .more("[[site.main.route]]\npath = \"/wait.php\"\non_client_left = \"finish\"\n")
+        .start();
+    let worker = pid(&weir);
+    drop(ask(&weir, "a", ""));
+    expect_left(&weir, &target(&weir, "a", ""));
+    open(&weir, "a");
+    assert_eq!(written(&weir, "done-a"), worker);
+    assert_eq!(pid(&weir), worker);
+}
+
+#[test]
+fn a_stream_that_never_ends_is_cancelled_with_its_client() {
+    let weir = setup(&own(""), "on_client_left = \"cancel\"").start();
+    let worker = pid(&weir);
+    let mut client = weir.client();
+    client.send(format!(
+        "GET /endless.php?came={} HTTP/1.1\r\nHost: a\r\n\r\n",
+        scratch(&weir, "came").display()
+    ));
+    assert_eq!(client.head().expect("the answer begins").status, 200);
+    assert_eq!(written(&weir, "came"), worker);
+    drop(client);
+    assert_ne!(pid(&weir), worker);
+}
+
+#[test]
+fn what_is_sent_behind_a_request_hides_no_end() {
+    for ends in [Shutdown::Write, Shutdown::Both] {
+        let weir = setup(&own(""), "on_client_left = \"cancel\"").start();
+        let worker = pid(&weir);
+        let mut client = weir.client();
+        let (first, second) = (target(&weir, "a", ""), target(&weir, "b", ""));
+        client.send(format!(
+            "GET {first} HTTP/1.1\r\nHost: a\r\n\r\nGET {second} HTTP/1.1\r\nHost: a\r\n\r\nGET /"
+        ));
+        written(&weir, "came-a");
+        // Some of it in another piece.
+        client.send("pid.php HTTP/1.1\r\n");
+        client.stream().shutdown(ends).expect("shutdown");
+        expect_left(&weir, &first);
+        assert_ne!(pid(&weir), worker);
+        assert!(!scratch(&weir, "came-b").exists(), "the next never starts");
+        drop(client);
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_while_the_client_stays() {
+    let weir = setup(&own(""), "").start();
+    let mut client = weir.client();
+    let first = target(&weir, "a", "");
+    let many: String = (0..400)
+        .map(|number| format!("GET /pid.php?{number} HTTP/1.1\r\nHost: a\r\n\r\n"))
+        .collect();
+    client.send(format!("GET {first} HTTP/1.1\r\nHost: a\r\n\r\n{many}"));
+    let worker = written(&weir, "came-a");
+    open(&weir, "a");
+    assert_eq!(client.response().expect(200).text(), "done");
+    for _ in 0..400 {
+        assert_eq!(client.response().expect(200).text(), worker);
+    }
+}
+
+#[test]
+fn a_web_server_in_front_cancels_too() {
+    let behind = Behind::start(scripts(), &own(""), "on_client_left = \"cancel\"");
+    let weir = &behind.weir;
+    for aborts in [true, false] {
+        let worker = pid(weir);
+        let name = format!("aborts-{aborts}");
+        let target = target(weir, &name, "");
+        let mut front = behind.front();
+        front.send(request(1, true, &behind.params(&target), b""));
+        written(weir, &format!("came-{name}"));
+        if aborts {
+            front.send(record(ABORT_REQUEST, 1, b""));
+            let answered = front.answer(1);
+            assert_eq!((answered.ended, answered.stdout.len()), (Some(0), 0));
+        } else {
+            drop(front);
+        }
+        expect_left(weir, &target);
+        assert_ne!(pid(weir), worker);
+        open(weir, &name);
+        pid(weir);
+        assert!(!is_done(weir, &name));
+    }
+}
+
+#[test]
+fn clients_that_ask_and_leave_cost_no_more_workers_than_may_be_started() {
+    const RATE: u64 = 8;
+    let weir = setup(
+        &own(&format!("max_spawn_rate = {RATE}\n")),
+        "on_client_left = \"cancel\"",
+    )
+    .file("slow.php", "<?php usleep(20000); echo getmypid();")
+    .start();
+    pid(&weir);
+    let began = Instant::now();
+    for number in 0..300 {
+        let mut client = weir.client();
+        client.send(format!(
+            "GET /slow.php?{number} HTTP/1.1\r\nHost: a\r\n\r\n"
+        ));
+        // Some leave while they wait, some while their script runs.
+        if number % 3 == 0 {
+            client.quiet_for(Duration::from_millis(5));
+        }
+        drop(client);
+        if number % 50 == 0 {
+            pid(&weir);
+        }
+    }
+    pid(&weir);
+    let seconds = began.elapsed().as_secs() + 1;
+    let replaced = weir.stderr().matches("worker ended: SIGKILL").count() as u64;
+    let most = RATE / 2 * (seconds + 1);
+    assert!(replaced <= most, "{replaced} of {most} in {seconds} s");
+    assert!(replaced > 0, "some were cancelled");
+    assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
+}
