@@ -20,7 +20,7 @@ class Overload(Scripted, Shaped):
     One set-up of each is that of the scenario; the peers' others are what somebody finds by trying."""
 
     programs = (*Shaped.programs, "siege")
-    path, expected, clients = backends.PhpFpm.path, HELLO, 100
+    path, expected, pool, clients = backends.PhpFpm.path, HELLO, DYNAMIC, 100
     shapes = {
         "weir": {"": DYNAMIC._replace(queue_timeout=None), "pm auto": OWN},
         "nginx": {"": DYNAMIC, **{f"max_children {n}": backends.Pool("static", n, n, 1, n, threads=1) for n in (2, 4, 8, 20)}},
@@ -52,7 +52,7 @@ class Backlog(Shaped):
     """Scenario 4: three hundred clients at a page that costs CPU, and what the kernel's queues do meanwhile."""
 
     programs = (*Shaped.programs, "ab")
-    path, clients = "/page.php", 300
+    path, pool, clients = "/page.php", OWN, 300
     # Of the network, which is one of its own: net.core.somaxconn is lowered for these.
     shapes = {
         "weir": {"": OWN, f"somaxconn {CUT}": OWN},
