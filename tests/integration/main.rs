@@ -24,6 +24,7 @@ mod policy;
 mod pool_log;
 mod queue;
 mod routing;
+mod servers;
 mod status_page;
 mod support;
 mod web_servers;

@@ -358,7 +358,7 @@ impl State {
         after.granted.push((sender, lease));
     }
 
-    /// Answers a request that waited.
+    /// Has a request told that it gets no worker, which is out of the queue already.
     pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
         let sender = self.waiting.remove(&request);
         after.refused.extend(sender.map(|sender| (sender, reason)));
