@@ -10,7 +10,8 @@
 mod wire;
 
 use std::{
-    fmt, io,
+    fmt,
+    io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -283,9 +284,39 @@ pub struct Heritage {
     pub opened: Vec<(PathBuf, OwnedFd)>,
     /// The listening socket of the operator's window; none: there is none.
     pub window: Option<OwnedFd>,
+    /// How this machine looks names up.
+    pub names: NameFiles,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
+
+/// How a machine looks names up, as it was when the gateway started: its `chroot` has no such files.
+#[derive(Debug, Default)]
+pub struct NameFiles {
+    /// /etc/resolv.conf; empty where there is none.
+    pub resolv_conf: Vec<u8>,
+    /// /etc/hosts; empty where there is none.
+    pub hosts: Vec<u8>,
+}
+
+impl NameFiles {
+    /// Reads them. What cannot be read is taken for empty, as resolvers do.
+    pub fn read() -> NameFiles {
+        let read = |path: &str| {
+            let mut bytes = Vec::new();
+            let file = std::fs::File::open(path);
+            let read = file.and_then(|file| file.take(MAX_NAME_FILE).read_to_end(&mut bytes));
+            read.map_or_else(|_| Vec::new(), |_| bytes)
+        };
+        NameFiles {
+            resolv_conf: read("/etc/resolv.conf"),
+            hosts: read("/etc/hosts"),
+        }
+    }
+}
+
+/// What of such a file is read, bytes: some list of hosts to be blocked are long.
+const MAX_NAME_FILE: u64 = 16 << 20;
 
 impl Heritage {
     /// Opens a folder of the configuration, wherever the gateway is locked in.

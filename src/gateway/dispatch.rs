@@ -30,17 +30,20 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use weir_config::{Pm, Pool as Settings, Queue, QueueOrder, Runtime};
 use weir_pool::{
-    Admission, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves, ScalerStats,
-    ShedReason, Stats, Ticket, WorkerId,
+    Admission, Finish, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves,
+    ScalerStats, ShedReason, Stats, Ticket, WorkerId,
 };
 use weir_sys::process::Exit;
 
-pub(crate) use self::lease::Lease;
 use self::{
     cancels::Cancels,
     scaling::{After, Scaling},
-    servers::Server,
+    servers::Farm,
     waiting::WaitingRoom,
+};
+pub(crate) use self::{
+    lease::Lease,
+    servers::{ServerStatus, Toward},
 };
 use super::{
     clock,
@@ -56,8 +59,6 @@ pub(crate) struct PoolHandle {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
     pub(crate) settings: Settings,
-    /// The servers as weir.toml writes them.
-    server_names: Vec<Arc<str>>,
     /// A process is given so many requests, and is replaced then.
     process_requests: u64,
     /// The process ends by itself then: one that was used before it came here may be about to.
@@ -140,7 +141,8 @@ struct State {
     /// None: others run the workers.
     scaling: Option<Scaling>,
     slots: Vec<Slot>,
-    servers: Vec<Server>,
+    /// None: weir runs the workers.
+    farm: Option<Farm>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
     waiting: WaitingRoom,
@@ -178,7 +180,6 @@ struct Slot {
     /// It has ended like this while it was lent.
     exit: Option<Exit>,
     card: Option<Arc<Card>>,
-    server: Option<usize>,
 }
 
 impl PoolHandle {
@@ -186,37 +187,25 @@ impl PoolHandle {
     /// processors of the machine.
     pub(crate) fn new(
         id: u16,
-        mut settings: Settings,
+        settings: Settings,
         chroot: Option<&Path>,
         cores: usize,
         manager: Manager,
         tally: Arc<Tally>,
-    ) -> PoolHandle {
+    ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
-        let mut pool = Pool::new(limits(&settings.queue));
-        let (mut slots, mut servers, mut server_names) = (Vec::new(), Vec::new(), Vec::new());
-        if let Runtime::Servers(list) = &mut settings.runtime {
-            slots.resize_with(maxconn, Slot::default);
-            servers.resize_with(list.len(), Server::default);
-            server_names = list
-                .iter()
-                .map(|server| server.to_string().into())
-                .collect();
-            for worker in 0..maxconn as u32 {
-                pool.worker_up(Micros(clock::now()), WorkerId(worker), 0);
-            }
-            if let Some(chroot) = chroot {
-                list.iter_mut()
-                    .for_each(|server| servers::find_inside(chroot, server));
-            }
-        }
+        let pool = Pool::new(limits(&settings.queue));
+        let farm = match &settings.runtime {
+            Runtime::Servers(servers) => Some(Farm::new(servers, maxconn, chroot)),
+            Runtime::Php(_) | Runtime::Command(_) => None,
+        };
         let state = State {
             pool,
             scaling: settings
                 .workers()
                 .map(|workers| Scaling::new(workers, cores)),
-            slots,
-            servers,
+            slots: Vec::new(),
+            farm,
             exits: VecDeque::new(),
             waiting: WaitingRoom::default(),
             expired: Vec::new(),
@@ -228,7 +217,7 @@ impl PoolHandle {
         let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
         let by_itself = php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
-        PoolHandle {
+        let handle = Arc::new(PoolHandle {
             id,
             process_requests: replaced
                 .filter(|most| *most > 0)
@@ -238,7 +227,6 @@ impl PoolHandle {
                 .unwrap_or(u64::MAX),
             ends_by_itself: by_itself.is_some(),
             settings,
-            server_names,
             started: SystemTime::now(),
             decisions: Mutex::default(),
             state: Mutex::new(state),
@@ -247,7 +235,9 @@ impl PoolHandle {
             cancels,
             manager,
             tally,
-        }
+        });
+        handle.change(|state, now, after| state.fit(&handle, now, after));
+        handle
     }
 
     /// A worker for a request, at once or after waiting in the queue.
@@ -608,7 +598,10 @@ impl State {
             worker,
             process: slot.process,
             pid: slot.pid,
-            server: slot.server.filter(|_| conn.is_some()),
+            chosen: None,
+            server_name: None,
+            outcome: Finish::Unknown,
+            cause: None,
             conn,
             card: slot.card.clone(),
             kill: false,

@@ -24,6 +24,7 @@ use std::{
 
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
+use weir_pool::Finish;
 
 use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
@@ -273,7 +274,7 @@ impl Run {
             }
             Err(failure) => {
                 if let Some(live) = self.live.take() {
-                    live.give_up(failure);
+                    live.give_up(failure, self.first_byte.is_some());
                 }
             }
         }
@@ -314,6 +315,17 @@ impl Run {
     pub(crate) fn streams(&mut self) {
         if self.on_drop != OnDrop::Cancel {
             self.on_drop = OnDrop::Abort;
+        }
+    }
+
+    /// The answer is none: that is the server's fault. False: its request had ended before, as one that was answered.
+    pub(crate) fn blame(&mut self, cause: &str) -> bool {
+        match &mut self.live {
+            Some(live) => {
+                live.lease.ended(Finish::Failed, Some(&cause));
+                true
+            }
+            None => false,
         }
     }
 
@@ -554,6 +566,7 @@ impl Live {
     /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
+        self.lease.ended(Finish::Answered, None);
         if self.after_end == AfterEnd::Running {
             return self.run_on();
         }
@@ -573,8 +586,17 @@ impl Live {
         self.lease.release(conn, Cost::default());
     }
 
-    fn give_up(mut self: Box<Self>, failure: &Failure) {
+    fn give_up(mut self: Box<Self>, failure: &Failure, answered: bool) {
         self.end_stderr();
+        match failure {
+            // A server closes kept connections when it likes.
+            Failure::Closed { .. } if self.conn.requests > 1 && !answered => {}
+            Failure::Closed { .. } | Failure::Protocol(_) => {
+                self.lease.ended(Finish::Failed, Some(failure));
+            }
+            Failure::Silent => self.lease.ended(Finish::TimedOut, Some(failure)),
+            Failure::Terminated | Failure::Late | Failure::Cancelled | Failure::Spool(_) => {}
+        }
         match failure {
             Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
             Failure::Terminated => self.lease.tell_terminated(self.id),

@@ -40,6 +40,7 @@ mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
+mod resolver;
 mod route;
 mod scoreboard;
 mod script;
@@ -65,7 +66,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget, Protocol};
+use weir_config::{Config, Log, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
@@ -77,6 +78,7 @@ use self::{
     kernel_queues::{KernelQueues, KernelView},
     policy::Policy,
     pool_log::PoolLog,
+    resolver::Resolver,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -84,7 +86,7 @@ use self::{
     worker_conn::WorkerConn,
 };
 use crate::{
-    control::{Heritage, ToGateway, ToManager},
+    control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
     window::{Serve, Task},
@@ -146,6 +148,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         chroot,
         opened,
         window,
+        names,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -183,6 +186,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             let _ = control.tell_manager(&message);
         }))
     };
+    let mut resolver = resolver(&config, &names)?;
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -212,7 +216,11 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         gateway.window_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
-        start_reactor(&gateway, home as u16, sockets)?;
+        let resolver = match home {
+            0 => resolver.take(),
+            _ => None,
+        };
+        start_reactor(&gateway, home as u16, sockets, resolver)?;
     }
     if let Some(socket) = window {
         let view = Arc::new(View(gateway.clone()));
@@ -238,6 +246,18 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     Ok(())
 }
 
+/// What looks the servers' names up; none where they have none.
+fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
+    let named = |pool: &weir_config::Pool| match &pool.runtime {
+        Runtime::Servers(servers) => servers.has_names(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    match config.pools.iter().any(named) {
+        true => Resolver::new(&config.server.resolver, names).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// What the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
@@ -259,14 +279,14 @@ impl Gateway {
         let tally = Arc::new(Tally::new(reactors, config.sites.len(), config.pools.len()));
         let pool = |(id, pool): (usize, &weir_config::Pool)| {
             let (manager, tally) = (manager.clone(), tally.clone());
-            Arc::new(PoolHandle::new(
+            PoolHandle::new(
                 id as u16,
                 pool.clone(),
                 chroot.as_deref(),
                 cores,
                 manager,
                 tally,
-            ))
+            )
         };
         let listener_policies = config
             .listeners
@@ -445,6 +465,7 @@ fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
+    resolver: Option<Resolver>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -472,8 +493,10 @@ fn start_reactor(
                     });
                 }
                 if home == 0 {
+                    let resolver = resolver.map(Arc::new);
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
+                        pool.tend(resolver.as_ref());
                     }
                 }
                 accept::sweep(gateway, home).await;

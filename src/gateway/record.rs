@@ -66,6 +66,8 @@ pub(crate) struct Record {
     /// When the request was given to its last worker, and when that answered.
     pub(crate) dispatched: u64,
     pub(crate) first_byte: Option<u64>,
+    /// Servers that it was given to.
+    pub(crate) tried: Vec<weir_pool::ServerId>,
     pub(crate) retries: u32,
     /// Of these: because a worker had ended before it read the request.
     pub(crate) unread: u32,
@@ -115,6 +117,7 @@ impl Record {
             wait: None,
             dispatched: 0,
             first_byte: None,
+            tried: Vec::new(),
             retries: 0,
             unread: 0,
             bytes_in: 0,

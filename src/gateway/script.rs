@@ -26,7 +26,7 @@ use super::{
     cgi::{self, Head},
     client_io::Conn,
     clock::{self, NEVER},
-    dispatch::{Ask, Lease, PoolHandle},
+    dispatch::{Ask, Lease, PoolHandle, Toward},
     fastcgi::{self, Failure, OnDrop, Progress, Run, StderrCopy},
     params,
     pool_log::Noted,
@@ -177,8 +177,12 @@ pub(crate) async fn begin(
     loop {
         let mut lease = admit(record, conn, pool).await?;
         lease.serve(record.site);
-        let certain = !idempotent || record.retries > 0;
-        let connecting = lease.connect(conn.home, certain);
+        let toward = Toward {
+            key: pool.hash_key(record),
+            tried: &record.tried,
+            certain: !idempotent || record.retries > 0,
+        };
+        let connecting = lease.connect(conn.home, toward);
         let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
             drop(lease);
             let message = "the request's `timeout` was over before a server took a connection";
@@ -186,6 +190,8 @@ pub(crate) async fn begin(
             return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
         };
         record.worker = lease.worker();
+        let server = lease.server();
+        record.tried.extend(server);
         let worker = match connected {
             Ok(worker) => worker,
             Err(error) => {
@@ -261,6 +267,9 @@ pub(crate) async fn begin(
                 return Err(Box::pin(worker_failed(pool, failure)).await);
             }
             Err(NoHead::Bad(message)) => {
+                if let Some(server) = server.filter(|_| !run.blame(&message)) {
+                    pool.blame(server, &message);
+                }
                 return Err(Refusal::upstream(
                     StatusCode::BAD_GATEWAY,
                     "bad_response",

@@ -1,5 +1,7 @@
 //! What the operator's window shows of the gateway, and how it reaches the manager. See [`crate::window`].
 
+mod servers;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -204,8 +206,8 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "idle": status.idle,
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
             "max": pool.settings.workers().map_or(queue.maxconn, |workers| workers.max_children),
-            // What `pm = "auto"` allows now.
-            "limit": figures.as_ref().map_or(queue.maxconn, |figures| figures.limit),
+            // What `pm = "auto"` allows now; with servers, what these can bear.
+            "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
             "most_busy": status.max_active,
             "max_children_reached": status.max_children_reached,
             "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
@@ -245,6 +247,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "total": durations(&counts.times.total),
         },
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
+        "servers": servers::servers(pool),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
     })
 }

@@ -33,7 +33,7 @@ fn php(pool: &Pool) -> String {
             Err(_) => "weir's own".into(),
         },
         Runtime::Command(command) => command.argv.first().cloned().unwrap_or_default(),
-        Runtime::Servers(servers) => return format!("{} servers", servers.len()),
+        Runtime::Servers(servers) => return format!("{} servers", servers.list.len()),
     };
     match pool
         .workers()

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_config::{Address, Config, LogTarget, Runtime};
+use weir_config::{Address, Config, LogTarget, Runtime, Upstream};
 use weir_sys::{
     file, memory,
     net_stat::{self, Counters},
@@ -122,8 +122,8 @@ pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        for server in servers {
-            if let Address::Unix(path) = server
+        for server in &servers.list {
+            if let Upstream::At(Address::Unix(path)) = &server.address
                 && path_inside(chroot, path).is_none()
             {
                 list.push(format!(

@@ -14,7 +14,7 @@ use weir_config::{Config, Environment};
 use weir_sys::{file, identity, limits, memory, process};
 
 use crate::{
-    control::{Channel, Heritage, Jail, Source, ToGateway, ToManager},
+    control::{Channel, Heritage, Jail, NameFiles, Source, ToGateway, ToManager},
     log_text,
 };
 
@@ -54,6 +54,8 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             .map_err(|error| error.to_string())?;
         match message.ok_or("the manager is gone")? {
             ToGateway::Jail(jail) => {
+                // Its files are out of reach afterwards.
+                given.names = NameFiles::read();
                 lock_in(&jail, parent)?;
                 given.jail = Some(jail);
             }
@@ -136,6 +138,7 @@ struct Given {
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
     window: Option<std::os::fd::OwnedFd>,
+    names: NameFiles,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
 }
 
@@ -160,6 +163,7 @@ impl Given {
             trace,
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,
+            names: self.names,
             control: channel,
         };
         match check(&heritage) {

@@ -8,12 +8,13 @@ use crate::{
     environment::Environment,
     listeners::{Spoken, listeners, spoken},
     model::{
-        Action, Address, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log,
-        LogTarget, PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, QueueOrder, Reserve,
-        Route, Runtime, Server, Site, Workers,
+        Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
+        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
+        Runtime, Server, Servers, Site, Workers,
     },
     rows::FACILITIES,
     scalar,
+    servers::{self, SERVERS_ONLY},
     settings::{self, Overlay},
     sink::Sink,
     texts::show_size,
@@ -65,6 +66,10 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         priority: entries
             .entry("process_priority")
             .map(|_| entries.number("process_priority").cast_signed() as i32),
+        resolver: match entries.value("resolver") {
+            Some(Value::Nameservers(servers)) => servers,
+            _ => Vec::new(),
+        },
         process_max: entries.count("process_max"),
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),
@@ -280,7 +285,7 @@ fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
 
 fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
     let Named { name, entries } = &tables.pool;
-    let runtime = runtime(name, entries, env, sink);
+    let runtime = runtime(name, entries, &tables.queue, env, sink);
     let own = !matches!(runtime, Runtime::Servers(_));
     let php = matches!(runtime, Runtime::Php(_));
     let keep_conn = match entries.is_written("keep_conn") {
@@ -316,12 +321,18 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         access_log: entries.path("access_log"),
         access_format: entries.access_format("access_format"),
         access_suppress_path: entries.texts("access_suppress_path").unwrap_or_default(),
-        queue: queue(name, entries, &tables.queue, &runtime, sink),
+        queue: queue(&tables.queue, &runtime, sink),
         runtime,
     }
 }
 
-fn runtime(name: &str, entries: &Entries, env: &Environment, sink: &mut Sink) -> Runtime {
+fn runtime(
+    name: &str,
+    entries: &Entries,
+    queue: &Entries,
+    env: &Environment,
+    sink: &mut Sink,
+) -> Runtime {
     let chosen = entries.text("runtime");
     let others: Vec<&str> = match chosen.as_deref() {
         Some("php") => [&SERVERS_ONLY[..], &COMMAND_ONLY, &NOT_PHP].concat(),
@@ -336,7 +347,8 @@ fn runtime(name: &str, entries: &Entries, env: &Environment, sink: &mut Sink) ->
             let hint = match *key {
                 "servers" => "write runtime = \"servers\", or leave it out",
                 "command" => "write runtime = \"command\", or leave it out",
-                "balance" | "keep_conn" | "max_reqs" => "leave it out",
+                "keep_conn" | "max_reqs" => "leave it out",
+                key if SERVERS_ONLY.contains(&key) => "leave it out: it is said of servers",
                 key if PHP_ONLY.contains(&key) && chosen == "command" => {
                     "write runtime = \"php\", or tell the program by its arguments or `env`"
                 }
@@ -346,7 +358,7 @@ fn runtime(name: &str, entries: &Entries, env: &Environment, sink: &mut Sink) ->
         }
     }
     if chosen.as_deref() == Some("servers") {
-        return Runtime::Servers(servers(name, entries, sink));
+        return Runtime::Servers(servers::servers(name, entries, queue, sink));
     }
     if chosen.as_deref() == Some("php") {
         return Runtime::Php(php(entries, env, sink));
@@ -536,44 +548,7 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
     }
 }
 
-fn servers(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<Address> {
-    let servers = match entries.value("servers") {
-        Some(Value::Addresses(servers)) => servers,
-        _ => Vec::new(),
-    };
-    let hint = "for example servers = [\"unix:/run/php/php-fpm.sock\"]";
-    match entries.entry("servers") {
-        Some(entry) if servers.is_empty() => {
-            sink.error(entry.span.clone(), "an empty list: no worker", hint)
-        }
-        None if !entries.is_written("servers") => {
-            let message = format!("`servers` is missing in [pool.{name}]");
-            sink.error_of_whole(entries.header.clone(), message, hint);
-        }
-        Some(entry) => {
-            for (index, (server, span)) in servers.iter().zip(&entry.parts).enumerate() {
-                if servers[..index].contains(server) {
-                    sink.error(span.clone(), "this server is listed twice", "");
-                }
-                if matches!(server, Address::Tcp(socket) if socket.port() == 0 || socket.ip().is_unspecified())
-                {
-                    let message = "this is an address to listen on, not one to connect to";
-                    sink.error(span.clone(), message, "for example \"127.0.0.1:9000\"");
-                }
-            }
-        }
-        None => {}
-    }
-    servers
-}
-
-fn queue(
-    name: &str,
-    pool: &Entries,
-    entries: &Entries,
-    runtime: &Runtime,
-    sink: &mut Sink,
-) -> Queue {
+fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Queue {
     let written = entries
         .is_written("maxconn")
         .then(|| entries.count("maxconn"));
@@ -599,15 +574,10 @@ fn queue(
         }
         (Some(maxconn), None) => maxconn,
         (None, Some(own)) => own.max_children,
-        (None, None) => {
-            let message =
-                format!("`maxconn` is missing: how many workers the servers of [pool.{name}] have");
-            let hint = format!(
-                "add [pool.{name}.queue] with maxconn = N, the sum of their pm.max_children"
-            );
-            sink.error_of_whole(pool.header.clone(), message, hint);
-            1
-        }
+        (None, None) => match runtime {
+            Runtime::Servers(servers) => at_most(servers),
+            _ => 1,
+        },
     };
     let (minconn, fullconn) = dynamic_limit(entries, maxconn, sink);
     Queue {
@@ -692,6 +662,14 @@ fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> 
 
 /// As many as a pool takes.
 const MOST_RESERVES: usize = 8;
+/// What servers may be given at once where the limit of each is found out.
+fn at_most(servers: &Servers) -> usize {
+    let each = servers.adaptive.map_or(1, |adaptive| adaptive.max);
+    (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
+}
+
+/// Requests that a pool has at servers, at most, whatever their limits are.
+const MOST_AT_SERVERS: usize = 65_536;
 
 fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);
@@ -868,6 +846,3 @@ const OWN_ONLY: [&str; 19] = [
     "output_log",
     "decorate_output",
 ];
-
-/// Limits of HTTP connections.
-const SERVERS_ONLY: [&str; 2] = ["servers", "balance"];

@@ -136,6 +136,11 @@ impl Entries {
         self.written.contains_key(name) || self.wrong.contains(name)
     }
 
+    /// The key is there, wrong or misspelt: that has been said.
+    pub(crate) fn is_wrong(&self, name: &str) -> bool {
+        self.wrong.contains(name)
+    }
+
     /// Place of the key's value; of the table's header, if it was not written.
     pub(crate) fn span(&self, name: &str) -> Range<usize> {
         self.written

@@ -24,6 +24,7 @@ mod print;
 mod reference;
 mod rows;
 mod scalar;
+mod servers;
 mod settings;
 mod sink;
 mod syntax;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
-    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Workers},
+    model::{Address, Command, LogTarget, Pool, Runtime, Settings, Upstream, Workers},
 };
 
 /// What [`check_environment`] asks of a machine.
@@ -267,8 +267,8 @@ impl Pass<'_> {
                 self.workers(&path, &command.workers);
             }
             Runtime::Servers(servers) => {
-                for server in servers {
-                    if let Address::Unix(socket) = server
+                for server in &servers.list {
+                    if let Upstream::At(Address::Unix(socket)) = &server.address
                         && !self.machine.exists(socket)
                     {
                         let message = format!(

@@ -15,6 +15,10 @@ use core::{
 };
 use std::path::PathBuf;
 
+mod servers;
+
+pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
+
 use crate::{access_format::AccessFormat, template::Template};
 
 /// A whole configuration, as the manager performs it and the gateway serves it.
@@ -58,6 +62,8 @@ pub struct Server {
     pub max_spool: u64,
     /// The operator's window.
     pub admin: Window,
+    /// DNS servers; none: those of /etc/resolv.conf.
+    pub resolver: Vec<SocketAddr>,
     /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
     pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.
@@ -446,7 +452,7 @@ pub enum Runtime {
     /// Any FastCGI program: one process per worker, a private listening socket as its fd 0.
     Command(Command),
     /// Workers that somebody else runs.
-    Servers(Vec<Address>),
+    Servers(Servers),
 }
 
 /// `runtime = "command"`
@@ -563,7 +569,7 @@ pub struct Workers {
 /// `[pool.NAME.queue]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
-    /// Requests at work at once.
+    /// Requests at work at once; where the servers' limits are found out, what these can be together at most.
     pub maxconn: usize,
     /// With fullconn: the limit is never below. 0: there is no fullconn.
     pub minconn: usize,

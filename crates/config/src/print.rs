@@ -5,10 +5,10 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
     model::{
-        Action, Address, AgentCheck, Config, ErrorFormat, FairBy, HostPattern, Level, Listener,
-        Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy, Pool, Protocol,
-        Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Settings, Site,
-        ValuePattern, Window, Workers,
+        Action, Address, AgentCheck, Balance, Check, Config, ErrorFormat, FairBy, HostPattern,
+        Level, Listener, Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy,
+        Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Servers,
+        Settings, Site, UpstreamServer, ValuePattern, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section, State},
     settings::default_hide_files,
@@ -37,7 +37,14 @@ pub fn to_toml(config: &Config) -> String {
         out.header(&format!("[pool.{}]", name(&pool.name)));
         out.section(Section::Pool, |key| self::pool(pool, key));
         out.header(&format!("[pool.{}.queue]", name(&pool.name)));
-        out.section(Section::Queue, |key| queue(&pool.queue, key));
+        let found_out = match &pool.runtime {
+            Runtime::Servers(servers) => servers.adaptive.is_some(),
+            Runtime::Php(_) | Runtime::Command(_) => false,
+        };
+        out.section(Section::Queue, |key| match key {
+            "maxconn" if found_out => Absent,
+            key => queue(&pool.queue, key),
+        });
     }
     out.header("[log]");
     out.section(Section::Log, |key| log(&config.log, key));
@@ -115,6 +122,12 @@ fn server(server: &Server, key: &str) -> Printed {
             Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
         },
         "process_priority" => option(server.priority.map(|priority| priority.to_string())),
+        "resolver" => match server.resolver.is_empty() {
+            true => Absent,
+            false => Value(list(
+                server.resolver.iter().map(|at| quote(&at.to_string())),
+            )),
+        },
         "process_max" => plain(server.process_max),
         "emergency_restart_threshold" => plain(server.emergency_restart_threshold),
         "emergency_restart_interval" => Value(duration(server.emergency_restart_interval)),
@@ -374,8 +387,6 @@ fn pool(pool: &Pool, key: &str) -> Printed {
         ("runtime", Runtime::Php(_)) => Value("\"php\"".into()),
         ("runtime", Runtime::Command(_)) => Value("\"command\"".into()),
         ("runtime", Runtime::Servers(_)) => Value("\"servers\"".into()),
-        ("servers", Runtime::Servers(servers)) => Value(list(servers.iter().map(address))),
-        ("balance", Runtime::Servers(_)) => Value("\"leastconn\"".into()),
         ("keep_conn" | "max_reqs", Runtime::Php(_)) => Foreign,
         ("keep_conn", _) => plain(pool.keep_conn),
         ("max_reqs", _) => plain(pool.max_reqs),
@@ -400,6 +411,55 @@ fn pool(pool: &Pool, key: &str) -> Printed {
         ("command", Runtime::Command(command)) => Value(texts(&command.argv)),
         (_, Runtime::Command(command)) => workers(&command.workers, key),
         (_, Runtime::Php(php)) => self::php(php, key),
+        (_, Runtime::Servers(servers)) => self::servers(servers, key),
+    }
+}
+
+fn servers(servers: &Servers, key: &str) -> Printed {
+    let checked = servers.check != Check::Off;
+    let server = |server: &UpstreamServer| {
+        let address = quote(&server.address.to_string());
+        if (server.weight, server.backup) == (100, false) {
+            return address;
+        }
+        let backup = match server.backup {
+            true => ", backup = true",
+            false => "",
+        };
+        format!(
+            "{{ address = {address}, weight = {}{backup} }}",
+            server.weight
+        )
+    };
+    match (key, &servers.balance, &servers.check) {
+        ("servers", ..) => Value(list(servers.list.iter().map(server))),
+        ("balance", balance, _) => Value(quote(match balance {
+            Balance::RoundRobin => "roundrobin",
+            Balance::LeastConn => "leastconn",
+            Balance::First => "first",
+            Balance::Random => "random",
+            Balance::Hash { .. } => "hash",
+        })),
+        ("hash_by", Balance::Hash { by, .. }, _) => Value(quote(&by.to_string())),
+        ("hash_balance_factor", Balance::Hash { factor, .. }, _) => plain(factor),
+        ("limit_start", ..) => servers.adaptive.map_or(Foreign, |limit| plain(limit.start)),
+        ("limit_max", ..) => servers.adaptive.map_or(Foreign, |limit| plain(limit.max)),
+        ("check", _, check) => Value(quote(match check {
+            Check::Off => "off",
+            Check::Tcp => "tcp",
+            Check::FastCgi(_) => "fastcgi",
+        })),
+        ("check_path", _, Check::FastCgi(path)) => Value(quote(path)),
+        ("check_interval", ..) if checked => Value(duration(servers.check_interval)),
+        ("check_timeout", ..) if checked => Value(duration(servers.check_timeout)),
+        ("rise", ..) if checked => plain(servers.rise),
+        ("fall", ..) if checked => plain(servers.fall),
+        ("slowstart", ..) => Value(duration(servers.slowstart)),
+        ("max_fails", ..) => plain(servers.max_fails),
+        ("fail_timeout", ..) => Value(duration(servers.fail_timeout)),
+        ("resolve_min" | "resolve_max", ..) if !servers.has_names() => Foreign,
+        ("resolve_min", ..) => Value(duration(servers.resolve_min)),
+        ("resolve_max", ..) => Value(duration(servers.resolve_max)),
         _ => Foreign,
     }
 }

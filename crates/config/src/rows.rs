@@ -106,7 +106,10 @@ pub(crate) enum Kind {
     Path,
     Paths,
     Address,
-    Addresses,
+    Servers,
+    HashBy,
+    /// IP addresses with a port, 53 where none is written.
+    Nameservers,
     Window,
     Program,
     Hosts,
@@ -170,7 +173,12 @@ impl Kind {
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
             Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
-            Kind::Addresses => ("a list of addresses", "[\"unix:/run/php/php-fpm.sock\"]"),
+            Kind::Servers => ("a list of servers", "[\"unix:/run/php/php-fpm.sock\"]"),
+            Kind::HashBy => (
+                "\"source\", \"uri\", \"header:NAME\" or \"cookie:NAME\"",
+                "\"uri\"",
+            ),
+            Kind::Nameservers => ("a list of IP addresses", "[\"10.0.0.2\"]"),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
             Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
@@ -335,6 +343,8 @@ const SERVER: &[Row] = &[
     key(&[Server], "admin", Kind::Window, Absent("`weir/admin.sock` in `$XDG_RUNTIME_DIR`, for root in /run"),
         "The operator's window, which `weir status`, `weir reload` and the like talk to: `unix:PATH`, or `\"off\"`.")
         .called(&["stats_socket", "admin_socket"]),
+    key(&[Server], "resolver", Kind::Nameservers, Absent("those of /etc/resolv.conf"),
+        "DNS servers that names of `servers` are looked up at: an IP address, or `\"127.0.0.1:5353\"`. /etc/hosts is asked first in any case."),
     key(&[Server], "process_priority", Kind::Priority, Absent("five before weir's own, where that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when weir is started by root: who hands out requests is not to \
          wait behind the workers that it feeds."),
@@ -544,8 +554,11 @@ const POOL: &[Row] = &[
     key(&[Pool], "command", Kind::Program, Absent("required with `runtime = \"command\"`"),
         "Program and arguments; it listens on its fd 0. A name without slash is looked for in PATH.")
         .called(&["bin_path", "exec"]),
-    key(&[Pool], "servers", Kind::Addresses, Absent("required with `runtime = \"servers\"`"),
-        "Where the workers are: `host:port` or `unix:PATH`.").called(&["server", "upstreams", "backends", "listen"]),
+    key(&[Pool], "servers", Kind::Servers, Absent("required with `runtime = \"servers\"`"),
+        "Where the workers are: `host:port` or `unix:PATH`. Each as a text, or with `weight` (0 to 1000, usually 100; 0: it gets no requests) and \
+         `backup` (it gets requests only while no other server is up): `{ address = \"10.0.0.5:9000\", weight = 50, backup = true }`. A host may be a name: each of its \
+         addresses is a server, and it is looked up again when its TTL is over.")
+        .called(&["server", "upstreams", "backends", "listen", "upstream"]),
     key(&[Pool], "pm", Kind::Word(&["static", "dynamic", "ondemand", "auto"], &[]),
         Absent("`\"auto\"` with php, `\"static\"` with command"),
         "How the number of workers is chosen: `\"static\"`: always `max_children`. `\"dynamic\"`: some are kept spare. \
@@ -624,8 +637,46 @@ const POOL: &[Row] = &[
         .called(&["keep-conn", "fastcgi_keep_conn", "option_keep_conn", "enablereuse"]).begins("Requests"),
     key(&[Pool], "max_reqs", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "Requests per connection (command, servers); 0: no limit.").called(&["max-reqs"]),
-    key(&[Pool], "balance", Kind::Word(&["leastconn"], &["roundrobin", "first", "random", "hash", "source", "uri"]),
-        Value("\"leastconn\""), "Which of the servers gets a request (servers).").called(&["lb_policy", "lbmethod"]),
+    key(&[Pool], "balance", Kind::Word(&["leastconn", "roundrobin", "first", "random", "hash"], &[]),
+        Value("\"leastconn\""), "Which of the servers that are up and have room gets a request (servers): `\"leastconn\"`: the one with the fewest for its weight. \
+         `\"roundrobin\"`: one after the other. `\"first\"`: the first in the list. `\"random\"`: the less busy one of two. `\"hash\"`: always the same one for the same `hash_by`.")
+        .called(&["lb_policy", "lbmethod"]).begins("Several servers"),
+    key(&[Pool], "hash_by", Kind::HashBy, Value("\"source\""),
+        "What `balance = \"hash\"` looks at: `\"source\"` (the client's address), `\"uri\"` (the path), `\"header:NAME\"` or `\"cookie:NAME\"`. A request \
+         without it goes to the least busy server.").called(&["ip_hash", "hash_type", "stick"]),
+    key(&[Pool], "hash_balance_factor", Kind::Count { min: 0, max: 10_000 }, Value("0"),
+        "A server with more than so many percent of what its weight makes of all requests passes its hashed ones on to another, always the same; 0: only a server at its limit does.")
+        .called(&["hash-balance-factor"]),
+    key(&[Pool], "limit_start", Kind::Count { min: 1, max: 65_536 }, Value("10"),
+        "Where `maxconn` is not said, the limit of each server is found out: it begins with this, grows while requests take no longer, and shrinks \
+         when they wait there (servers)."),
+    key(&[Pool], "limit_max", Kind::Count { min: 1, max: 65_536 }, Value("1000"),
+        "That limit is never higher (servers)."),
+    key(&[Pool], "check", Kind::Word(&["off", "tcp", "fastcgi"], &[]), Value("\"off\""),
+        "How servers are checked beside their requests: `\"tcp\"`: a connection is made. `\"fastcgi\"`: a request for `check_path` is answered with 2xx or 3xx. \
+         One that is down gets no requests, unless all are.").called(&["health_check", "option_httpchk", "health_uri"]),
+    key(&[Pool], "check_path", Kind::UrlPath, Value("\"/ping\""),
+        "SCRIPT_NAME and SCRIPT_FILENAME of that request: PHP-FPM's `ping.path`, or a script of the server.").called(&["ping.path"]),
+    key(&[Pool], "check_interval", Kind::Duration { zero: false }, Value("\"2s\""),
+        "Between two checks of a server, more or less by a fifth.").called(&["inter", "health_interval"]),
+    key(&[Pool], "check_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
+        "A check that takes longer is a bad one, unless the server has answered a request meanwhile: then it is busy.").called(&["timeout_check", "health_timeout"]),
+    key(&[Pool], "rise", Kind::Count { min: 1, max: 1_000 }, Value("2"),
+        "So many good checks in a row bring a server back."),
+    key(&[Pool], "fall", Kind::Count { min: 1, max: 1_000 }, Value("3"),
+        "So many bad checks in a row take a server out; the first check after the start does so alone."),
+    key(&[Pool], "slowstart", Kind::Duration { zero: true }, Value("\"0\""),
+        "A server that has come back gets a tenth of its share at first, and all of it after so long (servers).").called(&["slow_start"]),
+    key(&[Pool], "max_fails", Kind::Count { min: 0, max: 1_000_000 }, Value("3"),
+        "So many requests in a row that fail within `fail_timeout` (no connection, none in time, one that ends before its answer, no answer in time) take a server out. \
+         A refused connection does so alone. 0: failures take no server out.").called(&["error_limit"]),
+    key(&[Pool], "fail_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
+        "See `max_fails`. A server that was taken out is tried with one request after a tenth of this, and after twice as long each time, up to this; with `check`, its checks bring it back.")
+        .called(&["fail_duration"]),
+    key(&[Pool], "resolve_min", Kind::Duration { zero: false }, Value("\"1s\""),
+        "A name is looked up again after this at the earliest, whatever its TTL says (servers)."),
+    key(&[Pool], "resolve_max", Kind::Duration { zero: false }, Value("\"5m\""),
+        "A name is looked up again after this at the latest (servers)."),
     key(&[Pool], "connect_timeout", Kind::Duration { zero: false }, Value("\"5s\""),
         "Waiting for a connection to be made; longer: the next server, or 503 (servers).")
         .called(&["timeout_connect", "fastcgi_connect_timeout", "dial_timeout"]),
@@ -650,8 +701,9 @@ const POOL: &[Row] = &[
 #[rustfmt::skip]
 const QUEUE: &[Row] = &[
     key(&[Queue], "maxconn", Kind::Count { min: 1, max: 1_000_000 },
-        Absent("`max_children` with php and command; with servers it must be said"),
-        "Requests at work at once. With servers: the number of workers behind them (pm.max_children of PHP-FPM)."),
+        Absent("`max_children` with php and command; with servers the limit of each is found out"),
+        "Requests at work at once. With servers: the number of workers behind all of them (the sum of PHP-FPM's pm.max_children), which they share by weight; a server \
+         that is down takes its share along."),
     key(&[Queue], "max_queue", Kind::Count { min: 0, max: 10_000_000 }, Value("1000"),
         "Requests waiting at most; more are answered with 503 at once. 0: nobody waits.").called(&["maxqueue", "backlog"]),
     key(&[Queue], "timeout", Kind::Duration { zero: false }, Value("\"10s\""),

@@ -171,8 +171,8 @@ pub(crate) fn address(text: &str) -> Checked<Address> {
         }
         host => {
             return wrong(
-                format!("host names in addresses are not built yet: {host:?}"),
-                "write the host's IP address",
+                format!("{host:?} is no IP address"),
+                "write the host's IP address, or * for all addresses",
             );
         }
     };
@@ -264,6 +264,20 @@ pub(crate) fn host_pattern(text: &str) -> Checked<HostPattern> {
         return Ok(HostPattern::Exact(name.to_owned()));
     }
     Ok(pattern)
+}
+
+/// A name that DNS can have, and that is no IP address (RFC 1123 §2.1: the last label is not a number).
+pub(crate) fn is_host_name(text: &str) -> bool {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let label_ok = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.len() <= 253 && name.split('.').all(label_ok) && !last.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A field name of HTTP (RFC 9110 §5.1), method or other token.
@@ -407,7 +421,7 @@ mod tests {
         assert_eq!(shown("/run/a.sock"), "\"/run/a.sock\" is no address");
         assert_eq!(
             shown("php.internal:9000"),
-            "host names in addresses are not built yet: \"php.internal\""
+            "\"php.internal\" is no IP address"
         );
     }
 

@@ -2,13 +2,14 @@
 //! and no places; unlike it, they know the configuration file's folder where that matters.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Component, Path, PathBuf},
 };
 
 use crate::{
     model::{
-        Address, FairBy, LogFormat, LogTarget, PathPattern, RequestPart, ValuePattern, Window,
+        Address, FairBy, HashBy, LogFormat, LogTarget, PathPattern, RequestPart, Upstream,
+        ValuePattern, Window,
     },
     scalar::{self, Checked, wrong},
     template::Template,
@@ -54,6 +55,57 @@ pub(crate) fn anchored_address(folder: &Path, text: &str) -> Checked<Address> {
             ),
         ),
         _ => Ok(address),
+    }
+}
+
+/// Of DNS servers whose port is not written.
+const DNS_PORT: u16 = 53;
+
+/// Where a server is: an address as listeners have, or a name with a port.
+pub(crate) fn upstream(folder: &Path, text: &str) -> Checked<Upstream> {
+    if let Some((host, port)) = text.rsplit_once(':')
+        && let Ok(port) = port.parse::<u16>()
+        && scalar::is_host_name(host)
+        && host != "localhost"
+    {
+        return Ok(Upstream::Named {
+            host: host.trim_end_matches('.').to_ascii_lowercase(),
+            port,
+        });
+    }
+    anchored_address(folder, text).map(Upstream::At)
+}
+
+/// What a hash is made of.
+pub(crate) fn hash_by(text: &str) -> Checked<HashBy> {
+    let named = |name: &str, what: &str| match scalar::is_token(name) {
+        true => Ok(name.to_owned()),
+        false => wrong(
+            format!("{name:?} is no name of a {what}"),
+            format!("for example \"{what}:NAME\""),
+        ),
+    };
+    match text.split_once(':') {
+        None if text == "source" => Ok(HashBy::Source),
+        None if text == "uri" => Ok(HashBy::Uri),
+        Some(("header", name)) => Ok(HashBy::Header(named(name, "header")?.to_ascii_lowercase())),
+        Some(("cookie", name)) => Ok(HashBy::Cookie(named(name, "cookie")?)),
+        _ => wrong(
+            format!("{text:?} is nothing that a request can be hashed by"),
+            "one of \"source\", \"uri\", \"header:NAME\", \"cookie:NAME\"",
+        ),
+    }
+}
+
+/// A DNS server.
+pub(crate) fn nameserver(text: &str) -> Checked<SocketAddr> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() == 0 || address.ip().is_unspecified() => wrong(
+            format!("{text:?} is no address of a DNS server"),
+            "for example \"10.0.0.2\"",
+        ),
+        Ok(address) => Ok(address),
+        Err(_) => Ok(SocketAddr::new(ip_address(text)?, DNS_PORT)),
     }
 }
 

@@ -373,6 +373,17 @@ impl Balancer {
         self.tier() == Tier::Any
     }
 
+    /// Whether a server is up that may get requests now, and is none of these.
+    pub fn has_other(&self, tried: &[ServerId]) -> bool {
+        let tier = self.tier();
+        let mut all = (0..).map(ServerId).zip(&self.servers);
+        tier != Tier::Any
+            && all.any(|(id, server)| {
+                let counts = server.as_ref().is_some_and(|server| server.counts(tier));
+                counts && !tried.contains(&id)
+            })
+    }
+
     /// Servers that are there, those that are leaving not.
     pub fn count(&self) -> usize {
         self.all().filter(|server| !server.gone).count()

@@ -6,9 +6,9 @@ use std::{
 };
 
 use weir_config::Runtime;
-use weir_pool::{Micros, WorkerId};
+use weir_pool::{Chosen, Finish, Micros, ServerId, WorkerId};
 
-use super::{ConnectError, PoolHandle, scaling::After};
+use super::{ConnectError, PoolHandle, Toward, scaling::After};
 use crate::{
     control::ToManager,
     events::{self, Running},
@@ -30,7 +30,12 @@ pub(crate) struct Lease {
     pub(super) process: Option<u32>,
     pub(super) pid: u32,
     pub(super) conn: Option<WorkerConn>,
-    pub(super) server: Option<usize>,
+    /// The server that it was given to, and what that is called; none where weir runs the workers.
+    pub(super) chosen: Option<Chosen>,
+    pub(super) server_name: Option<Arc<str>>,
+    /// How that ended, and what is to be said of it.
+    pub(super) outcome: Finish,
+    pub(super) cause: Option<String>,
     /// Where its figures are; none where others run it.
     pub(super) card: Option<Arc<Card>>,
     /// The process is to be replaced: at once, or after this request.
@@ -48,7 +53,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// The worker's connection, watched by the reactor `home`; connects where there is none.
     ///
-    /// `certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
+    /// `toward.certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
     /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
     /// a program that weir runs is asked whether it is still there. So is one that nobody has used for a while. Of
     /// weir's own PHP the kernel tells afterwards whether it has read the request.
@@ -59,29 +64,39 @@ impl Lease {
     pub(crate) async fn connect(
         &mut self,
         home: u16,
-        certain: bool,
+        toward: Toward<'_>,
     ) -> Result<WorkerConn, ConnectError> {
-        let pool = self.pool.clone();
-        let renew = certain && matches!(pool.settings.runtime, Runtime::Servers(_));
+        if matches!(self.pool.settings.runtime, Runtime::Servers(_)) {
+            return Box::pin(self.connect_to(home, toward)).await;
+        }
         if let Some(conn) = self.conn.take()
-            && !renew
             && let Ok(conn) = conn.at_home(home)
         {
             let stale = match self.is_php() {
                 true => conn.has_spoken(),
-                false => (certain || conn.has_rested()) && conn.is_stale(),
+                false => (toward.certain || conn.has_rested()) && conn.is_stale(),
             };
             if !stale {
                 return Ok(conn);
             }
         }
-        match &pool.settings.runtime {
-            Runtime::Servers(servers) => Box::pin(self.connect_to(servers, home)).await,
-            Runtime::Php(_) | Runtime::Command(_) => Err(ConnectError {
-                address: format!("worker {}", self.pid),
-                error: io::ErrorKind::NotConnected.into(),
-            }),
+        Err(ConnectError {
+            address: format!("worker {}", self.pid),
+            error: io::ErrorKind::NotConnected.into(),
+        })
+    }
+
+    /// How the request ended, as the server is concerned. What is said first holds.
+    pub(crate) fn ended(&mut self, finish: Finish, cause: Option<&dyn std::fmt::Display>) {
+        if self.outcome == Finish::Unknown {
+            self.outcome = finish;
+            self.cause = cause.map(|cause| cause.to_string());
         }
+    }
+
+    /// The server that it was given to; none where weir runs the workers.
+    pub(crate) fn server(&self) -> Option<ServerId> {
+        self.chosen.map(|chosen| chosen.server)
     }
 
     /// Notes what the worker is given, for the status page.
@@ -151,11 +166,9 @@ impl Lease {
 
     /// Who works, for the log; none before a server is chosen.
     pub(crate) fn worker(&self) -> Option<OwnedWorker> {
-        match (self.process, self.server) {
+        match (self.process, &self.server_name) {
             (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
-            (None, Some(server)) => {
-                Some(OwnedWorker::Server(self.pool.server_names[server].clone()))
-            }
+            (None, Some(server)) => Some(OwnedWorker::Server(server.clone())),
             (None, None) => None,
         }
     }
@@ -200,20 +213,7 @@ impl Drop for Lease {
         let mut state = pool.state();
         let now = Micros(clock::now());
         match pool.settings.runtime {
-            Runtime::Servers(_) => {
-                let slot = &mut state.slots[self.worker.0 as usize];
-                slot.leased = false;
-                slot.conn = self.conn.take();
-                let connected = slot.conn.is_some();
-                slot.server = self.server.filter(|_| connected);
-                if let Some(server) = self.server.filter(|_| !connected) {
-                    state.servers[server].busy = state.servers[server].busy.saturating_sub(1);
-                }
-                let released = state.pool.release(now, self.worker);
-                if let Some(next) = released.next {
-                    state.grant(&pool, next, &mut after);
-                }
-            }
+            Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut after),
             Runtime::Php(_) | Runtime::Command(_) => {
                 self.give_back(&pool, &mut state, now, &mut after);
             }

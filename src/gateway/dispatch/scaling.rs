@@ -13,7 +13,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-use super::{Lease, PoolHandle, Slot, State, Waiting};
+use super::{Lease, PoolHandle, Slot, State, Waiting, servers::Note};
 use crate::{
     control::ToManager,
     error_log::{About, tell},
@@ -46,6 +46,8 @@ pub(super) struct After {
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
+    /// What became of servers.
+    notes: Vec<Note>,
     /// The pool's task is to wake earlier than it meant to.
     wake: bool,
 }
@@ -326,6 +328,12 @@ impl State {
         after.granted.push((sender, lease));
     }
 
+    /// Answers a request that waited.
+    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
+        let sender = self.waiting.remove(&request);
+        after.refused.extend(sender.map(|sender| (sender, reason)));
+    }
+
     /// Takes out of the queue who has waited too long.
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
@@ -335,17 +343,15 @@ impl State {
         }
         self.expired = expired;
     }
-
-    /// Has a request told that it gets no worker, which is out of the queue already.
-    pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
-        let sender = self.waiting.remove(&request);
-        after.refused.extend(sender.map(|sender| (sender, reason)));
-    }
 }
 
 impl After {
     pub(super) fn tell_manager(&mut self, message: ToManager) {
         self.messages.push(message);
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        self.notes.push(note);
     }
 
     pub(super) fn close(&mut self, conn: Option<WorkerConn>) {
@@ -373,6 +379,9 @@ impl After {
         }
         for decision in self.decisions {
             tell_decision(pool, decision);
+        }
+        for note in self.notes {
+            tell_note(pool, note);
         }
     }
 }
@@ -422,6 +431,25 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
         }
     }
     pool.note_decision(kind(&decision), what);
+}
+
+/// Says in the log what became of a server, and notes it for the operator's window.
+fn tell_note(pool: &PoolHandle, note: Note) {
+    let about = About {
+        pool: Some(&pool.settings.name),
+        ..About::default()
+    };
+    let what = match note {
+        Note::Notice(what) => {
+            tell!(notice, about, "{what}");
+            what
+        }
+        Note::Warning(what) => {
+            tell!(warning, about, "{what}");
+            what
+        }
+    };
+    pool.note_decision("server", what);
 }
 
 /// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.

@@ -1,136 +1,472 @@
-//! Workers that somebody else runs: which server a request goes to, and how a connection to it is made.
+//! Workers that somebody else runs: which servers there are, and what each is given.
+//!
+//! [`Farm`] is the part of a pool's state behind its lock: [`weir_pool::Balancer`], which decides, and what it knows
+//! nothing of: addresses, kept connections, names for the log. How many requests the pool may have at work follows from
+//! the servers' limits ([`State::fit`]): each such request has one of the pool's places, whichever server it goes to.
+//!
+//! Read next: [`connect`] (a request's way to a server), [`check`] and [`names`] (what is done beside requests), [`status`].
 
-use std::{io, path::Path, time::Duration};
+mod check;
+mod connect;
+mod key;
+mod names;
+mod status;
 
-use weir_config::Address;
-
-use super::{ConnectError, Lease, State};
-use crate::{
-    control::path_inside,
-    gateway::{clock, worker_conn::WorkerConn},
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
-/// One of `servers`.
-#[derive(Debug, Default)]
-pub(super) struct Server {
-    pub(super) busy: usize,
-    /// Its last connection was refused, or timed out.
-    refused: bool,
-    /// Not tried before ([`clock::now`]) while there are others.
-    down_until: u64,
+use weir_config::{
+    Address, Balance, Check, Runtime, Servers as Settings, Upstream, UpstreamServer,
+};
+use weir_pool::{
+    Action, Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, LimitBounds, Limits,
+    Micros, NewServer, Orders, ServerId, ServerState, Why, WorkerId, mixed,
+};
+
+pub(crate) use self::{
+    connect::Toward,
+    status::{CheckStatus, ServerStatus},
+};
+use super::{Lease, PoolHandle, Slot, State, scaling::After};
+use crate::{
+    control::path_inside,
+    gateway::{clock, resolver::Resolver, worker_conn::WorkerConn},
+};
+
+/// The servers of a pool.
+#[derive(Debug)]
+pub(super) struct Farm {
+    balancer: Balancer,
+    /// By [`ServerId`].
+    members: Vec<Option<Member>>,
+    /// Numbers members, never twice.
+    serials: u64,
+    /// The pool's limit is never higher.
+    most: usize,
+    /// Places of the pool that are not in use.
+    spare: Vec<WorkerId>,
+    /// Names that were not looked up yet.
+    pending_names: usize,
+    /// That no server is up was said.
+    told_down: bool,
 }
 
-impl Server {
-    fn works(&mut self) {
-        self.refused = false;
-        self.down_until = 0;
+#[derive(Debug)]
+struct Member {
+    serial: u64,
+    /// For the log: the address, with the name that it was found by.
+    name: Arc<str>,
+    /// As the gateway reaches it.
+    address: Address,
+    /// Index into `servers`.
+    entry: usize,
+    /// Connections for further requests, the one used last at the end.
+    kept: Vec<WorkerConn>,
+    last_check: Option<CheckStatus>,
+}
+
+/// A server for a request.
+struct Picked {
+    chosen: Chosen,
+    name: Arc<str>,
+    address: Address,
+    kept: Option<WorkerConn>,
+}
+
+/// What is said of a server in the log.
+#[derive(Debug)]
+pub(super) enum Note {
+    Notice(String),
+    Warning(String),
+}
+
+impl Farm {
+    /// The servers whose addresses are known.
+    pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> Farm {
+        let seed = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
+        let mut farm = Farm {
+            balancer: Balancer::new(balancing(settings, maxconn), mixed(seed)),
+            members: Vec::new(),
+            serials: 0,
+            most: maxconn,
+            spare: Vec::new(),
+            pending_names: 0,
+            told_down: false,
+        };
+        for (entry, server) in settings.list.iter().enumerate() {
+            match &server.address {
+                Upstream::At(address) => {
+                    let name = address.to_string().into();
+                    let address = inside(chroot, address);
+                    farm.add(entry, server, name, address, false);
+                }
+                Upstream::Named { .. } => farm.pending_names += 1,
+            }
+        }
+        farm
     }
 
-    fn refuses(&mut self, now: u64) {
-        self.refused = true;
-        self.down_until = now + SERVER_DOWN;
+    /// A server is there. `cold`: it was not, a moment ago.
+    fn add(
+        &mut self,
+        entry: usize,
+        server: &UpstreamServer,
+        name: Arc<str>,
+        address: Address,
+        cold: bool,
+    ) -> (ServerId, u64) {
+        let id = self.balancer.add(
+            Micros(clock::now()),
+            NewServer {
+                key: key::hash(address.to_string().as_bytes()),
+                weight: server.weight,
+                backup: server.backup,
+                cold,
+            },
+        );
+        self.serials += 1;
+        let member = Member {
+            serial: self.serials,
+            name,
+            address,
+            entry,
+            kept: Vec::new(),
+            last_check: None,
+        };
+        let index = id.0 as usize;
+        if index >= self.members.len() {
+            self.members.resize_with(index + 1, || None);
+        }
+        self.members[index] = Some(member);
+        (id, self.serials)
+    }
+
+    /// A server is not there any more; what runs there goes on.
+    fn remove(&mut self, server: ServerId, after: &mut After) {
+        if let Some(member) = self.member_mut(server) {
+            let kept = std::mem::take(&mut member.kept);
+            kept.into_iter().for_each(|conn| after.close(Some(conn)));
+        }
+        if self.balancer.remove(server) {
+            self.members[server.0 as usize] = None;
+        }
+    }
+
+    fn member_mut(&mut self, server: ServerId) -> Option<&mut Member> {
+        self.members.get_mut(server.0 as usize)?.as_mut()
+    }
+
+    /// The members that are to stay.
+    fn staying(&self) -> impl Iterator<Item = (ServerId, &Member)> {
+        let now = Micros(clock::now());
+        let all = (0..).map(ServerId).zip(&self.members);
+        all.filter_map(move |(id, member)| {
+            let figures = self.balancer.figures(now, id)?;
+            let stays = figures.state != ServerState::Leaving;
+            member.as_ref().filter(|_| stays).map(|member| (id, member))
+        })
+    }
+
+    /// A server for a request, and a connection to it that is free. With a new one there would be more than the server
+    /// may have: then one that is kept goes.
+    fn pick(
+        &mut self,
+        now: Micros,
+        key: Option<u64>,
+        tried: &[ServerId],
+        renew: bool,
+        after: &mut After,
+    ) -> Option<Picked> {
+        let chosen = self.balancer.choose(now, key, tried)?;
+        let figures = self.balancer.figures(now, chosen.server)?;
+        let member = self.member_mut(chosen.server)?;
+        let kept = match renew {
+            true => None,
+            false => member.kept.pop(),
+        };
+        // A kept connection holds a worker of PHP-FPM: a new one beside it would wait for that.
+        while kept.is_none()
+            && !member.kept.is_empty()
+            && figures.busy + member.kept.len() > figures.limit
+        {
+            after.close(Some(member.kept.remove(0)));
+        }
+        Some(Picked {
+            chosen,
+            name: member.name.clone(),
+            address: member.address.clone(),
+            kept,
+        })
+    }
+
+    /// A request at a server has ended like this. Its connection is kept for another one, if there is one and there is room.
+    pub(super) fn finish(
+        &mut self,
+        now: Micros,
+        chosen: Chosen,
+        finish: Finish,
+        cause: Option<&str>,
+        conn: Option<WorkerConn>,
+        after: &mut After,
+    ) {
+        let change = self.balancer.finish(now, chosen, finish);
+        let Some(figures) = self.balancer.figures(now, chosen.server) else {
+            // It was leaving, and this was its last request.
+            self.members[chosen.server.0 as usize] = None;
+            return after.close(conn);
+        };
+        let fit = matches!(figures.state, ServerState::Up | ServerState::SlowStart);
+        if let Some(member) = self.member_mut(chosen.server) {
+            if fit && figures.busy + member.kept.len() < figures.limit {
+                member.kept.extend(conn);
+            } else {
+                after.close(conn);
+            }
+        }
+        self.changed(now, chosen.server, change, cause, after);
+    }
+
+    /// Says so where a server has gone up or down, and lets go of its connections where it is down.
+    fn changed(
+        &mut self,
+        now: Micros,
+        server: ServerId,
+        change: Option<Change>,
+        cause: Option<&str>,
+        after: &mut After,
+    ) {
+        let Some(change) = change else { return };
+        let figures = self.balancer.figures(now, server);
+        let Some(member) = self.member_mut(server) else {
+            return;
+        };
+        let name = member.name.clone();
+        match change {
+            Change::Up { after: pause } => {
+                let slowly = match figures.map(|figures| figures.state) {
+                    Some(ServerState::SlowStart) => ", and starts slowly",
+                    _ => "",
+                };
+                let seconds = Duration::from(pause).as_secs_f64();
+                let text = format!("server {name} is up again after {seconds:.1} s{slowly}");
+                after.note(Note::Notice(text));
+            }
+            Change::Down { why, pause } => {
+                let kept = std::mem::take(&mut member.kept);
+                kept.into_iter().for_each(|conn| after.close(Some(conn)));
+                let why = match why {
+                    Why::Refused => "takes no connections",
+                    Why::Failures => "has failed too many requests in a row",
+                    Why::Checks => "has failed its checks",
+                };
+                let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+                let next = match pause {
+                    Some(pause) => {
+                        let seconds = Duration::from(pause).as_secs_f64();
+                        format!("it is tried again after {seconds:.1} s")
+                    }
+                    None => "its checks will tell when it is back".to_owned(),
+                };
+                let text = format!("server {name} is down, it {why}{cause}; {next}");
+                after.note(Note::Warning(text));
+            }
+        }
+        let down = self.balancer.is_down();
+        if down && !self.told_down {
+            let text =
+                "no server is up: requests are given to those that are down, in case they are back";
+            after.note(Note::Warning(text.to_owned()));
+        }
+        self.told_down = down;
+    }
+
+    /// Lets go of kept connections that are more than their servers may have.
+    fn trim(&mut self, now: Micros, after: &mut After) {
+        for (id, member) in (0..).map(ServerId).zip(&mut self.members) {
+            let Some(member) = member.as_mut().filter(|member| !member.kept.is_empty()) else {
+                continue;
+            };
+            let Some(figures) = self.balancer.figures(now, id) else {
+                continue;
+            };
+            let room = figures.limit.saturating_sub(figures.busy);
+            let over = member.kept.len().saturating_sub(room);
+            for conn in member.kept.drain(..over) {
+                after.close(Some(conn));
+            }
+        }
     }
 }
 
 impl State {
-    /// The server that is least busy, of those that have not just refused; all of them where all have. It is counted
-    /// as busier by one. Only one request at a time finds out whether a server that has refused is there again.
-    fn choose_server(&mut self, now: u64, connect_timeout: Duration) -> usize {
-        let order = |index: &usize| {
-            let server = &self.servers[*index];
-            (server.down_until > now, server.busy)
-        };
-        let index = (0..self.servers.len()).min_by_key(order).unwrap_or(0);
-        let server = &mut self.servers[index];
-        server.busy += 1;
-        if server.refused {
-            let answered_by = now + connect_timeout.as_micros() as u64;
-            server.down_until = server.down_until.max(answered_by);
+    /// Fits the pool's limit and its places to what the servers may have now.
+    pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
+        let Some(farm) = &mut self.farm else { return };
+        let limit = farm.balancer.limit(now).min(farm.most);
+        let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
+        let before = self.pool.limits();
+        let stats = self.pool.stats();
+        let places = stats.workers - stats.retiring;
+        if before.maxconn == limit && places == limit {
+            return;
         }
-        index
+        if limit < before.maxconn {
+            farm.trim(now, after);
+        }
+        self.pool.worker_expected(expected);
+        let limits = Limits {
+            maxconn: limit,
+            ..before
+        };
+        for action in self.pool.set_limits(now, limits) {
+            match action {
+                Action::Run(assignment) => self.grant(pool, assignment, after),
+                Action::Shed { request, reason } => self.refuse(request, reason, after),
+            }
+        }
+        for _ in places..limit {
+            let spare = self.farm.as_mut().and_then(|farm| farm.spare.pop());
+            let place = spare.unwrap_or_else(|| {
+                self.slots.push(Slot::default());
+                WorkerId(self.slots.len() as u32 - 1)
+            });
+            if let Some(next) = self.pool.worker_up(now, place, 0) {
+                self.grant(pool, next, after);
+            }
+        }
+        if places > limit {
+            let mut leaving = Vec::new();
+            let orders = Orders {
+                retire: places - limit,
+                ..Orders::default()
+            };
+            self.pool.withdraw(now, &orders, &mut leaving);
+            leaving.into_iter().for_each(|place| self.leave(now, place));
+        }
+        self.settle(pool, now, after);
     }
 
-    /// Whether there is a server that has not just refused.
-    fn has_server(&self, now: u64) -> bool {
-        self.servers.iter().any(|server| server.down_until <= now)
+    /// A place of the pool is not used any more.
+    fn leave(&mut self, now: Micros, place: WorkerId) {
+        self.pool.worker_down(now, place);
+        if let Some(farm) = &mut self.farm {
+            farm.spare.push(place);
+        }
+    }
+
+    /// Takes a place back, with the connection to the server that its request had.
+    pub(super) fn take_place_back(
+        &mut self,
+        pool: &Arc<PoolHandle>,
+        lease: &mut Lease,
+        now: Micros,
+        after: &mut After,
+    ) {
+        self.slots[lease.worker.0 as usize].leased = false;
+        let conn = lease.conn.take();
+        if let (Some(farm), Some(chosen)) = (&mut self.farm, lease.chosen.take()) {
+            let cause = lease.cause.as_deref();
+            farm.finish(now, chosen, lease.outcome, cause, conn, after);
+        }
+        let released = self.pool.release(now, lease.worker);
+        if released.leaves {
+            self.leave(now, lease.worker);
+        }
+        if let Some(next) = released.next {
+            self.grant(pool, next, after);
+        }
+        self.fit(pool, now, after);
     }
 }
 
-impl Lease {
-    /// A new connection to one of `servers`, watched by the reactor `home`.
-    pub(super) async fn connect_to(
-        &mut self,
-        servers: &[Address],
-        home: u16,
-    ) -> Result<WorkerConn, ConnectError> {
-        let mut limit = clock::deadline(self.pool.settings.connect_timeout);
-        let mut pause = CONNECT_PAUSE;
-        let mut timed_out = 0;
-        loop {
-            let index = {
-                let mut state = self.pool.state();
-                if let Some(before) = self.server.take() {
-                    state.servers[before].busy = state.servers[before].busy.saturating_sub(1);
-                }
-                state.choose_server(clock::now(), self.pool.settings.connect_timeout)
-            };
-            self.server = Some(index);
-            let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
-            let result = tokio::time::timeout(left, WorkerConn::connect(&servers[index])).await;
-            let error = match result {
-                Ok(Ok(conn)) => {
-                    self.pool.state().servers[index].works();
-                    match conn.at_home(home) {
-                        Ok(conn) => return Ok(conn),
-                        Err(error) => error,
-                    }
-                }
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    timed_out += 1;
-                    io::ErrorKind::TimedOut.into()
-                }
-            };
-            // A full accept queue says nothing against the server.
-            let full = error.kind() == io::ErrorKind::WouldBlock;
-            if !full {
-                let mut state = self.pool.state();
-                state.servers[index].refuses(clock::now());
-                if timed_out < servers.len() && state.has_server(clock::now()) {
-                    // Another one, with the time that each of them has.
-                    limit = clock::deadline(self.pool.settings.connect_timeout);
-                    continue;
-                }
-            }
-            let last =
-                clock::now() + pause.as_micros() as u64 >= limit || (!full && pause > LAST_PAUSE);
-            if last {
-                return Err(ConnectError {
-                    address: self.pool.server_names[index].to_string(),
-                    error,
-                });
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+impl PoolHandle {
+    /// Looks after servers beside their requests: checks them, and looks their names up. Returns when that goes on by
+    /// itself. `resolver`: none where no server has a name.
+    pub(crate) fn tend(self: &Arc<Self>, resolver: Option<&Arc<Resolver>>) {
+        let Runtime::Servers(settings) = &self.settings.runtime else {
+            return;
+        };
+        let members: Vec<(ServerId, u64)> = {
+            let state = self.state();
+            let staying = state.farm.iter().flat_map(Farm::staying);
+            staying.map(|(id, member)| (id, member.serial)).collect()
+        };
+        for (server, serial) in members {
+            self.watch(server, serial);
         }
+        for (entry, server) in settings.list.iter().enumerate() {
+            if let (Upstream::Named { host, port }, Some(resolver)) = (&server.address, resolver) {
+                let (pool, resolver) = (self.clone(), resolver.clone());
+                tokio::spawn(names::follow(pool, resolver, entry, host.clone(), *port));
+            }
+        }
+    }
+
+    /// Checks a server from now on, if it is to be checked.
+    fn watch(self: &Arc<Self>, server: ServerId, serial: u64) {
+        if let Runtime::Servers(settings) = &self.settings.runtime
+            && settings.check != Check::Off
+        {
+            tokio::spawn(check::watch(self.clone(), server, serial));
+        }
+    }
+
+    /// The answer of a server turned out to be none, after its request had been given back.
+    pub(crate) fn blame(self: &Arc<Self>, server: ServerId, cause: &str) {
+        self.change(|state, now, after| {
+            if let Some(farm) = &mut state.farm {
+                let change = farm.balancer.failed(now, server);
+                farm.changed(now, server, change, Some(cause), after);
+            }
+            state.fit(self, now, after);
+        });
+    }
+}
+
+/// How the balancer decides for these settings.
+fn balancing(settings: &Settings, maxconn: usize) -> Balancing {
+    let micros = |duration: Duration| Micros::from(duration);
+    Balancing {
+        algorithm: match settings.balance {
+            Balance::RoundRobin => Algorithm::RoundRobin,
+            Balance::LeastConn => Algorithm::LeastConn,
+            Balance::First => Algorithm::First,
+            Balance::Random => Algorithm::Random,
+            Balance::Hash { factor, .. } => Algorithm::Hash { factor },
+        },
+        capacity: match settings.adaptive {
+            None => Capacity::Shared(maxconn),
+            Some(limit) => Capacity::Adaptive(LimitBounds {
+                start: limit.start,
+                min: 1,
+                max: limit.max,
+            }),
+        },
+        max_fails: settings.max_fails,
+        fail_timeout: micros(settings.fail_timeout),
+        checked: settings.check != Check::Off,
+        rise: settings.rise,
+        fall: settings.fall,
+        slowstart: micros(settings.slowstart),
+        probe_timeout: PROBE_TIMEOUT,
     }
 }
 
 /// Calls a socket by the name that it has inside of `chroot`. One that lies outside was warned of at the start, and is
 /// not found.
-pub(super) fn find_inside(chroot: &Path, server: &mut Address) {
-    if let Address::Unix(path) = server
+fn inside(chroot: Option<&Path>, address: &Address) -> Address {
+    if let (Some(chroot), Address::Unix(path)) = (chroot, address)
         && let Some(inside) = path_inside(chroot, path)
     {
-        *path = inside;
+        return Address::Unix(inside);
     }
+    address.clone()
 }
 
-/// First pause before a server is tried again; doubled each time.
-const CONNECT_PAUSE: Duration = Duration::from_millis(20);
-
-/// A server that refuses is given up after the pause that is longer than this; about 300 ms in all.
-const LAST_PAUSE: Duration = Duration::from_millis(100);
-
-/// A server that has refused is not preferred for so long, µs.
-const SERVER_DOWN: u64 = 1_000_000;
+/// A request that tries a server again, and has not ended, does not keep others from it for longer.
+const PROBE_TIMEOUT: Micros = Micros::from_secs(10);

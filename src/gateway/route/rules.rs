@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use weir_config::{Address, Config, Pool, Runtime, Settings};
+use weir_config::{Address, Config, Pool, Runtime, Settings, Upstream, UpstreamServer};
 
 use super::{
     pattern::{Hidden, ScriptPattern, is_php_source},
@@ -193,12 +193,13 @@ impl<'c> Compiler<'c> {
 fn worker_root(settings: &Settings, pool: Option<&Pool>) -> WorkerRoot {
     let runtime = pool.map(|pool| &pool.runtime);
     let chroot = pool.and_then(|pool| pool.workers()?.chroot.as_ref());
-    let is_here = |address: &Address| match address {
-        Address::Unix(_) => true,
-        Address::Tcp(address) => address.ip().is_loopback(),
+    let is_here = |server: &UpstreamServer| match &server.address {
+        Upstream::At(Address::Unix(_)) => true,
+        Upstream::At(Address::Tcp(address)) => address.ip().is_loopback(),
+        Upstream::Named { .. } => false,
     };
     let elsewhere =
-        matches!(runtime, Some(Runtime::Servers(servers)) if !servers.iter().all(is_here));
+        matches!(runtime, Some(Runtime::Servers(servers)) if !servers.list.iter().all(is_here));
     let given = settings.script_root.as_ref();
     match given.or(settings.root.as_ref().filter(|_| elsewhere)) {
         Some(path) => WorkerRoot::Given(trim_slash(path.as_os_str().as_bytes()).into()),

@@ -221,9 +221,11 @@ fn the_worker_s_names_follow_script_root_or_the_real_root() {
     assert_eq!(filename(&top), ("/index.php".into(), String::new()));
 
     let far = Fixture::new(|settings, config| {
-        config.pools[0].runtime = Runtime::Servers(vec![weir_config::Address::Tcp(
-            "192.0.2.1:9000".parse().unwrap(),
-        )]);
+        let Runtime::Servers(servers) = &mut config.pools[0].runtime else {
+            panic!("the fixture's pool has servers");
+        };
+        let far = weir_config::Address::Tcp("192.0.2.1:9000".parse().unwrap());
+        servers.list[0].address = weir_config::Upstream::At(far);
         let root = settings.root.clone().unwrap();
         let link = root.with_file_name("current");
         symlink(&root, &link).unwrap();

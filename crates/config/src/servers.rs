@@ -1,0 +1,231 @@
+//! The keys of `runtime = "servers"` → [`Servers`].
+
+use crate::{
+    entries::Entries,
+    model::{Adaptive, Address, Balance, Check, HashBy, Servers, Upstream, UpstreamServer},
+    sink::Sink,
+    value::Value,
+};
+
+/// Keys that mean nothing with another runtime.
+pub(crate) const SERVERS_ONLY: [&str; 17] = [
+    "servers",
+    "balance",
+    "hash_by",
+    "hash_balance_factor",
+    "check",
+    "check_path",
+    "check_interval",
+    "check_timeout",
+    "rise",
+    "fall",
+    "slowstart",
+    "max_fails",
+    "fail_timeout",
+    "resolve_min",
+    "resolve_max",
+    "limit_start",
+    "limit_max",
+];
+
+/// `queue`: the pool's table of that name.
+pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut Sink) -> Servers {
+    let list = list(name, entries, sink);
+    let check = check(entries, sink);
+    if let Some(entry) = entries.entry("fail_timeout")
+        && entries.number("max_fails") == 0
+    {
+        let message = "`fail_timeout` has no effect with `max_fails = 0`";
+        sink.warning(entry.key.clone(), message, "");
+    }
+    let (resolve_min, resolve_max) = (
+        entries.duration("resolve_min"),
+        entries.duration("resolve_max"),
+    );
+    if resolve_min > resolve_max {
+        let key = match entries.entry("resolve_max") {
+            Some(_) => "resolve_max",
+            None => "resolve_min",
+        };
+        let message = "`resolve_max` is less than `resolve_min`";
+        sink.error(entries.span(key), message, "");
+    }
+    let has_names = list
+        .iter()
+        .any(|server| matches!(server.address, Upstream::Named { .. }));
+    for key in ["resolve_min", "resolve_max"] {
+        if let Some(entry) = entries.entry(key)
+            && !list.is_empty()
+            && !has_names
+        {
+            let message = format!("`{key}` has no effect: no server is written as a name");
+            sink.warning(entry.key.clone(), message, "");
+        }
+    }
+    Servers {
+        balance: balance(entries, sink),
+        adaptive: adaptive(entries, queue, sink),
+        check,
+        check_interval: entries.duration("check_interval"),
+        check_timeout: entries.duration("check_timeout"),
+        rise: entries.number("rise") as u32,
+        fall: entries.number("fall") as u32,
+        slowstart: entries.duration("slowstart"),
+        max_fails: entries.number("max_fails") as u32,
+        fail_timeout: entries.duration("fail_timeout"),
+        resolve_min,
+        resolve_max,
+        list,
+    }
+}
+
+fn list(name: &str, entries: &Entries, sink: &mut Sink) -> Vec<UpstreamServer> {
+    let servers = match entries.value("servers") {
+        Some(Value::Servers(servers)) => servers,
+        _ => Vec::new(),
+    };
+    let hint = "for example servers = [\"unix:/run/php/php-fpm.sock\"]";
+    let Some(entry) = entries.entry("servers") else {
+        if !entries.is_written("servers") {
+            let message = format!("`servers` is missing in [pool.{name}]");
+            sink.error_of_whole(entries.header.clone(), message, hint);
+        }
+        return servers;
+    };
+    if servers.is_empty() {
+        sink.error(entry.span.clone(), "an empty list: no worker", hint);
+        return servers;
+    }
+    for (index, (server, span)) in servers.iter().zip(&entry.parts).enumerate() {
+        let same = |other: &UpstreamServer| other.address == server.address;
+        if servers[..index].iter().any(same) {
+            sink.error(span.clone(), "this server is listed twice", "");
+        }
+        let bad = match &server.address {
+            Upstream::At(Address::Tcp(socket)) => {
+                socket.port() == 0 || socket.ip().is_unspecified()
+            }
+            Upstream::At(Address::Unix(_)) => false,
+            Upstream::Named { port, .. } => *port == 0,
+        };
+        if bad {
+            let message = "this is an address to listen on, not one to connect to";
+            sink.error(span.clone(), message, "for example \"127.0.0.1:9000\"");
+        }
+    }
+    if servers.iter().all(|server| server.weight == 0) {
+        let message = "no server gets a request: all have `weight = 0`";
+        sink.error(entry.span.clone(), message, "");
+    } else if servers.iter().all(|server| server.backup) {
+        let message = "all servers are backups, which is as if none were";
+        sink.warning(
+            entry.span.clone(),
+            message,
+            "leave `backup` out of those that are to be used first",
+        );
+    }
+    servers
+}
+
+fn balance(entries: &Entries, sink: &mut Sink) -> Balance {
+    let chosen = entries.text("balance");
+    for key in ["hash_by", "hash_balance_factor"] {
+        if let Some(entry) = entries.entry(key)
+            && chosen.as_deref() != Some("hash")
+            && (chosen.is_some() && !entries.is_wrong("balance"))
+        {
+            let message = format!("`{key}` has no effect without `balance = \"hash\"`");
+            let hint = "write balance = \"hash\", or leave it out";
+            sink.warning(entry.key.clone(), message, hint);
+        }
+    }
+    match chosen.as_deref() {
+        Some("roundrobin") => Balance::RoundRobin,
+        Some("first") => Balance::First,
+        Some("random") => Balance::Random,
+        Some("hash") => {
+            let factor = entries.number("hash_balance_factor") as u32;
+            if (1..100).contains(&factor) {
+                let message = "below 100 percent not all requests would have a server";
+                let hint = "125 to 200 are usual; 0: no bound but each server's limit";
+                sink.error(entries.span("hash_balance_factor"), message, hint);
+            }
+            let by = match entries.value("hash_by") {
+                Some(Value::HashBy(by)) => by,
+                _ => HashBy::Source,
+            };
+            Balance::Hash { by, factor }
+        }
+        _ => Balance::LeastConn,
+    }
+}
+
+fn check(entries: &Entries, sink: &mut Sink) -> Check {
+    let chosen = entries.text("check");
+    let used: &[&str] = match chosen.as_deref() {
+        Some("fastcgi") => &[
+            "check_path",
+            "check_interval",
+            "check_timeout",
+            "rise",
+            "fall",
+        ],
+        Some("tcp") => &["check_interval", "check_timeout", "rise", "fall"],
+        _ => &[],
+    };
+    let all = [
+        "check_path",
+        "check_interval",
+        "check_timeout",
+        "rise",
+        "fall",
+    ];
+    for key in all.iter().filter(|key| !used.contains(key)) {
+        if let Some(entry) = entries.entry(key)
+            && !entries.is_wrong("check")
+        {
+            let (message, hint) = match (*key, used.is_empty()) {
+                ("check_path", false) => (
+                    "`check_path` has no effect with `check = \"tcp\"`".to_owned(),
+                    "write check = \"fastcgi\"",
+                ),
+                _ => (
+                    format!("`{key}` has no effect: servers are not checked"),
+                    "write check = \"fastcgi\" or \"tcp\"",
+                ),
+            };
+            sink.warning(entry.key.clone(), message, hint);
+        }
+    }
+    match chosen.as_deref() {
+        Some("tcp") => Check::Tcp,
+        Some("fastcgi") => Check::FastCgi(entries.text("check_path").unwrap_or_default()),
+        _ => Check::Off,
+    }
+}
+
+fn adaptive(entries: &Entries, queue: &Entries, sink: &mut Sink) -> Option<Adaptive> {
+    let said = queue.is_written("maxconn");
+    let (start, max) = (entries.count("limit_start"), entries.count("limit_max"));
+    for key in ["limit_start", "limit_max"] {
+        if let Some(entry) = entries.entry(key)
+            && said
+        {
+            let message = format!("`{key}` has no effect: `maxconn` is said");
+            let hint = "leave maxconn out, and the limit is found out";
+            sink.warning(entry.key.clone(), message, hint);
+        }
+    }
+    if start > max {
+        let key = match entries.entry("limit_start") {
+            Some(_) => "limit_start",
+            None => "limit_max",
+        };
+        let message = format!("`limit_start` ({start}) is more than `limit_max` ({max})");
+        sink.error(entries.span(key), message, "");
+    }
+    (!said).then_some(Adaptive {
+        start: start.min(max),
+        max,
+    })
+}

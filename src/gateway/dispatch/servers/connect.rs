@@ -1,0 +1,164 @@
+//! A request's way to a server: one is chosen, a kept connection or a new one leads there, and another is chosen where
+//! it does not.
+
+use std::{io, sync::Arc, time::Duration};
+
+use weir_pool::{Finish, Micros, ServerId};
+
+use super::Picked;
+use crate::gateway::{
+    clock,
+    dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
+    worker_conn::WorkerConn,
+};
+
+/// Where a request is to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Toward<'t> {
+    /// What it is hashed by.
+    pub(crate) key: Option<u64>,
+    /// Servers that have failed it.
+    pub(crate) tried: &'t [ServerId],
+    /// What is sent into a connection that the server is about to close is lost, and must not be: the connection is a new one.
+    pub(crate) certain: bool,
+}
+
+impl Lease {
+    /// A connection to a server, watched by the reactor `home`.
+    pub(in crate::gateway::dispatch) async fn connect_to(
+        &mut self,
+        home: u16,
+        toward: Toward<'_>,
+    ) -> Result<WorkerConn, ConnectError> {
+        let pool = self.pool.clone();
+        let timeout = pool.settings.connect_timeout;
+        let mut limit = clock::deadline(timeout);
+        let mut pause = CONNECT_PAUSE;
+        let mut timed_out = 0;
+        let mut tried = toward.tried.to_vec();
+        loop {
+            let Some(picked) = self.pick(&toward, &tried) else {
+                return Err(ConnectError {
+                    address: format!("a server of pool {}", pool.settings.name),
+                    error: io::Error::new(io::ErrorKind::NotFound, "there is none"),
+                });
+            };
+            if let Some(kept) = picked.kept
+                && let Ok(kept) = kept.at_home(home)
+                && !(kept.has_rested() && kept.is_stale())
+            {
+                return Ok(kept);
+            }
+            let left = Duration::from_micros(limit.saturating_sub(clock::now()).max(1));
+            let made = tokio::time::timeout(left, WorkerConn::connect(&picked.address)).await;
+            let made = made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let error = match made.and_then(|conn| conn.at_home(home)) {
+                Ok(conn) => return Ok(conn),
+                Err(error) => error,
+            };
+            let finish = meaning(&error);
+            timed_out += usize::from(finish == Finish::TimedOut);
+            let others = self.give_up(finish, &error, &mut tried, picked.chosen.server);
+            if let Some(count) = others
+                && timed_out < count
+            {
+                // Another one, with the time that each of them has.
+                limit = clock::deadline(timeout);
+                continue;
+            }
+            let refused = matches!(finish, Finish::Refused | Finish::TimedOut);
+            let last =
+                clock::now() + pause.as_micros() as u64 >= limit || (refused && pause > LAST_PAUSE);
+            if last {
+                return Err(ConnectError {
+                    address: picked.name.to_string(),
+                    error,
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            tried.clear();
+        }
+    }
+
+    fn pick(&mut self, toward: &Toward<'_>, tried: &[ServerId]) -> Option<Picked> {
+        let pool = self.pool.clone();
+        let mut after = After::default();
+        let picked = {
+            let mut state = pool.state();
+            let now = Micros(clock::now());
+            let farm = state.farm.as_mut()?;
+            farm.pick(now, toward.key, tried, toward.certain, &mut after)
+        };
+        after.perform(&pool);
+        let picked = picked?;
+        self.chosen = Some(picked.chosen);
+        self.server_name = Some(picked.name.clone());
+        Some(picked)
+    }
+
+    /// The server that was chosen took no connection. Says how many servers there are, if there is one to go to that
+    /// has not been tried and is up.
+    fn give_up(
+        &mut self,
+        finish: Finish,
+        error: &io::Error,
+        tried: &mut Vec<ServerId>,
+        server: ServerId,
+    ) -> Option<usize> {
+        let pool: Arc<PoolHandle> = self.pool.clone();
+        let chosen = self.chosen.take();
+        tried.push(server);
+        let mut others = None;
+        pool.change(|state, now, after| {
+            if let (Some(farm), Some(chosen)) = (&mut state.farm, chosen) {
+                let cause = error.to_string();
+                farm.finish(now, chosen, finish, Some(&cause), None, after);
+                let other = farm.balancer.has_other(tried);
+                others = other.then(|| farm.balancer.count());
+            }
+            state.fit(&pool, now, after);
+        });
+        others
+    }
+}
+
+/// What an error of connect(2) says of the server.
+fn meaning(error: &io::Error) -> Finish {
+    match (error.kind(), error.raw_os_error()) {
+        // The accept queue of a unix socket is full.
+        (io::ErrorKind::WouldBlock, _) => Finish::QueueFull,
+        (io::ErrorKind::TimedOut, _) => Finish::TimedOut,
+        // What the gateway itself has none of.
+        (_, Some(EMFILE | ENFILE | ENOMEM | ENOBUFS | EADDRNOTAVAIL)) => Finish::Unknown,
+        _ => Finish::Refused,
+    }
+}
+
+/// First pause before a server is tried again; doubled each time.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Servers that refuse are given up after the pause that is longer than this; about 300 ms in all.
+const LAST_PAUSE: Duration = Duration::from_millis(100);
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const EADDRNOTAVAIL: i32 = 99;
+const ENOBUFS: i32 = 105;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_gateway_lacks_is_not_the_servers_fault() {
+        let os = io::Error::from_raw_os_error;
+        assert_eq!(meaning(&os(EMFILE)), Finish::Unknown);
+        assert_eq!(meaning(&os(EADDRNOTAVAIL)), Finish::Unknown);
+        assert_eq!(meaning(&os(11)), Finish::QueueFull);
+        assert_eq!(meaning(&os(110)), Finish::TimedOut);
+        assert_eq!(meaning(&os(111)), Finish::Refused);
+        assert_eq!(meaning(&os(2)), Finish::Refused);
+    }
+}

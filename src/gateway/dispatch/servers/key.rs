@@ -1,0 +1,74 @@
+//! What a request is hashed by.
+
+use weir_config::{Balance, HashBy, Runtime};
+use weir_pool::mixed;
+
+use crate::gateway::{dispatch::PoolHandle, record::Record};
+
+impl PoolHandle {
+    /// The request's key, where the pool's servers are chosen by one and the request has it. It is the same in every
+    /// gateway, today and tomorrow.
+    pub(crate) fn hash_key(&self, record: &Record) -> Option<u64> {
+        let Runtime::Servers(settings) = &self.settings.runtime else {
+            return None;
+        };
+        let Balance::Hash { by, .. } = &settings.balance else {
+            return None;
+        };
+        let param = |name: &[u8]| record.params.as_ref().and_then(|params| params.get(name));
+        match by {
+            HashBy::Source => {
+                let in_front = param(b"REMOTE_ADDR");
+                Some(hash(in_front.unwrap_or(record.ends.remote_addr.as_bytes())))
+            }
+            HashBy::Uri => {
+                let in_front = param(b"REQUEST_URI").or_else(|| param(b"SCRIPT_NAME"));
+                let path = in_front.unwrap_or(&record.path);
+                let end = path.iter().position(|byte| *byte == b'?');
+                Some(hash(&path[..end.unwrap_or(path.len())]))
+            }
+            HashBy::Header(name) => record.header(name).map(hash),
+            HashBy::Cookie(name) => cookie(record.header("cookie")?, name.as_bytes()).map(hash),
+        }
+    }
+}
+
+/// The value of a cookie in a `Cookie` header (RFC 6265 §5.4).
+fn cookie<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+    header.split(|byte| *byte == b';').find_map(|pair| {
+        let pair = pair.trim_ascii();
+        let at = pair.iter().position(|byte| *byte == b'=')?;
+        (pair[..at].trim_ascii() == name).then(|| pair[at + 1..].trim_ascii())
+    })
+}
+
+/// FNV-1a, its bits mixed.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    let fnv = bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    mixed(fnv)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_found_by_their_whole_name() {
+        let header = b"xsid=1; sid = a=b ;sid=2;;=;last";
+        assert_eq!(cookie(header, b"sid"), Some(&b"a=b"[..]));
+        assert_eq!(cookie(header, b"xsid"), Some(&b"1"[..]));
+        assert_eq!(cookie(header, b"last"), None);
+        assert_eq!(cookie(header, b"id"), None);
+        assert_eq!(cookie(b"", b"sid"), None);
+        assert_eq!(cookie(b"sid=", b"sid"), Some(&b""[..]));
+    }
+
+    #[test]
+    fn a_hash_never_changes() {
+        // Written down: other gateways, of other versions, spread the same keys.
+        assert_eq!(hash(b""), mixed(0xCBF2_9CE4_8422_2325));
+        assert_eq!(hash(b"a"), mixed(0xAF63_DC4C_8601_EC8C));
+    }
+}

@@ -1,0 +1,176 @@
+//! Servers that are written as a name: each address of it is a server, and they come and go as DNS says.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use weir_config::{Address, Runtime};
+use weir_pool::ServerId;
+
+use super::{Farm, Note};
+use crate::gateway::{
+    dispatch::PoolHandle,
+    resolver::{Answer, Resolver},
+};
+
+/// Looks a name up whenever its TTL is over. Runs for ever.
+pub(super) async fn follow(
+    pool: Arc<PoolHandle>,
+    resolver: Arc<Resolver>,
+    entry: usize,
+    host: String,
+    port: u16,
+) {
+    let Runtime::Servers(settings) = &pool.settings.runtime else {
+        return;
+    };
+    let (least, most) = (settings.resolve_min, settings.resolve_max);
+    let mut name = Name {
+        entry,
+        host,
+        port,
+        first: true,
+        failing: false,
+    };
+    // After a failure it is asked again soon, and then ever more rarely.
+    let mut patience = least;
+    loop {
+        let answer = resolver.look_up(&name.host).await;
+        let pause = match answer.failure.is_some() {
+            true => {
+                let pause = patience;
+                patience = (patience * 2).min(most);
+                pause
+            }
+            false => {
+                patience = least;
+                answer.ttl
+            }
+        };
+        pool.found(&mut name, &answer);
+        tokio::time::sleep(pause.clamp(least, most).max(Duration::from_millis(1))).await;
+    }
+}
+
+struct Name {
+    entry: usize,
+    host: String,
+    port: u16,
+    /// It was not looked up before.
+    first: bool,
+    /// That it cannot be looked up was said.
+    failing: bool,
+}
+
+impl PoolHandle {
+    /// Makes servers of a name's addresses.
+    fn found(self: &Arc<Self>, name: &mut Name, answer: &Answer) {
+        let mut added = Vec::new();
+        self.change(|state, now, after| {
+            if let Some(farm) = &mut state.farm {
+                added = farm.follow(self, name, answer, after);
+                let shown = |text| after.note(text);
+                name.say(farm, answer).into_iter().for_each(shown);
+                name.first = false;
+            }
+            state.fit(self, now, after);
+        });
+        for (server, serial) in added {
+            self.watch(server, serial);
+        }
+    }
+}
+
+impl Farm {
+    /// Adds and removes servers; those that were added.
+    fn follow(
+        &mut self,
+        pool: &PoolHandle,
+        name: &Name,
+        answer: &Answer,
+        after: &mut super::After,
+    ) -> Vec<(ServerId, u64)> {
+        self.pending_names -= usize::from(name.first);
+        let Runtime::Servers(settings) = &pool.settings.runtime else {
+            return Vec::new();
+        };
+        let mut known = BTreeSet::new();
+        let mut gone = Vec::new();
+        for (id, member) in self.staying() {
+            let Address::Tcp(address) = &member.address else {
+                continue;
+            };
+            if member.entry != name.entry {
+                continue;
+            }
+            match answer.keeps(address.ip()) {
+                true => drop(known.insert(address.ip())),
+                false => gone.push((id, member.name.clone())),
+            }
+        }
+        for (id, shown) in gone {
+            self.remove(id, after);
+            let text = format!("server {shown} is gone from DNS: it gets no more requests");
+            after.note(Note::Notice(text));
+        }
+        let mut added = Vec::new();
+        for ip in answer.addresses.difference(&known) {
+            let address = SocketAddr::new(*ip, name.port);
+            let shown: Arc<str> = format!("{}:{} ({ip})", name.host, name.port).into();
+            if !name.first {
+                let text = format!("server {shown} is new in DNS");
+                after.note(Note::Notice(text));
+            }
+            let server = &settings.list[name.entry];
+            added.push(self.add(
+                name.entry,
+                server,
+                shown,
+                Address::Tcp(address),
+                !name.first,
+            ));
+        }
+        added
+    }
+}
+
+impl Name {
+    /// What the log is told of an answer: that the name cannot be looked up, or can again, once.
+    fn say(&mut self, farm: &Farm, answer: &Answer) -> Option<Note> {
+        let host = &self.host;
+        match &answer.failure {
+            Some(failure) if !self.failing => {
+                self.failing = true;
+                let mine = farm
+                    .staying()
+                    .filter(|(_, member)| member.entry == self.entry);
+                let kept = match mine.count() {
+                    0 => "it has no server until then".to_owned(),
+                    1 => "its server is kept".to_owned(),
+                    count => format!("its {count} servers are kept"),
+                };
+                Some(Note::Warning(format!(
+                    "{host} cannot be looked up: {failure}; it is tried again, {kept}"
+                )))
+            }
+            None if std::mem::take(&mut self.failing) => {
+                Some(Note::Notice(format!("{host} can be looked up again")))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Answer {
+    /// Whether a server at this address stays: it is in the answer, or there was none for its family.
+    fn keeps(&self, ip: IpAddr) -> bool {
+        let unknown = match ip {
+            IpAddr::V4(_) => self.unknown_v4,
+            IpAddr::V6(_) => self.unknown_v6,
+        };
+        unknown || self.addresses.contains(&ip)
+    }
+}

@@ -1,0 +1,158 @@
+//! Names → addresses, by DNS and /etc/hosts, without holding up a reactor.
+//!
+//! The machine's settings were read before the gateway was locked in ([`crate::control::NameFiles`]); what changes in
+//! them later is seen by the next gateway.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hickory_resolver::{
+    Hosts, TokioResolver,
+    config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
+    lookup::Lookup,
+    net::{NetError, runtime::TokioRuntimeProvider},
+    proto::rr::RecordType,
+    system_conf::parse_resolv_conf,
+};
+
+use crate::control::NameFiles;
+
+/// Looks names up.
+pub(crate) struct Resolver(TokioResolver);
+
+/// The addresses of a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Of both families.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// For so long; zero where there are none.
+    pub(crate) ttl: Duration,
+    /// There was no answer for this family, so that nothing is known of it.
+    pub(crate) unknown_v4: bool,
+    /// See `unknown_v4`.
+    pub(crate) unknown_v6: bool,
+    /// Why something is not known, or that there is no address.
+    pub(crate) failure: Option<String>,
+}
+
+impl Resolver {
+    /// `nameservers`: in place of those that the machine uses.
+    ///
+    /// # Errors
+    ///
+    /// Where the resolver cannot be made of that.
+    pub(crate) fn new(nameservers: &[SocketAddr], files: &NameFiles) -> Result<Resolver, String> {
+        let (config, mut options) = match parse_resolv_conf(&files.resolv_conf) {
+            Ok(parsed) => parsed,
+            // As resolv.conf(5) says of a file that names none.
+            Err(_) => (
+                ResolverConfig::from_parts(
+                    None,
+                    Vec::new(),
+                    vec![NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into())],
+                ),
+                ResolverOpts::default(),
+            ),
+        };
+        let config = match nameservers {
+            [] => config,
+            servers => {
+                let (domain, search, _) = config.into_parts();
+                let servers = servers.iter().map(|at| nameserver(*at)).collect();
+                ResolverConfig::from_parts(domain, search, servers)
+            }
+        };
+        // Who asks, asks when the TTL is over.
+        options.cache_size = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let built = builder.with_options(options).build();
+        let mut resolver = built.map_err(|error| format!("cannot look names up: {error}"))?;
+        let mut hosts = Hosts::default();
+        hosts
+            .read_hosts_conf(&files.hosts[..])
+            .map_err(|error| format!("/etc/hosts cannot be read: {error}"))?;
+        resolver.set_hosts(Arc::new(hosts));
+        Ok(Resolver(resolver))
+    }
+
+    /// All addresses of a name.
+    pub(crate) async fn look_up(&self, name: &str) -> Answer {
+        let both = async {
+            tokio::join!(
+                self.0.lookup(name, RecordType::A),
+                self.0.lookup(name, RecordType::AAAA)
+            )
+        };
+        match tokio::time::timeout(LOOK_UP_LIMIT, both).await {
+            Ok((v4, v6)) => answer(v4, v6),
+            Err(_) => Answer {
+                unknown_v4: true,
+                unknown_v6: true,
+                failure: Some(format!("no answer within {} s", LOOK_UP_LIMIT.as_secs())),
+                ..Answer::default()
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Resolver")
+    }
+}
+
+fn nameserver(at: SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(at.ip());
+    for connection in &mut server.connections {
+        connection.port = at.port();
+    }
+    server
+}
+
+/// A family that the name has no addresses of is known: it has none. Where it has none at all, nothing is known, for
+/// a name that is used has addresses.
+fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer {
+    let mut answer = Answer::default();
+    let mut until: Option<Instant> = None;
+    let mut none = None;
+    for (result, is_v4) in [(v4, true), (v6, false)] {
+        match result {
+            Ok(lookup) => {
+                let found = lookup
+                    .answers()
+                    .iter()
+                    .filter_map(|record| record.data.ip_addr());
+                answer.addresses.extend(found);
+                let this = lookup.valid_until();
+                until = Some(until.map_or(this, |until| until.min(this)));
+            }
+            Err(error) if error.is_no_records_found() => none = Some(error.to_string()),
+            Err(error) => {
+                match is_v4 {
+                    true => answer.unknown_v4 = true,
+                    false => answer.unknown_v6 = true,
+                }
+                answer.failure = Some(error.to_string());
+            }
+        }
+    }
+    answer.ttl = until.map_or(Duration::ZERO, |until| {
+        until.saturating_duration_since(Instant::now())
+    });
+    if answer.addresses.is_empty() {
+        (answer.unknown_v4, answer.unknown_v6) = (true, true);
+        answer.failure = answer
+            .failure
+            .or(none)
+            .or_else(|| Some("it has no address".to_owned()));
+    }
+    answer
+}
+
+/// A name server that does not answer is asked again by the resolver; that ends then.
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,42 @@
+//! What operators are shown of servers.
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::dispatch::{PoolHandle, ServerStatus},
+    log_text,
+};
+
+/// A pool's servers; nothing where weir runs the workers itself.
+pub(super) fn servers(pool: &PoolHandle) -> Vec<Value> {
+    pool.servers().iter().map(server).collect()
+}
+
+fn server(server: &ServerStatus) -> Value {
+    let check = server.last_check.as_ref().map(|check| {
+        let mut time = Vec::new();
+        log_text::put_time_utc(check.at, &mut time);
+        json!({
+            "time": String::from_utf8_lossy(&time),
+            "good": check.good,
+            "what": check.what,
+            "took": check.took.as_secs_f64(),
+        })
+    });
+    json!({
+        "name": &*server.name,
+        "state": server.state_name(),
+        "backup": server.backup,
+        "weight": server.weight,
+        "busy": server.busy,
+        // Requests it may have at once.
+        "limit": server.limit,
+        "kept": server.kept,
+        "requests": server.requests,
+        "failures": server.failures,
+        "downs": server.downs,
+        // How long its requests take while none waits there, as far as its limit was found out.
+        "unloaded": server.unloaded.map(|time| time.as_secs_f64()),
+        "last_check": check,
+    })
+}
