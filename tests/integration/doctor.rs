@@ -369,7 +369,12 @@ fn the_example_of_mistakes_can_be_read_and_breaks() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = report(&output);
     finds(&report, "start", "break", &["there is no user"]);
-    finds(&report, "timeouts", "warn", &["request_slowlog_timeout = \"30s\""]);
+    finds(
+        &report,
+        "timeouts",
+        "warn",
+        &["request_slowlog_timeout = \"30s\""],
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use weir_config::{Address, Pool, PoolId, Runtime, Settings};
+use weir_config::{Pool, PoolId, Runtime, Servers, Settings};
 
 use super::{hides, unseen};
 use crate::doctor::{
@@ -152,13 +152,14 @@ fn worker_reads(
 fn refused_by_fpm(
     case: &Case<'_>,
     place: &Place<'_>,
-    servers: &[Address],
+    servers: &Servers,
     script: &Script,
     notes: &mut Notes,
 ) -> bool {
     let mut behind = servers
+        .list
         .iter()
-        .filter_map(|address| behind(&case.fpms, address));
+        .filter_map(|server| behind(&case.fpms, &server.address));
     let refused = behind.find(|(_, pool)| {
         let limit = pool
             .security_limit_extensions
