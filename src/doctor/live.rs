@@ -7,7 +7,10 @@ use serde_json::Value;
 use weir_config::{Config, Window};
 use weir_sys::limits::OpenFiles;
 
-use crate::{admin, machine};
+use crate::{
+    admin::{self, client::Place},
+    machine,
+};
 
 /// A running weir.
 #[derive(Debug)]
@@ -42,14 +45,20 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
         Window::Usual => machine::usual_window(),
         Window::Off => None,
     };
-    let Some(socket) = socket else {
-        return Found::NoWindow;
-    };
-    at(socket)
+    let tcp = config.server.admin_tcp.filter(|_| named.is_none());
+    match (socket, tcp) {
+        (Some(socket), _) => at(&Place::Unix(socket)),
+        // Who asks from this machine is shown the status without a token.
+        (None, Some(address)) => at(&Place::Tcp {
+            address,
+            token: None,
+        }),
+        (None, None) => Found::NoWindow,
+    }
 }
 
-fn at(socket: PathBuf) -> Found {
-    let answer = match admin::client::ask(&socket, Method::GET, "/status") {
+fn at(place: &Place) -> Found {
+    let answer = match admin::client::ask(place, Method::GET, "/status") {
         Ok(answer) => answer,
         Err(admin::client::Error::Unreachable { error, .. })
             if matches!(
@@ -155,6 +164,9 @@ mod tests {
     #[test]
     fn nobody_answers_where_there_is_no_socket() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(at(folder.path().join("no.sock")), Found::Nobody));
+        assert!(matches!(
+            at(&Place::Unix(folder.path().join("no.sock"))),
+            Found::Nobody
+        ));
     }
 }

@@ -116,7 +116,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
 fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     let missing = |paths: &[&str]| {
         let there = |path: &&str| resolve(Some(chroot), Path::new(path)).is_some();
-        !paths.iter().any(|path| there(path))
+        !paths.iter().any(there)
     };
     let inside = |path: &str| quoted(&seen_from_outside(Some(chroot), Path::new(path)));
     let label = format!("[pool.{}] chroot = \"{}\"", pool.name, chroot.display());

@@ -89,7 +89,9 @@ fn worker_reads(
         return;
     }
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => return,
+        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => {
+            return;
+        }
         Runtime::Servers(servers) => match case.fpm_behind(servers) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,

@@ -69,6 +69,8 @@ pub enum Upstream {
     },
 }
 
+impl Servers {}
+
 /// As it is written in weir.toml.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
