@@ -1,6 +1,6 @@
 //! The weir that runs, if one does: what its window tells, and what the kernel tells of its processes.
 
-use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt, path::PathBuf};
+use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
 use http::Method;
 use serde_json::Value;
