@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regex::bytes::{Regex, RegexBuilder};
-use weir_config::{Address, Config, Pool, PoolId, Runtime, Servers, Settings, fpm};
+use weir_config::{Address, Config, Pool, PoolId, Runtime, Servers, Settings, Upstream, fpm};
 use weir_sys::limits::OpenFiles;
 
 use super::{
@@ -176,11 +176,10 @@ pub(super) fn pattern(text: &str) -> Option<Regex> {
 pub(super) fn is_here(pool: &Pool) -> bool {
     match &pool.runtime {
         Runtime::Php(_) | Runtime::Command(_) => true,
-        Runtime::Servers(servers) => servers.addresses().is_some_and(|addresses| {
-            addresses.iter().all(|address| match address {
-                Address::Unix(_) => true,
-                Address::Tcp(address) => address.ip().is_loopback(),
-            })
+        Runtime::Servers(servers) => servers.list.iter().all(|server| match &server.address {
+            Upstream::At(Address::Unix(_)) => true,
+            Upstream::At(Address::Tcp(address)) => address.ip().is_loopback(),
+            Upstream::Named { .. } => false,
         }),
     }
 }
