@@ -9,20 +9,22 @@ use std::{
     ffi::OsString,
     fs,
     io::{IsTerminal, Write},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{
-    Address, Config, Diagnostics, Environment, Window, check_environment, parse_address, read,
-    to_toml,
+    Address, Config, Diagnostics, Environment, Server, Window, check_environment, parse_address,
+    read, to_toml,
 };
 
 use crate::{
-    admin,
+    admin::{self, client::Place},
     bench::{self, BenchArgs},
     doctor, error_log, fpm,
     machine::{self, ThisMachine},
@@ -32,6 +34,9 @@ use crate::{
 
 /// Wrong command line (sysexits.h).
 pub const EX_USAGE: u8 = 64;
+
+/// Between two looks of `weir status --watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -76,17 +81,30 @@ pub struct ServeArgs {
     #[arg(long)]
     pub trace: bool,
 
-    /// The operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]
-    #[arg(long, value_name = "ADDR", value_parser = window_address)]
-    pub admin: Option<Window>,
+    /// The operator's window: unix:PATH, or off [default: unix:RUNTIME_DIR/weir/admin.sock]; host:port has it on TCP too
+    #[arg(long, value_name = "ADDR", value_parser = admin_address)]
+    pub admin: Vec<Admin>,
+}
+
+/// Where the operator's window is, as it is written on a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admin {
+    /// `unix:PATH` or `off`
+    Window(Window),
+    /// `host:port`
+    Tcp(SocketAddr),
 }
 
 /// Flags that say which running weir is meant.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Its window: unix:PATH [default: that of -c, else unix:RUNTIME_DIR/weir/admin.sock]
-    #[arg(long, value_name = "ADDR", value_parser = window_address)]
-    pub admin: Option<Window>,
+    /// Its window: unix:PATH or host:port [default: that of -c, else unix:RUNTIME_DIR/weir/admin.sock]
+    #[arg(long, value_name = "ADDR", value_parser = admin_address)]
+    pub admin: Option<Admin>,
+
+    /// File with the token that a window on TCP takes
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 
     /// Its configuration
     #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
@@ -100,6 +118,20 @@ pub enum Asked {
     Status {
         /// As it came, for programs.
         json: bool,
+        /// Again and again.
+        watch: bool,
+    },
+    /// `weir drain`
+    Drain {
+        /// No more.
+        off: bool,
+    },
+    /// `weir pool NAME set`
+    SetPool {
+        /// Its name.
+        pool: String,
+        /// `max_children=N`, `maxconn=N`
+        limits: Vec<String>,
     },
     /// `weir reload`
     Reload,
@@ -155,8 +187,8 @@ pub fn main() -> ExitCode {
         Ok(Command::Doctor(args)) => doctor::main(&args),
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
-        Ok(Command::Watch(flags, args)) => match args.socket_if_any() {
-            Ok(window) => watch::main(&flags, window.as_deref()),
+        Ok(Command::Watch(flags, args)) => match args.place_if_any() {
+            Ok(window) => watch::main(&flags, window.as_ref()),
             Err(code) => code,
         },
         Ok(Command::Bench(args)) => bench::main(&args),
@@ -184,7 +216,8 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
         text: source.text,
         environment: source.environment,
         file: source.file,
-        window: args.admin.clone(),
+        window: args.admin.iter().find_map(Admin::window),
+        window_tcp: args.admin.iter().find_map(Admin::tcp),
         trace: args.trace,
         folder: source.folder,
         stand_in: None,
@@ -216,10 +249,13 @@ pub fn check(args: &CheckArgs) -> ExitCode {
 
 /// Talks to the window of a running weir.
 pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
-    let socket = match args.socket() {
-        Ok(socket) => socket,
+    let place = match args.place() {
+        Ok(place) => place,
         Err(code) => return code,
     };
+    if let Asked::Status { watch: true, .. } = asked {
+        return watch(&place);
+    }
     let (method, path) = match asked {
         Asked::Status { .. } => (Method::GET, "/status".to_owned()),
         Asked::Reload => (Method::POST, "/reload".to_owned()),
@@ -229,18 +265,31 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
             let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
             (Method::POST, format!("/pool/{pool}/restart"))
         }
+        Asked::Drain { off: false } => (Method::POST, "/drain".to_owned()),
+        Asked::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
+        Asked::SetPool { pool, limits } => {
+            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+            (
+                Method::POST,
+                format!("/pool/{pool}/set?{}", limits.join("&")),
+            )
+        }
     };
-    match (admin::client::ask(&socket, method, &path), asked) {
-        (Ok(status), Asked::Status { json: false }) => match serde_json::from_str(&status) {
-            Ok(status) => print(&admin::status_text(&status)),
-            Err(error) => {
-                say("error", &format!("the status is no JSON: {error}"), "");
-                ExitCode::from(EX_SOFTWARE)
-            }
+    match (admin::client::ask(&place, method, &path), asked) {
+        (Ok(status), Asked::Status { json: false, .. }) => match shown(&status) {
+            Ok(text) => print(&text),
+            Err(code) => code,
         },
         (Ok(answer), _) => print(&answer),
         (Err(error), _) => {
             let (hint, code) = match &error {
+                admin::client::Error::Unreachable {
+                    place: Place::Tcp { .. },
+                    ..
+                } => (
+                    "is weir running, with admin_tcp or --admin of that address?",
+                    EX_SOFTWARE,
+                ),
                 admin::client::Error::Unreachable { .. } => (
                     "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
                     EX_SOFTWARE,
@@ -261,27 +310,100 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
     }
 }
 
-impl WindowArgs {
-    /// The socket of the window that is meant; none: none was named, and there is no usual one.
-    fn socket_if_any(&self) -> Result<Option<PathBuf>, ExitCode> {
-        match (&self.admin, &self.config) {
-            (None, None) => Ok(machine::usual_window()),
-            _ => self.socket().map(Some),
+/// The status for people.
+fn shown(status: &str) -> Result<String, ExitCode> {
+    match serde_json::from_str(status) {
+        Ok(status) => Ok(admin::status_text(&status)),
+        Err(error) => {
+            say("error", &format!("the status is no JSON: {error}"), "");
+            Err(ExitCode::from(EX_SOFTWARE))
+        }
+    }
+}
+
+/// Shows the status again and again until it is interrupted.
+fn watch(place: &Place) -> ExitCode {
+    loop {
+        let text = match admin::client::ask(place, Method::GET, "/status") {
+            Ok(status) => match shown(&status) {
+                Ok(text) => text,
+                Err(code) => return code,
+            },
+            // It may come again: whoever watches a reload or a restart goes on watching.
+            Err(error) => format!("{error}\n"),
+        };
+        // To the upper left corner, and nothing below what was there before (ECMA-48, CUP and ED).
+        let frame = match std::io::stdout().is_terminal() {
+            true => format!("\x1b[H\x1b[2J{text}"),
+            false => format!("{text}\n"),
+        };
+        let mut out = std::io::stdout();
+        if out
+            .write_all(frame.as_bytes())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            return ExitCode::SUCCESS;
+        }
+        std::thread::sleep(WATCH_EVERY);
+    }
+}
+
+impl Admin {
+    /// Where it is on TCP, if that is what it says.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Window(_) => None,
         }
     }
 
-    /// The socket of the window that is meant.
-    fn socket(&self) -> Result<PathBuf, ExitCode> {
+    fn window(&self) -> Option<Window> {
+        match self {
+            Self::Window(window) => Some(window.clone()),
+            Self::Tcp(_) => None,
+        }
+    }
+}
+
+impl WindowArgs {
+    /// The window that is meant; none: none was named, and there is no usual one.
+    fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
+        match (&self.admin, &self.config) {
+            (None, None) => Ok(machine::usual_window().map(Place::Unix)),
+            _ => self.place().map(Some),
+        }
+    }
+
+    /// The window that is meant.
+    fn place(&self) -> Result<Place, ExitCode> {
+        let tcp = |address, token_file: Option<&Path>| {
+            let token = token_file.map(token).transpose()?;
+            Ok(Place::Tcp { address, token })
+        };
         let window = match (&self.admin, &self.config) {
-            (Some(window), _) => window.clone(),
-            (None, Some(file)) => Source::of_file(file)?.window()?,
+            (Some(Admin::Tcp(address)), _) => return tcp(*address, self.token_file.as_deref()),
+            (Some(Admin::Window(window)), _) => window.clone(),
+            (None, Some(file)) => {
+                let server = Source::of_file(file)?.server()?;
+                match (server.admin, server.admin_tcp) {
+                    (Window::Off, Some(address)) => {
+                        let token_file = self
+                            .token_file
+                            .as_ref()
+                            .or(server.admin_token_file.as_ref());
+                        return tcp(address, token_file.map(PathBuf::as_path));
+                    }
+                    (window, _) => window,
+                }
+            }
             (None, None) => Window::Usual,
         };
-        let hint = "say where its window is: --admin unix:PATH";
+        let hint = "say where its window is: --admin unix:PATH, or --admin host:port";
         match window {
-            Window::At(path) => Ok(path),
+            Window::At(path) => Ok(Place::Unix(path)),
             Window::Off => Err(refuse_config("this weir has no window: admin is off", hint)),
-            Window::Usual => machine::usual_window().ok_or_else(|| {
+            Window::Usual => machine::usual_window().map(Place::Unix).ok_or_else(|| {
                 refuse_config(
                     "XDG_RUNTIME_DIR is not set, so no usual place is known",
                     hint,
@@ -322,14 +444,14 @@ impl Source {
         })
     }
 
-    /// Where it says that the operator's window is.
+    /// What it says of the operator's window, among other things.
     ///
     /// # Errors
     /// The exit code, if the text is wrong.
-    fn window(&self) -> Result<Window, ExitCode> {
+    fn server(&self) -> Result<Server, ExitCode> {
         let checked = read(&self.name, &self.text, &self.environment);
         let checked = checked.map_err(|wrong| refuse(&wrong))?;
-        Ok(checked.config.server.admin)
+        Ok(checked.config.server)
     }
 
     /// Checks it, against this machine too; what is wrong goes to stderr.
@@ -383,6 +505,9 @@ enum TypedCommand {
         /// For programs
         #[arg(long)]
         json: bool,
+        /// Again every two seconds
+        #[arg(long, conflicts_with = "json")]
+        watch: bool,
         #[command(flatten)]
         window: WindowArgs,
     },
@@ -402,8 +527,17 @@ enum TypedCommand {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Finish what runs and take nothing new (not built yet)
-    Drain(Later),
+    /// Have a balancer send requests elsewhere: not ready, and connections end after their answer
+    ///
+    /// What comes nevertheless is answered, until `weir drain --off` or `weir stop`. /readyz answers 503; reloads do not
+    /// change that.
+    Drain {
+        /// Be ready again
+        #[arg(long)]
+        off: bool,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
     /// Start a pool of the running weir anew, beside its old workers
     Pool {
         /// Its name
@@ -448,8 +582,14 @@ enum PoolAction {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Change limits while it runs (not built yet)
-    Set(Later),
+    /// Change limits while it runs, until the next reload
+    Set {
+        /// max_children=N: workers at most; maxconn=N: requests at work at once
+        #[arg(value_name = "KEY=N", required = true, value_parser = limit)]
+        limits: Vec<String>,
+        #[command(flatten)]
+        window: WindowArgs,
+    },
 }
 
 /// Whatever follows a command that is not built yet.
@@ -484,10 +624,8 @@ impl Stop {
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
                 let hint = match *command {
-                    "drain" => "`weir stop` finishes what runs, and stops",
-                    "pool set" => "change the configuration, then weir reload",
                     _ => {
-                        "what works now: weir serve, check, doctor, status, watch, reload, stop, pool, bench, fpm"
+                        "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, bench, fpm"
                     }
                 };
                 say("error", &format!("`weir {command}` is not built yet"), hint);
@@ -511,23 +649,27 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         }
         TypedCommand::Check(args) => return Ok(Command::Check(args)),
         TypedCommand::Doctor(args) => return Ok(Command::Doctor(args)),
-        TypedCommand::Status { json, window } => {
-            return Ok(Command::Ask(Asked::Status { json }, window));
-        }
+        TypedCommand::Status {
+            json,
+            watch,
+            window,
+        } => return Ok(Command::Ask(Asked::Status { json, watch }, window)),
         TypedCommand::Reload { window } => return Ok(Command::Ask(Asked::Reload, window)),
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Asked::Stop { now }, window));
         }
         TypedCommand::Watch { flags, window } => return Ok(Command::Watch(flags, window)),
-        TypedCommand::Drain(_) => "drain",
+        TypedCommand::Drain { off, window } => {
+            return Ok(Command::Ask(Asked::Drain { off }, window));
+        }
         TypedCommand::Pool {
             name: pool,
             action: PoolAction::Restart { window },
         } => return Ok(Command::Ask(Asked::RestartPool { pool }, window)),
         TypedCommand::Pool {
-            action: PoolAction::Set(_),
-            ..
-        } => "pool set",
+            name: pool,
+            action: PoolAction::Set { limits, window },
+        } => return Ok(Command::Ask(Asked::SetPool { pool, limits }, window)),
         TypedCommand::Import(_) => "import",
         TypedCommand::Bench(args) => return Ok(Command::Bench(args)),
         TypedCommand::Fpm(_) => "fpm",
@@ -540,12 +682,46 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
 /// # Errors
 /// Why it is neither.
 pub fn window_address(text: &str) -> Result<Window, String> {
+    match admin_address(text)? {
+        Admin::Window(window) => Ok(window),
+        Admin::Tcp(_) => Err("the doctor asks on the unix socket: unix:PATH".into()),
+    }
+}
+
+/// Reads `unix:PATH`, `HOST:PORT` or `off`.
+fn admin_address(text: &str) -> Result<Admin, String> {
     match text {
-        "off" => Ok(Window::Off),
+        "off" => Ok(Admin::Window(Window::Off)),
         text => match parse_address(text)? {
-            Address::Unix(path) => Ok(Window::At(std::path::absolute(&path).unwrap_or(path))),
-            Address::Tcp(_) => Err("the operator's window is on a unix socket: unix:PATH".into()),
+            Address::Unix(path) => {
+                let path = std::path::absolute(&path).unwrap_or(path);
+                Ok(Admin::Window(Window::At(path)))
+            }
+            Address::Tcp(address) => Ok(Admin::Tcp(address)),
         },
+    }
+}
+
+/// `KEY=N`, as the window takes it.
+fn limit(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some(("max_children" | "maxconn", number))
+            if number.parse::<u32>().is_ok_and(|number| number > 0) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("max_children=N or maxconn=N, with a whole number from 1".into()),
+    }
+}
+
+/// The token that a file holds.
+fn token(file: &Path) -> Result<String, ExitCode> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) => Err(refuse_config(
+            &format!("{}: {error}", file.display()),
+            "--token-file names the file that admin_token_file of that weir names",
+        )),
     }
 }
 
@@ -654,11 +830,14 @@ mod tests {
             &["weir", "serve", "-l", "80"],
             &["weir", "serve", "-l", "127.0.0.1:1", "-l", "127.0.0.1:1"],
             &["weir", "check", "--what"],
-            &["weir", "serve", "--admin", "127.0.0.1:1"],
+            &["weir", "serve", "--admin", "127.0.0.1"],
             &["weir", "reload", "--admin", "unix:/a", "-c", "weir.toml"],
             &["weir", "pool", "shop"],
-            &["weir", "drain"],
-            &["weir", "pool", "shop", "set", "maxconn=3"],
+            &["weir", "drain", "--on"],
+            &["weir", "pool", "shop", "set"],
+            &["weir", "pool", "shop", "set", "maxconn=0"],
+            &["weir", "pool", "shop", "set", "pm=static"],
+            &["weir", "status", "--json", "--watch"],
             &["weir", "bench"],
             &["weir", "bench", "http://127.0.0.1/", "-c", "1", "-r", "1"],
         ] {
@@ -668,12 +847,27 @@ mod tests {
 
     #[test]
     fn a_running_weir_is_asked() {
-        let Ok(Command::Ask(Asked::Status { json: true }, window)) =
+        let Ok(Command::Ask(Asked::Status { json: true, .. }, window)) =
             parse(&["weir", "status", "--json", "--admin", "unix:/run/a.sock"])
         else {
             panic!("not understood");
         };
-        assert_eq!(window.admin, Some(Window::At("/run/a.sock".into())));
+        let there = Window::At("/run/a.sock".into());
+        assert_eq!(window.admin, Some(Admin::Window(there)));
+        assert!(matches!(
+            parse(&["weir", "drain", "--off", "--admin", "127.0.0.1:9180"]),
+            Ok(Command::Ask(
+                Asked::Drain { off: true },
+                WindowArgs {
+                    admin: Some(Admin::Tcp(_)),
+                    ..
+                }
+            ))
+        ));
+        assert!(matches!(
+            parse(&["weir", "pool", "shop", "set", "max_children=3", "maxconn=2"]),
+            Ok(Command::Ask(Asked::SetPool { limits, .. }, _)) if limits.len() == 2
+        ));
         assert!(matches!(
             parse(&["weir", "stop", "--now"]),
             Ok(Command::Ask(Asked::Stop { now: true }, _))

@@ -64,6 +64,10 @@ pub enum ToGateway<F = OwnedFd> {
     SpoolDir(F),
     /// The listening socket of the operator's window.
     Window(F),
+    /// The listening socket of the operator's window on TCP.
+    WindowTcp(F),
+    /// What an operator has to know to come in over TCP and do something.
+    WindowToken(String),
     /// A folder of the configuration, or a file of /proc, that the gateway cannot open itself.
     Opened {
         /// The path as seen from outside.
@@ -141,6 +145,39 @@ pub enum ToGateway<F = OwnedFd> {
         /// What there is to say of it; of one that was not done, why.
         text: String,
     },
+    /// An operator wants it to be left in peace, or not any more: it is not ready, and closes connections after their
+    /// answer, and answers all that comes nevertheless.
+    Decline {
+        /// Not any more, where it is false.
+        on: bool,
+    },
+    /// An operator has set other limits of a pool than the configuration's; they hold until the next reload.
+    Limits {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Workers at most; none: as before.
+        max_children: Option<u32>,
+        /// Requests at work at once; none: as before.
+        maxconn: Option<u32>,
+    },
+    /// What a pool's processes take; comes where the gateway has asked ([`ToManager::Measure`]).
+    PoolUse {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Of all of them, the master of PHP included.
+        all: ProcessUse,
+        /// Memory of a worker, the mean of some, bytes; 0: not known.
+        worker_memory: u64,
+    },
+    /// What weir's own processes take, and what the manager has done; the last of the answer to [`ToManager::Measure`].
+    OwnUse {
+        /// The manager.
+        manager: ProcessUse,
+        /// The gateway.
+        gateway: ProcessUse,
+        /// Since its start.
+        counts: ManagerCounts,
+    },
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain {
         /// No other gateway follows: operators are answered here to the end.
@@ -203,6 +240,8 @@ pub enum ToManager {
         /// What.
         action: Action,
     },
+    /// Somebody wants to know what processes take. The answer is `PoolUse` for each pool, then `OwnUse`.
+    Measure,
     /// Nothing runs any more.
     Drained,
 }
@@ -217,10 +256,44 @@ pub enum Action {
         /// Its name.
         pool: String,
     },
+    /// Have gateways say that they are not ready, or not any more ([`ToGateway::Decline`]).
+    Decline {
+        /// Not any more, where it is false.
+        on: bool,
+    },
+    /// Other limits of a pool, until the next reload.
+    SetPool {
+        /// Its name.
+        pool: String,
+        /// Workers at most; none: as before.
+        max_children: Option<u32>,
+        /// Requests at work at once; none: as before.
+        maxconn: Option<u32>,
+    },
     /// Stop gracefully, as at SIGTERM.
     Stop,
     /// Stop at once, as at SIGINT.
     StopNow,
+}
+
+/// What processes have taken and take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// Processor time, µs. It does not shrink.
+    pub cpu: u64,
+    /// Memory, what is shared counted once (proportional set size), bytes.
+    pub memory: u64,
+}
+
+/// What the manager has done since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ManagerCounts {
+    /// Reloads that were done.
+    pub reloads: u64,
+    /// Reloads that changed nothing because something was wrong.
+    pub failed_reloads: u64,
+    /// Gateways that died and were replaced.
+    pub gateway_restarts: u64,
 }
 
 /// What the gateway becomes.
@@ -283,12 +356,23 @@ pub struct Heritage {
     pub chroot: Option<PathBuf>,
     /// What lies outside of `chroot`, opened before, by its path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
-    /// The listening socket of the operator's window; none: there is none.
-    pub window: Option<OwnedFd>,
     /// How this machine looks names up.
     pub names: NameFiles,
+    /// The operator's window.
+    pub window: WindowSockets,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
+}
+
+/// Where operators come in.
+#[derive(Debug, Default)]
+pub struct WindowSockets {
+    /// Its listening unix socket; none: there is none.
+    pub unix: Option<OwnedFd>,
+    /// The one on TCP; none: there is none.
+    pub tcp: Option<OwnedFd>,
+    /// What has to be known to do something over TCP; none: nothing can be done there.
+    pub token: Option<String>,
 }
 
 impl Heritage {
@@ -535,6 +619,55 @@ impl<F> ToGateway<F> {
                 out.u8(20);
                 Some(socket)
             }
+            Self::WindowTcp(socket) => {
+                out.u8(40);
+                Some(socket)
+            }
+            Self::WindowToken(token) => {
+                out.u8(41);
+                out.text(token);
+                None
+            }
+            Self::Decline { on } => {
+                out.u8(42);
+                out.u8((*on).into());
+                None
+            }
+            Self::Limits {
+                pool,
+                max_children,
+                maxconn,
+            } => {
+                out.u8(43);
+                out.u16(*pool);
+                out.option(max_children.as_ref(), |out, number| out.u32(*number));
+                out.option(maxconn.as_ref(), |out, number| out.u32(*number));
+                None
+            }
+            Self::PoolUse {
+                pool,
+                all,
+                worker_memory,
+            } => {
+                out.u8(44);
+                out.u16(*pool);
+                out.of_process(*all);
+                out.u64(*worker_memory);
+                None
+            }
+            Self::OwnUse {
+                manager,
+                gateway,
+                counts,
+            } => {
+                out.u8(45);
+                out.of_process(*manager);
+                out.of_process(*gateway);
+                out.u64(counts.reloads);
+                out.u64(counts.failed_reloads);
+                out.u64(counts.gateway_restarts);
+                None
+            }
             Self::PoolReady { pool, generation } => {
                 out.u8(14);
                 out.u16(*pool);
@@ -644,6 +777,28 @@ impl<F> ToGateway<F> {
             },
             13 => Self::Stop,
             20 => Self::Window(take()?),
+            40 => Self::WindowTcp(take()?),
+            41 => Self::WindowToken(from.text()?),
+            42 => Self::Decline { on: from.flag()? },
+            43 => Self::Limits {
+                pool: from.u16()?,
+                max_children: from.option(Reader::u32)?,
+                maxconn: from.option(Reader::u32)?,
+            },
+            44 => Self::PoolUse {
+                pool: from.u16()?,
+                all: from.of_process()?,
+                worker_memory: from.u64()?,
+            },
+            45 => Self::OwnUse {
+                manager: from.of_process()?,
+                gateway: from.of_process()?,
+                counts: ManagerCounts {
+                    reloads: from.u64()?,
+                    failed_reloads: from.u64()?,
+                    gateway_restarts: from.u64()?,
+                },
+            },
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
@@ -690,6 +845,7 @@ impl ToManager {
             Self::Connect { pool, worker } => out.of_pool(4, *pool, *worker),
             Self::Kill { pool, worker } => out.of_pool(5, *pool, *worker),
             Self::Drained => out.u8(6),
+            Self::Measure => out.u8(40),
             Self::StartWorkers { pool, count } => out.of_pool(7, *pool, *count),
             Self::Retire {
                 pool,
@@ -708,6 +864,20 @@ impl ToManager {
                     Action::RestartPool { pool } => {
                         out.u8(2);
                         out.text(pool);
+                    }
+                    Action::Decline { on } => {
+                        out.u8(5);
+                        out.u8((*on).into());
+                    }
+                    Action::SetPool {
+                        pool,
+                        max_children,
+                        maxconn,
+                    } => {
+                        out.u8(6);
+                        out.text(pool);
+                        out.option(max_children.as_ref(), |out, number| out.u32(*number));
+                        out.option(maxconn.as_ref(), |out, number| out.u32(*number));
                     }
                     Action::Stop => out.u8(3),
                     Action::StopNow => out.u8(4),
@@ -736,6 +906,7 @@ impl ToManager {
                 worker: from.u32()?,
             },
             6 => Self::Drained,
+            40 => Self::Measure,
             7 => Self::StartWorkers {
                 pool: from.u16()?,
                 count: from.u32()?,
@@ -756,6 +927,12 @@ impl ToManager {
                     2 => Action::RestartPool { pool: from.text()? },
                     3 => Action::Stop,
                     4 => Action::StopNow,
+                    5 => Action::Decline { on: from.flag()? },
+                    6 => Action::SetPool {
+                        pool: from.text()?,
+                        max_children: from.option(Reader::u32)?,
+                        maxconn: from.option(Reader::u32)?,
+                    },
                     _ => return Err(BadMessage),
                 },
             },

@@ -243,6 +243,24 @@ rows! {
         PoolQueueTimeout Gauge "weir_pool_queue_timeout_seconds" ["pool"]
             "A request waits so long at most."
             "`timeout` of `[pool.NAME.queue]`"
+        PoolExpectedWait Gauge "weir_pool_expected_wait_seconds" ["pool"]
+            "What a usual request that came now would wait, as far as can be foreseen."
+            "`max_children`, `maxconn`"
+        PoolAdmittedWait Gauge "weir_pool_admitted_wait_seconds" ["pool"]
+            "Who would have to wait for longer is refused at once: the queue's `timeout`, or less under overload."
+            "`timeout`, `order` of `[pool.NAME.queue]`"
+        PoolServiceEstimate Gauge "weir_pool_service_estimate_seconds" ["pool"]
+            "What a worker needs for a request, as the pool reckons with it; 0: not known."
+            ""
+        PoolPatience Gauge "weir_pool_patience_seconds" ["pool"]
+            "After so long one client in four leaves without its answer; without a value: not known."
+            ""
+        PoolOverloaded Gauge "weir_pool_overloaded" ["pool"]
+            "1 while the pool cannot serve all that comes, and keeps its queue short."
+            "`order` of `[pool.NAME.queue]`"
+        PoolOverloads Counter "weir_pool_overloads_total" ["pool"]
+            "How often it became so."
+            "`order` of `[pool.NAME.queue]`"
         PoolRequests Counter "weir_pool_requests_total" ["pool"]
             "Requests that asked for a worker."
             ""
@@ -256,8 +274,8 @@ rows! {
             "Requests that asked for another worker after theirs had gone."
             "`retries`"
         PoolShed Counter "weir_pool_shed_total" ["pool" "reason"]
-            "Requests that were refused with 503, by reason: `queue_full`, `queue_timeout`, `no_worker`."
-            "`max_queue`, `timeout` of `[pool.NAME.queue]`"
+            "Requests that were refused with 503, by reason: `queue_full`, `queue_timeout` (it has waited for so long), `hopeless` (it would have to wait too long), `deadline` (its own), `overload`, `pushed_out` (by one that goes first), `no_worker`."
+            "`max_queue`, `timeout`, `order` of `[pool.NAME.queue]`"
         PoolClientLeft Counter "weir_pool_client_left_total" ["pool" "when"]
             "Requests whose client left, `waiting` (its script did not start) or `running`."
             ""
@@ -355,6 +373,26 @@ rows! {
             "Connections that were closed at once: `per_address`, `not_allowed`."
             "`max_connections_per_address`, `allowed_clients`"
     }
+    "The kernel's queues": {
+        KernelQueue Gauge "weir_listener_queue_connections" ["listener"]
+            "Connections that clients have made and weir has not accepted yet, of all sockets of the listener."
+            "`max_connections`, `threads`"
+        KernelQueueLimit Gauge "weir_listener_queue_limit_connections" ["listener"]
+            "As many the kernel lets wait: `backlog`, cut by net.core.somaxconn."
+            "`backlog`"
+        KernelQueueMax Gauge "weir_listener_queue_max_connections" ["listener"]
+            "The most that were seen waiting there."
+            ""
+        KernelQueueFull Counter "weir_listener_queue_full_total" ["listener"]
+            "How often the queue of one of its sockets was found full."
+            "`backlog`"
+        KernelOverflows Counter "weir_kernel_listen_overflows_total" []
+            "Connections that the kernel turned away because a listener's queue was full (TcpExt ListenOverflows): of any TCP listener of this network namespace."
+            "`backlog`"
+        KernelDrops Counter "weir_kernel_listen_drops_total" []
+            "The same, for any reason (TcpExt ListenDrops)."
+            "`backlog`"
+    }
     "Bodies on the disk": {
         Spool Gauge "weir_spool_bytes" []
             "What temporary files of bodies take now."
@@ -378,6 +416,9 @@ rows! {
             ""
         GatewayRestarts Counter "weir_gateway_restarts_total" []
             "Gateways that died and were replaced, since the manager's start."
+            ""
+        Draining Gauge "weir_draining" []
+            "1 while it takes nothing new, or an operator has said `weir drain`."
             ""
         ProcessCpu Counter "weir_process_cpu_seconds_total" ["process"]
             "Processor time of the `manager` and of the `gateway`."

@@ -2,15 +2,18 @@
 //!
 //! The two rooms do not import one another; `main` hands the one to the other.
 
-use std::{future::Future, io, os::fd::OwnedFd, pin::Pin, sync::Arc};
+use std::{future::Future, io, pin::Pin, sync::Arc};
 
-use crate::control::Action;
+use crate::control::{Action, WindowSockets};
 
 /// Something that takes its time.
 pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A running weir, as an operator sees it.
 pub trait Window: Send + Sync {
+    /// Has what is measured now and then measured again, for what is asked next. Does not take long.
+    fn refresh(&self) -> Task<()>;
+
     /// Pools, workers, queues and listeners as they are now (`GET /status`).
     fn status(&self) -> serde_json::Value;
 
@@ -33,5 +36,5 @@ pub trait Window: Send + Sync {
     fn closing(&self) -> Task<()>;
 }
 
-/// Answers on a listening socket until [`Window::closing`]; runs on one reactor.
-pub type Serve = fn(OwnedFd, Arc<dyn Window>) -> Task<io::Result<()>>;
+/// Answers on the listening sockets until [`Window::closing`]; runs on one reactor.
+pub type Serve = fn(WindowSockets, Arc<dyn Window>) -> Task<io::Result<()>>;

@@ -1,26 +1,37 @@
 //! What talks to the window of a running weir: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
 
-use std::{
-    fmt,
-    future::Future,
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fmt, future::Future, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
+
+/// Where a window is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// This socket.
+    Unix(PathBuf),
+    /// On TCP.
+    Tcp {
+        /// This address.
+        address: SocketAddr,
+        /// What has to be known there to do something.
+        token: Option<String>,
+    },
+}
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum Error {
     /// Nobody could be asked.
     Unreachable {
-        /// The window's socket.
-        socket: PathBuf,
+        /// The window.
+        place: Place,
         /// Why.
         error: io::Error,
     },
@@ -35,22 +46,22 @@ pub enum Error {
     Refused(String),
 }
 
-/// Asks the window at `socket`, and waits for the answer's text.
+/// Asks the window at `place`, and waits for the answer's text.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn ask(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
+pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::Broken(error.to_string()))?;
     runtime.block_on(async {
         if method == Method::GET {
-            return within(SOON, exchange(socket, method, path)).await;
+            return within(SOON, exchange(place, method, path)).await;
         }
         // What is asked for may take long. Whether anybody will do it shows at once.
-        within(SOON, exchange(socket, Method::GET, "/healthz")).await?;
-        within(PATIENCE, exchange(socket, method, path)).await
+        within(SOON, exchange(place, Method::GET, "/healthz")).await?;
+        within(PATIENCE, exchange(place, method, path)).await
     })
 }
 
@@ -64,21 +75,37 @@ async fn within(
     }
 }
 
-async fn exchange(socket: &Path, method: Method, path: &str) -> Result<String, Error> {
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(|error| Error::Unreachable {
-            socket: socket.to_owned(),
-            error,
-        })?;
+async fn exchange(place: &Place, method: Method, path: &str) -> Result<String, Error> {
+    let unreachable = |error| Error::Unreachable {
+        place: place.clone(),
+        error,
+    };
+    let request = Request::builder().method(method).uri(path);
+    match place {
+        Place::Unix(socket) => {
+            let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+            send(stream, request.header(header::HOST, "weir")).await
+        }
+        Place::Tcp { address, token } => {
+            let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+            let mut request = request.header(header::HOST, address.to_string());
+            if let Some(token) = token {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            }
+            send(stream, request).await
+        }
+    }
+}
+
+async fn send<S>(stream: S, request: http::request::Builder) -> Result<String, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
     tokio::spawn(connection);
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, "weir")
+    let request = request
         .body(Empty::<Bytes>::new())
         .map_err(|error| Error::Broken(error.to_string()))?;
     let response = sender.send_request(request).await.map_err(broken)?;
@@ -102,9 +129,14 @@ fn broken(error: hyper::Error) -> Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable { socket, error } => {
-                write!(f, "no weir answers at {}: {error}", socket.display())
-            }
+            Self::Unreachable { place, error } => match place {
+                Place::Unix(socket) => {
+                    write!(f, "no weir answers at {}: {error}", socket.display())
+                }
+                Place::Tcp { address, .. } => {
+                    write!(f, "no weir answers at {address}: {error}")
+                }
+            },
             Self::Broken(cause) => write!(f, "the running weir did not answer: {cause}"),
             Self::Silent { limit } => {
                 let seconds = limit.as_secs();

@@ -1,51 +1,118 @@
-//! The window's HTTP server.
+//! The window's HTTP server: who comes in, and for how long.
+//!
+//! It has a thread of its own, so that it answers while the reactors are busy. No client keeps others out: each has so
+//! long to say what it wants and so long to take the answer, and where all places are taken, whoever came first and is
+//! not having something done has to go. The unix socket and TCP have places of their own: thousands of connections to
+//! the port do not disturb `weir status`.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     io,
-    os::{fd::OwnedFd, unix::net::UnixListener},
-    sync::Arc,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    task::{AbortHandle, JoinSet},
+};
 
+use super::{
+    access::{self, Needs, Way},
+    advice, page,
+    route::{Route, route},
+};
 use crate::{
-    control::Action,
+    control::WindowSockets,
     metrics,
     window::{Task, Window},
 };
 
-/// Answers on `socket` until the window closes, and then what was begun. See [`crate::window::Serve`].
-pub fn serve(socket: OwnedFd, window: Arc<dyn Window>) -> Task<io::Result<()>> {
-    Box::pin(listen(socket, window))
+/// Answers on `sockets` until the window closes, and then what was begun. See [`crate::window::Serve`].
+pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result<()>> {
+    Box::pin(async move {
+        let WindowSockets { unix, tcp, token } = sockets;
+        let token: Option<Arc<str>> = token.map(Into::into);
+        let unix = async {
+            let Some(socket) = unix else {
+                return Ok(());
+            };
+            let socket = std::os::unix::net::UnixListener::from(socket);
+            socket.set_nonblocking(true)?;
+            let socket = Listening::Unix(UnixListener::from_std(socket)?);
+            listen(socket, UNIX_PLACES, None, window.clone()).await;
+            Ok(())
+        };
+        let tcp = async {
+            let Some(socket) = tcp else {
+                return Ok(());
+            };
+            let socket = std::net::TcpListener::from(socket);
+            socket.set_nonblocking(true)?;
+            let socket = Listening::Tcp(TcpListener::from_std(socket)?);
+            listen(socket, TCP_PLACES, token, window.clone()).await;
+            Ok(())
+        };
+        let (unix, tcp): (io::Result<()>, io::Result<()>) = tokio::join!(unix, tcp);
+        unix.and(tcp)
+    })
 }
 
-async fn listen(socket: OwnedFd, window: Arc<dyn Window>) -> io::Result<()> {
-    let socket = UnixListener::from(socket);
-    socket.set_nonblocking(true)?;
-    let socket = tokio::net::UnixListener::from_std(socket)?;
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+enum Listening {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream, SocketAddr),
+}
+
+/// Somebody who is inside.
+struct Guest {
+    task: AbortHandle,
+    /// Something is being done for them.
+    acts: Arc<AtomicBool>,
+}
+
+async fn listen(
+    socket: Listening,
+    places: usize,
+    token: Option<Arc<str>>,
+    window: Arc<dyn Window>,
+) {
     let mut closing = window.closing();
+    let mut guests: VecDeque<Guest> = VecDeque::new();
+    let mut tasks = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = &mut closing => break,
-            accepted = accept(&socket, &places) => accepted,
+            Some(_) = tasks.join_next() => continue,
+            accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, place)) => {
-                let window = window.clone();
-                tokio::task::spawn(async move {
-                    let answered = connection(TokioIo::new(stream), window);
-                    let _ = tokio::time::timeout(LONGEST, answered).await;
-                    drop(place);
-                });
+            Ok(stream) => {
+                guests.retain(|guest| !guest.task.is_finished());
+                if guests.len() >= places && !make_room(&mut guests) {
+                    // All of them have something done: who comes now is not heard.
+                    drop(stream);
+                    continue;
+                }
+                let acts = Arc::new(AtomicBool::new(false));
+                let (window, token) = (window.clone(), token.clone());
+                let task = tasks.spawn(attend(stream, window, token, acts.clone()));
+                guests.push_back(Guest { task, acts });
             }
             Err(error) => {
                 log::warn!("the operator's window cannot accept: {error}");
@@ -55,28 +122,80 @@ async fn listen(socket: OwnedFd, window: Arc<dyn Window>) -> io::Result<()> {
     }
     drop(socket);
     // What was asked before is answered: who asked for a reload hears of it from the gateway that it ends.
-    let all = places.acquire_many(CONNECTIONS as u32);
+    let all = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_WORDS, all).await;
-    Ok(())
 }
 
-async fn accept(
-    socket: &tokio::net::UnixListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(tokio::net::UnixStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await;
-    let place = place.map_err(|_| io::Error::from(io::ErrorKind::NotConnected))?;
-    let (stream, _) = socket.accept().await?;
-    Ok((stream, place))
+/// Sends out whoever came first, of those for whom nothing is being done. `false`: there is none.
+fn make_room(guests: &mut VecDeque<Guest>) -> bool {
+    let first = guests.iter().position(|guest| !guest.acts.load(Relaxed));
+    match first.and_then(|index| guests.remove(index)) {
+        Some(guest) => {
+            guest.task.abort();
+            true
+        }
+        None => false,
+    }
 }
 
-async fn connection<I>(io: I, window: Arc<dyn Window>)
-where
+impl Listening {
+    async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(socket) => Ok(Stream::Unix(socket.accept().await?.0)),
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok(Stream::Tcp(stream, peer))
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn attend(
+    stream: Stream,
+    window: Arc<dyn Window>,
+    token: Option<Arc<str>>,
+    acts: Arc<AtomicBool>,
+) {
+    let patience = async {
+        tokio::time::sleep(SLOWEST).await;
+        if acts.load(Relaxed) {
+            tokio::time::sleep(LONGEST).await;
+        }
+    };
+    let answered = async {
+        match stream {
+            Stream::Unix(stream) => {
+                let way = Way::Unix;
+                connection(TokioIo::new(stream), way, &window, token, &acts).await;
+            }
+            Stream::Tcp(stream, peer) => {
+                let way = Way::Tcp(peer);
+                connection(TokioIo::new(stream), way, &window, token, &acts).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = answered => {}
+        () = patience => {}
+    }
+}
+
+async fn connection<I>(
+    io: I,
+    way: Way,
+    window: &Arc<dyn Window>,
+    token: Option<Arc<str>>,
+    acts: &Arc<AtomicBool>,
+) where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        let window = window.clone();
-        async move { Ok::<_, Infallible>(answer(&request, window.as_ref()).await) }
+        let (window, acts, token) = (window.clone(), acts.clone(), token.clone());
+        async move {
+            let (window, token) = (window.as_ref(), token.as_deref());
+            Ok::<_, Infallible>(answer(&request, way, window, token, &acts).await)
+        }
     });
     // A client that goes away or talks nonsense is its own loss.
     let _ = http1::Builder::new()
@@ -88,74 +207,84 @@ where
         .await;
 }
 
-async fn answer<B>(request: &Request<B>, window: &dyn Window) -> Response<Full<Bytes>> {
+async fn answer<B>(
+    request: &Request<B>,
+    way: Way,
+    window: &dyn Window,
+    token: Option<&str>,
+    acts: &AtomicBool,
+) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    match (request.method(), route(path, request.uri().query())) {
-        (_, Route::Unknown) => plain(StatusCode::NOT_FOUND, &format!("{path} is not here\n")),
-        (&Method::GET | &Method::HEAD, Route::Status) => {
-            let status = format!("{:#}\n", window.status());
+    let route = match route(path, request.uri().query()) {
+        Ok(Some(route)) => route,
+        Ok(None) => return plain(StatusCode::NOT_FOUND, &format!("{path} is not here\n")),
+        Err(wrong) => return plain(StatusCode::BAD_REQUEST, &format!("{wrong}\n")),
+    };
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let acts_wanted = matches!(route, Route::Act(_));
+    if reads == acts_wanted || (acts_wanted && request.method() != Method::POST) {
+        return wrong_method(path, acts_wanted);
+    }
+    let needs = match route {
+        Route::Act(_) => Needs::Action,
+        Route::Status => Needs::Sight,
+        _ => Needs::Nothing,
+    };
+    if let Err((status, why)) = access::check(way, needs, request.headers(), token) {
+        let mut response = plain(status, &format!("{why}\n"));
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer realm=\"weir\"");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        return response;
+    }
+    match route {
+        Route::Page(part) => {
+            let mut response = respond(StatusCode::OK, part.kind(), part.text());
+            for (name, value) in page::HEADERS {
+                let value = HeaderValue::from_static(value);
+                response.headers_mut().insert(name.clone(), value);
+            }
+            response
+        }
+        Route::Status => {
+            window.refresh().await;
+            let mut status = window.status();
+            status["troubles"] = advice::as_json(&status);
+            let status = format!("{status:#}\n");
             respond(StatusCode::OK, "application/json", status)
         }
-        (&Method::GET | &Method::HEAD, Route::Metrics) => {
+        Route::Metrics => {
+            window.refresh().await;
             respond(StatusCode::OK, metrics::TEXT_TYPE, window.metrics())
         }
-        (&Method::GET | &Method::HEAD, Route::Healthy) => plain(StatusCode::OK, "ok\n"),
-        (&Method::GET | &Method::HEAD, Route::Ready) => match window.ready() {
+        Route::Healthy => plain(StatusCode::OK, "ok\n"),
+        Route::Ready => match window.ready() {
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
         },
-        (&Method::POST, Route::Act(action)) => match window.act(action).await {
-            Ok(text) => plain(StatusCode::OK, &format!("{text}\n")),
-            Err(why) => plain(StatusCode::CONFLICT, &format!("{why}\n")),
-        },
-        (_, route) => {
-            let allowed = match route {
-                Route::Act(_) => "POST",
-                _ => "GET, HEAD",
-            };
-            let mut response = plain(
-                StatusCode::METHOD_NOT_ALLOWED,
-                &format!("{path} takes {allowed}\n"),
-            );
-            let allowed = http::HeaderValue::from_static(allowed);
-            response.headers_mut().insert(header::ALLOW, allowed);
-            response
+        Route::Act(action) => {
+            acts.store(true, Relaxed);
+            if let Way::Tcp(peer) = way {
+                log::info!("{peer} asks over TCP, with the token: {path}");
+            }
+            match window.act(action).await {
+                Ok(text) => plain(StatusCode::OK, &format!("{text}\n")),
+                Err(why) => plain(StatusCode::CONFLICT, &format!("{why}\n")),
+            }
         }
     }
 }
 
-/// What a path is for.
-#[derive(Debug, PartialEq, Eq)]
-enum Route {
-    Status,
-    Metrics,
-    Healthy,
-    Ready,
-    Act(Action),
-    Unknown,
-}
-
-fn route(path: &str, query: Option<&str>) -> Route {
-    match path {
-        "/status" => return Route::Status,
-        "/metrics" => return Route::Metrics,
-        "/healthz" => return Route::Healthy,
-        "/readyz" => return Route::Ready,
-        "/reload" => return Route::Act(Action::Reload),
-        "/stop" if query == Some("now") => return Route::Act(Action::StopNow),
-        "/stop" => return Route::Act(Action::Stop),
-        _ => {}
-    }
-    let pool = path
-        .strip_prefix("/pool/")
-        .and_then(|rest| rest.strip_suffix("/restart"));
-    let pool = pool.map(|name| percent_encoding::percent_decode_str(name).decode_utf8());
-    match pool {
-        Some(Ok(pool)) if !pool.is_empty() => Route::Act(Action::RestartPool {
-            pool: pool.into_owned(),
-        }),
-        _ => Route::Unknown,
-    }
+fn wrong_method(path: &str, acts: bool) -> Response<Full<Bytes>> {
+    let allowed = if acts { "POST" } else { "GET, HEAD" };
+    let text = format!("{path} takes {allowed}\n");
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &text);
+    let allowed = HeaderValue::from_static(allowed);
+    response.headers_mut().insert(header::ALLOW, allowed);
+    response
 }
 
 fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
@@ -170,20 +299,28 @@ fn respond(
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-    let no_store = http::HeaderValue::from_static("no-store");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    let no_store = HeaderValue::from_static("no-store");
     headers.insert(header::CACHE_CONTROL, no_store);
+    let no_sniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
     response
 }
 
-/// Operators at once; more wait.
-const CONNECTIONS: usize = 16;
+/// Who may be inside at once over the unix socket.
+const UNIX_PLACES: usize = 16;
+
+/// The same over TCP.
+const TCP_PLACES: usize = 64;
 
 /// A request's head is there by then.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD: Duration = Duration::from_secs(5);
 
 /// Longest head, bytes.
 const MAX_HEAD: usize = 16 * 1024;
+
+/// From coming in to the end of the answer, where nothing is done.
+const SLOWEST: Duration = Duration::from_secs(15);
 
 /// Longest time that something asked for takes: a reload warms pools and starts a gateway.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -197,32 +334,15 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_what_they_say() {
-        let restart = |pool: &str| {
-            Route::Act(Action::RestartPool {
-                pool: pool.to_owned(),
-            })
-        };
-        assert_eq!(route("/pool/shop/restart", None), restart("shop"));
-        assert_eq!(route("/pool/a%2Fb/restart", None), restart("a/b"));
-        assert_eq!(route("/stop", Some("now")), Route::Act(Action::StopNow));
-        assert_eq!(route("/stop", Some("later")), Route::Act(Action::Stop));
-        for unknown in [
-            "/",
-            "/pool//restart",
-            "/pool/shop",
-            "/pool/%ff/restart",
-            "/status/",
-        ] {
-            assert_eq!(route(unknown, None), Route::Unknown, "{unknown}");
-        }
-    }
+    use crate::control::Action;
 
     struct Shown;
 
     impl Window for Shown {
+        fn refresh(&self) -> Task<()> {
+            Box::pin(std::future::ready(()))
+        }
+
         fn status(&self) -> serde_json::Value {
             serde_json::json!({ "state": "serving" })
         }
@@ -249,27 +369,50 @@ mod tests {
         }
     }
 
+    fn ask_by(way: Way, method: &str, path: &str) -> Response<Full<Bytes>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .body(())
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(answer(&request, way, &Shown, None, &AtomicBool::new(false)))
+    }
+
     #[test]
     fn answers_have_their_status() {
-        let ask = |method: &str, path: &str| {
-            let request = Request::builder()
-                .method(method)
-                .uri(path)
-                .body(())
-                .unwrap();
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .build()
-                .unwrap();
-            runtime.block_on(answer(&request, &Shown)).status().as_u16()
-        };
+        let ask = |method: &str, path: &str| ask_by(Way::Unix, method, path).status().as_u16();
         assert_eq!(ask("GET", "/status"), 200);
         assert_eq!(ask("GET", "/metrics"), 200);
         assert_eq!(ask("POST", "/status"), 405);
         assert_eq!(ask("GET", "/reload"), 405);
+        assert_eq!(ask("PUT", "/reload"), 405);
         assert_eq!(ask("POST", "/reload"), 200);
         assert_eq!(ask("POST", "/pool/x/restart"), 409);
+        assert_eq!(ask("POST", "/pool/x/set?maxconn=many"), 400);
         assert_eq!(ask("GET", "/readyz"), 503);
         assert_eq!(ask("GET", "/healthz"), 200);
-        assert_eq!(ask("GET", "/"), 404);
+        assert_eq!(ask("GET", "/nothing"), 404);
+    }
+
+    #[test]
+    fn nothing_is_done_over_tcp_without_a_token() {
+        let way = Way::Tcp("127.0.0.1:5".parse().unwrap());
+        assert_eq!(ask_by(way, "POST", "/reload").status(), 403);
+        assert_eq!(ask_by(way, "GET", "/status").status(), 200);
+    }
+
+    #[test]
+    fn the_page_may_load_nothing_from_elsewhere() {
+        let way = Way::Tcp("192.0.2.1:5".parse().unwrap());
+        let response = ask_by(way, "GET", "/");
+        assert_eq!(response.status(), 200);
+        let policy = response.headers()[header::CONTENT_SECURITY_POLICY]
+            .to_str()
+            .unwrap();
+        assert!(policy.starts_with("default-src 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
     }
 }

@@ -1,41 +1,72 @@
-//! `GET /status` as a person reads it.
+//! `GET /status` as a person reads it, in 80 columns: what is not well first, then pools, sites and listeners.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// The status in lines: weir itself, its listeners, and each pool with its workers.
+use super::advice;
+
+/// The status in lines.
 pub fn status(status: &Value) -> String {
     let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "weir {}, {}, process {}, up {}",
-        text(&status["version"]),
-        text(&status["state"]),
-        text(&status["manager_pid"]),
-        span(&status["uptime"]),
-    );
-    let _ = writeln!(
-        out,
-        "connections {} of {}",
-        text(&status["connections"]["now"]),
-        text(&status["connections"]["max"])
-    );
-    for listener in list(&status["listeners"]) {
-        let _ = writeln!(
-            out,
-            "listens on {} ({}, {}): {}",
-            text(&listener["address"]),
-            text(&listener["name"]),
-            text(&listener["protocol"]),
-            text(&listener["serves"]),
-        );
+    head(&mut out, status);
+    let troubles = advice::troubles(status);
+    for trouble in &troubles {
+        out.push('\n');
+        wrap(&mut out, "! ", &trouble.what);
+        wrap(&mut out, "  ", &format!("> {}", trouble.help));
     }
     for pool in list(&status["pools"]) {
         out.push('\n');
         self::pool(&mut out, pool);
     }
+    sites(&mut out, list(&status["sites"]));
+    listeners(&mut out, status);
     out
+}
+
+fn head(out: &mut String, status: &Value) {
+    let ready = match (&status["ready"], &status["not_ready"]) {
+        (Value::Bool(true), _) => ", ready".to_owned(),
+        (Value::Bool(false), why) => format!(", NOT READY: {}", text(why)),
+        _ => String::new(),
+    };
+    let line = format!(
+        "weir {}, {}, process {}, up {}{ready}",
+        text(&status["version"]),
+        text(&status["state"]),
+        text(&status["manager_pid"]),
+        span(&status["uptime"]),
+    );
+    wrap(out, "", &line);
+    let connections = &status["connections"];
+    let now = connections["now"].as_u64().unwrap_or(0);
+    let idle = connections["idle"].as_u64().unwrap_or(0).min(now);
+    let _ = write!(
+        out,
+        "connections {now} of {}, {} of them active",
+        text(&connections["max"]),
+        now - idle,
+    );
+    let spool = &status["spool"];
+    if spool["bytes"].as_u64() > Some(0) {
+        let _ = write!(
+            out,
+            "; spool {} of {}",
+            size(&spool["bytes"]),
+            size(&spool["max"])
+        );
+    }
+    out.push('\n');
+    let processes = &status["processes"];
+    if processes.is_object() {
+        let _ = writeln!(
+            out,
+            "memory      gateway {}, manager {}",
+            size(&processes["gateway"]["memory"]),
+            size(&processes["manager"]["memory"]),
+        );
+    }
 }
 
 fn pool(out: &mut String, pool: &Value) {
@@ -53,9 +84,12 @@ fn pool(out: &mut String, pool: &Value) {
         true => format!(", for now {}", text(&workers["limit"])),
         false => String::new(),
     };
-    let _ = writeln!(
-        out,
-        "  workers   {} busy, {} idle, {} starting; at most {}{limit} ({}), {} busy at once so far",
+    let set = match workers["set_by_operator"] == true {
+        true => ", set by hand",
+        false => "",
+    };
+    let line = format!(
+        "{} busy, {} idle, {} starting; at most {}{limit} ({}{set}), {} busy at once so far",
         text(&workers["busy"]),
         text(&workers["idle"]),
         text(&workers["starting"]),
@@ -63,33 +97,90 @@ fn pool(out: &mut String, pool: &Value) {
         text(&pool["pm"]),
         text(&workers["most_busy"]),
     );
-    let _ = writeln!(
-        out,
-        "  queue     {} waiting of {} at most, for {} at most; {} at once so far, longest wait {}",
+    wrap(out, "  workers   ", &line);
+    let expected = match queue["waiting"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(_) => format!(", a new one {}", span(&queue["expected_wait"])),
+    };
+    let overloaded = match queue["overloaded"] == true {
+        true => "; OVERLOADED",
+        false => "",
+    };
+    let line = format!(
+        "{} waiting of {} at most, for {} at most{expected}; {} at once so far, longest wait {}{overloaded}",
         text(&queue["waiting"]),
         text(&queue["max"]),
         span(&queue["timeout"]),
         text(&queue["most_waiting"]),
         span(&queue["longest_wait"]),
     );
-    let _ = writeln!(
-        out,
-        "  requests  {} taken, {} answered, {} refused, {} lost, {} slow",
+    wrap(out, "  queue     ", &line);
+    let line = format!(
+        "{} taken, {} answered, {} refused, {} lost, {} slow, {} clients left",
         text(&requests["taken"]),
         text(&requests["finished"]),
         text(&requests["refused"]),
         text(&requests["lost"]),
         text(&requests["slow"]),
+        requests["left"].as_u64().unwrap_or(0) + requests["left_running"].as_u64().unwrap_or(0),
     );
-    for decision in list(&pool["decisions"]) {
+    wrap(out, "  requests  ", &line);
+    if let Some(reasons) = requests["refused_by"].as_object() {
+        let reasons = reasons.iter().filter(|(_, count)| count.as_u64() > Some(0));
+        let reasons: Vec<String> = reasons
+            .map(|(reason, count)| format!("{} {}", text(count), reason.replace('_', " ")))
+            .collect();
+        if !reasons.is_empty() {
+            wrap(out, "  refused   ", &reasons.join(", "));
+        }
+    }
+    let (rates, times) = (&pool["rates"], &pool["times"]);
+    if rates.is_object() {
         let _ = writeln!(
             out,
-            "  {}  {}",
-            text(&decision["time"]),
-            text(&decision["what"])
+            "  a second  {} taken, {} answered, {} refused (the last ten)",
+            rate(&rates["taken"]),
+            rate(&rates["finished"]),
+            rate(&rates["refused"]),
         );
     }
-    let processes = list(&pool["processes"]);
+    if times["service"]["count"].as_u64() > Some(0) {
+        let both = |time: &Value| format!("{} / {}", span(&time["p50"]), span(&time["p95"]));
+        let line = format!(
+            "waiting {}, at a worker {}, in all {}",
+            both(&times["queue"]),
+            both(&times["service"]),
+            both(&times["total"]),
+        );
+        wrap(out, "  p50 / p95 ", &line);
+    }
+    if pool["memory"].is_object() {
+        let _ = writeln!(
+            out,
+            "  memory    {}, a worker {}; processor {}",
+            size(&pool["memory"]["all"]),
+            size(&pool["memory"]["worker"]),
+            span(&pool["cpu"]),
+        );
+    }
+    for server in list(&pool["servers"]) {
+        let line = format!(
+            "{}: {}, {} busy, {} failures",
+            text(&server["name"]),
+            text(&server["state"]),
+            text(&server["busy"]),
+            text(&server["failures"]),
+        );
+        wrap(out, "  server    ", &line);
+    }
+    for decision in list(&pool["decisions"]) {
+        let time = text(&decision["time"]);
+        wrap(out, "  ", &format!("{time} {}", text(&decision["what"])));
+    }
+    processes(out, list(&pool["processes"]));
+}
+
+fn processes(out: &mut String, processes: &[Value]) {
     if processes.is_empty() {
         return;
     }
@@ -98,17 +189,115 @@ fn pool(out: &mut String, pool: &Value) {
         "  {:>8}  {:<9} {:>9}  {:>9}  running",
         "pid", "state", "requests", "time"
     );
-    for process in processes {
-        let _ = writeln!(
-            out,
-            "  {:>8}  {:<9} {:>9}  {:>9}  {} {}",
+    // Those at work, the longest first; then the others.
+    let mut sorted: Vec<&Value> = processes.iter().collect();
+    sorted.sort_by(|one, other| {
+        let key = |process: &Value| (process["state"] != "Idle", process["time"].as_f64());
+        let (one, other) = (key(one), key(other));
+        other.partial_cmp(&one).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    for process in sorted.iter().take(MOST_PROCESSES) {
+        let running = format!("{} {}", text(&process["method"]), text(&process["uri"]));
+        let line = format!(
+            "  {:>8}  {:<9} {:>9}  {:>9}  {running}",
             text(&process["pid"]),
             text(&process["state"]),
             text(&process["requests"]),
             span(&process["time"]),
-            text(&process["method"]),
-            text(&process["uri"]),
         );
+        let _ = writeln!(out, "{}", cut(&line));
+    }
+    if processes.len() > MOST_PROCESSES {
+        let more = processes.len() - MOST_PROCESSES;
+        let _ = writeln!(out, "  and {more} more: weir status --json");
+    }
+}
+
+fn sites(out: &mut String, sites: &[Value]) {
+    if sites.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<24} {:>9} {:>9} {:>7} {:>7} {:>9} {:>9}",
+        "site", "requests", "a second", "4xx", "5xx", "p50", "p95"
+    );
+    for site in sites {
+        let (statuses, total) = (&site["statuses"], &site["times"]["total"]);
+        let line = format!(
+            "{:<24} {:>9} {:>9} {:>7} {:>7} {:>9} {:>9}",
+            text(&site["name"]),
+            text(&site["requests"]),
+            rate(&site["rates"]["requests"]),
+            text(&statuses["4xx"]),
+            text(&statuses["5xx"]),
+            span(&total["p50"]),
+            span(&total["p95"]),
+        );
+        let _ = writeln!(out, "{}", cut(&line));
+    }
+}
+
+fn listeners(out: &mut String, status: &Value) {
+    let listeners = list(&status["listeners"]);
+    if !listeners.is_empty() {
+        out.push('\n');
+    }
+    for listener in listeners {
+        let queue = &listener["queue"];
+        let waiting = match queue.is_object() {
+            true => format!(
+                "; {} of {} in the kernel's queue, {} at once so far",
+                text(&queue["length"]),
+                text(&queue["limit"]),
+                text(&queue["most"]),
+            ),
+            false => String::new(),
+        };
+        let line = format!(
+            "listens on {} ({}, {}): {}{waiting}",
+            text(&listener["address"]),
+            text(&listener["name"]),
+            text(&listener["protocol"]),
+            text(&listener["serves"]),
+        );
+        wrap(out, "", &line);
+    }
+    let overflows = &status["kernel"]["overflows"];
+    if overflows.as_u64() > Some(0) {
+        let line = format!(
+            "{} connections were turned away by the kernel because a queue was full (of any listener here)",
+            text(overflows)
+        );
+        wrap(out, "", &line);
+    }
+}
+
+/// Writes a text in lines of [`WIDTH`], each after as much space as `label` takes.
+fn wrap(out: &mut String, label: &str, words: &str) {
+    let indent = label.chars().count();
+    let mut column = indent;
+    out.push_str(label);
+    for (index, word) in words.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && column + 1 + length > WIDTH {
+            let _ = write!(out, "\n{:indent$}", "");
+            column = indent;
+        } else if index > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
+}
+
+/// A line that must not be longer: what is too much is left out.
+fn cut(line: &str) -> String {
+    match line.chars().count() > WIDTH {
+        true => line.chars().take(WIDTH - 1).chain(['…']).collect(),
+        false => line.trim_end().to_owned(),
     }
 }
 
@@ -117,7 +306,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// What a field says, fit for a terminal: a URL is the client's text.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.chars().fold(String::new(), |mut shown, c| {
             match c.is_control() {
@@ -133,7 +322,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Seconds as a person says them.
-fn span(value: &Value) -> String {
+pub(super) fn span(value: &Value) -> String {
     let Some(seconds) = value.as_f64() else {
         return "-".into();
     };
@@ -146,6 +335,34 @@ fn span(value: &Value) -> String {
         s => format!("{:.1} d", s / 86_400.0),
     }
 }
+
+/// Bytes as a person says them.
+fn size(value: &Value) -> String {
+    let Some(bytes) = value.as_u64() else {
+        return "-".into();
+    };
+    match bytes as f64 {
+        b if b < 10_240.0 => format!("{b:.0} B"),
+        b if b < 10_485_760.0 => format!("{:.0} KiB", b / 1024.0),
+        b if b < 10_737_418_240.0 => format!("{:.1} MiB", b / 1_048_576.0),
+        b => format!("{:.1} GiB", b / 1_073_741_824.0),
+    }
+}
+
+/// How many in a second.
+fn rate(value: &Value) -> String {
+    match value.as_f64() {
+        None => "-".into(),
+        Some(rate) if rate >= 100.0 => format!("{rate:.0}"),
+        Some(rate) => format!("{rate:.1}"),
+    }
+}
+
+/// Columns of a terminal that nobody has widened.
+const WIDTH: usize = 80;
+
+/// Workers of a pool that are shown.
+const MOST_PROCESSES: usize = 24;
 
 #[cfg(test)]
 mod tests {
@@ -174,7 +391,12 @@ mod tests {
         );
         assert!(shown.contains("1 busy, 2 idle"), "{shown}");
         assert!(shown.contains("at most 20, for now 6 (dynamic)"), "{shown}");
-        assert!(shown.contains("longest wait 250.0 ms"), "{shown}");
+        let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= WIDTH),
+            "{shown}"
+        );
         // What a client sent cannot colour or move anything.
         assert!(!shown.contains('\u{1b}'), "{shown}");
     }
@@ -182,5 +404,43 @@ mod tests {
     #[test]
     fn what_is_missing_is_a_dash() {
         assert!(status(&json!({})).contains("weir -"));
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_terminal_and_the_longest_runs_first() {
+        let process = |pid: u64, time: f64| {
+            json!({ "pid": pid, "state": "Running", "requests": 1, "time": time, "method": "GET",
+                    "uri": "/a/very/long/path/that/goes/on/and/on/and/on/until/nobody/reads/it/any/more" })
+        };
+        let processes: Vec<Value> = (1..100).map(|pid| process(pid, pid as f64)).collect();
+        let shown = status(&json!({
+            "ready": false,
+            "not_ready": "the queue of pool shop is 93 % full, and ready_saturation is 80",
+            "pools": [{
+                "name": "shop", "state": "up",
+                "workers": { "busy": 20, "limit": 20, "max": 20, "running_limit": 20 },
+                "queue": { "waiting": 900, "expected_wait": 2.5, "overloaded": true, "timeout": 5.0 },
+                "rates": { "taken": 500.0, "finished": 100.0, "refused": 400.0 },
+                "requests": { "refused_by": { "queue_full": 3, "overload": 10, "no_worker": 0 } },
+                "processes": processes,
+            }],
+            "sites": [{ "name": "shop", "requests": 12, "statuses": { "5xx": 3 } }],
+            "kernel": { "overflows": 3 },
+        }));
+        for line in shown.lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+        let told = shown.find("! pool shop: 900 wait").expect("the trouble");
+        assert!(
+            told < shown.find("\npool shop: ").expect("the pool"),
+            "{shown}"
+        );
+        assert!(shown.contains("10 overload, 3 queue full"), "{shown}");
+        let longest = shown.find("      99  Running").expect("the longest");
+        assert!(
+            longest < shown.find("      98  Running").expect("the next"),
+            "{shown}"
+        );
+        assert!(shown.contains("and 75 more"), "{shown}");
     }
 }

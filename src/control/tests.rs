@@ -38,6 +38,14 @@ fn exit() -> impl Strategy<Value = Exit> {
     ]
 }
 
+fn limits() -> impl Strategy<Value = (Option<u32>, Option<u32>)> {
+    any::<(Option<u32>, Option<u32>)>()
+}
+
+fn process_use() -> impl Strategy<Value = ProcessUse> {
+    any::<(u64, u64)>().prop_map(|(cpu, memory)| ProcessUse { cpu, memory })
+}
+
 /// A number stands for the descriptor.
 fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
     let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
@@ -63,6 +71,32 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
         (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
         any::<u8>().prop_map(ToGateway::SpoolDir),
         any::<u8>().prop_map(ToGateway::Window),
+        any::<u8>().prop_map(ToGateway::WindowTcp),
+        ".*".prop_map(ToGateway::WindowToken),
+        any::<bool>().prop_map(|on| ToGateway::Decline { on }),
+        (any::<u16>(), limits()).prop_map(|(pool, (max_children, maxconn))| ToGateway::Limits {
+            pool,
+            max_children,
+            maxconn
+        }),
+        (any::<u16>(), process_use(), any::<u64>()).prop_map(|(pool, all, worker_memory)| {
+            ToGateway::PoolUse {
+                pool,
+                all,
+                worker_memory,
+            }
+        }),
+        (process_use(), process_use(), any::<[u64; 3]>()).prop_map(|(manager, gateway, counts)| {
+            ToGateway::OwnUse {
+                manager,
+                gateway,
+                counts: ManagerCounts {
+                    reloads: counts[0],
+                    failed_reloads: counts[1],
+                    gateway_restarts: counts[2],
+                },
+            }
+        }),
         (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
         Just(ToGateway::Start),
         (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
@@ -110,6 +144,12 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         Just(Action::Reload),
         ".*".prop_map(|pool| Action::RestartPool { pool }),
+        any::<bool>().prop_map(|on| Action::Decline { on }),
+        (".*", limits()).prop_map(|(pool, (max_children, maxconn))| Action::SetPool {
+            pool,
+            max_children,
+            maxconn,
+        }),
         Just(Action::Stop),
         Just(Action::StopNow),
     ]
@@ -123,6 +163,7 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
         Just(ToManager::Drained),
+        Just(ToManager::Measure),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
         (any::<u16>(), any::<u32>(), any::<bool>()).prop_map(|(pool, worker, spent)| {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::BadMessage;
+use super::{BadMessage, ProcessUse};
 
 /// A packet being made.
 #[derive(Default)]
@@ -36,6 +36,11 @@ impl Writer {
         self.u8(kind);
         self.u16(pool);
         self.u32(number);
+    }
+
+    pub(super) fn of_process(&mut self, taken: ProcessUse) {
+        self.u64(taken.cpu);
+        self.u64(taken.memory);
     }
 
     /// Text, cut to what fits any message: it is meant for people.
@@ -90,6 +95,13 @@ impl Reader<'_> {
 
     pub(super) fn u64(&mut self) -> Result<u64, BadMessage> {
         Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    pub(super) fn of_process(&mut self) -> Result<ProcessUse, BadMessage> {
+        Ok(ProcessUse {
+            cpu: self.u64()?,
+            memory: self.u64()?,
+        })
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, BadMessage> {

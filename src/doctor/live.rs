@@ -7,7 +7,10 @@ use serde_json::Value;
 use weir_config::{Config, Window};
 use weir_sys::limits::OpenFiles;
 
-use crate::{admin, machine};
+use crate::{
+    admin::{self, client::Place},
+    machine,
+};
 
 /// A running weir.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
 }
 
 fn at(socket: PathBuf) -> Found {
-    let answer = match admin::client::ask(&socket, Method::GET, "/status") {
+    let answer = match admin::client::ask(&Place::Unix(socket), Method::GET, "/status") {
         Ok(answer) => answer,
         Err(admin::client::Error::Unreachable { error, .. })
             if matches!(

@@ -185,6 +185,7 @@ fn serve(
         file: None,
         // PHP-FPM has none: what it is told, it is told by signals.
         window: Some(weir_config::Window::Off),
+        window_tcp: None,
         trace: false,
         folder: None,
         stand_in: Some(StandIn {

@@ -14,6 +14,7 @@
 
 mod cancels;
 mod lease;
+mod limits;
 mod scaling;
 mod servers;
 mod waiting;
@@ -74,6 +75,7 @@ pub(crate) struct PoolHandle {
     cancels: Option<Mutex<Cancels>>,
     manager: Manager,
     tally: Arc<Tally>,
+    set: limits::Set,
 }
 
 /// What the scaling decided.
@@ -235,6 +237,7 @@ impl PoolHandle {
             cancels,
             manager,
             tally,
+            set: limits::Set::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle

@@ -605,7 +605,7 @@ fn respond(
     }
     let most =
         record.gateway.config.listeners[usize::from(conn.listener)].max_requests_per_connection;
-    if (most > 0 && conn.requests() >= most) || record.gateway.drain.has_started() {
+    if (most > 0 && conn.requests() >= most) || record.gateway.keeps_no_connections() {
         reply
             .headers
             .insert(header::CONNECTION, HeaderValue::from_static("close"));

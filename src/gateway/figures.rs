@@ -5,14 +5,18 @@
 
 use std::time::UNIX_EPOCH;
 
-use super::{Gateway, dispatch::PoolHandle, tally::TimeCounts};
+use weir_pool::{Micros, Stats};
+use weir_sys::net_stat::Overflows;
+
+use super::{Gateway, dispatch::PoolHandle, measured::Uses, tally::TimeCounts};
 use crate::metrics::{Metric, Page};
 
 /// All metrics as they are now.
 pub(super) fn page(gateway: &Gateway) -> Page {
     let mut page = Page::new();
+    let uses = gateway.measured.uses();
     for (index, pool) in gateway.pools.iter().enumerate() {
-        put_pool(&mut page, gateway, index, pool);
+        put_pool(&mut page, gateway, (index, pool), uses.as_ref());
     }
     let sites = gateway.config.sites.iter().enumerate();
     for (index, site) in sites {
@@ -20,10 +24,19 @@ pub(super) fn page(gateway: &Gateway) -> Page {
     }
     put_site(&mut page, gateway, None, NO_SITE);
     put_gateway(&mut page, gateway);
+    put_kernel(&mut page, gateway);
+    if let Some(uses) = &uses {
+        put_uses(&mut page, uses);
+    }
     page
 }
 
-fn put_pool(page: &mut Page, gateway: &Gateway, index: usize, pool: &PoolHandle) {
+fn put_pool(
+    page: &mut Page,
+    gateway: &Gateway,
+    (index, pool): (usize, &PoolHandle),
+    uses: Option<&Uses>,
+) {
     let (stats, figures) = (pool.stats(), pool.scaling());
     let counts = gateway.tally.pool(pool.id);
     let queue = &pool.settings.queue;
@@ -35,31 +48,44 @@ fn put_pool(page: &mut Page, gateway: &Gateway, index: usize, pool: &PoolHandle)
     put(Metric::PoolQueue, stats.waiting as f64);
     put(Metric::PoolQueueLimit, queue.max_queue as f64);
     put(Metric::PoolQueueTimeout, queue.timeout.as_secs_f64());
+    put(Metric::PoolExpectedWait, seconds(stats.expected_wait));
+    put(
+        Metric::PoolAdmittedWait,
+        seconds(stats.longest_admitted_wait),
+    );
+    put(Metric::PoolServiceEstimate, seconds(stats.service_estimate));
+    if let Some(patience) = stats.patience {
+        put(Metric::PoolPatience, seconds(patience));
+    }
+    put(Metric::PoolOverloaded, flag(stats.overloaded));
+    put(Metric::PoolOverloads, stats.overloads as f64);
     put(Metric::PoolRequests, stats.admitted as f64);
     put(Metric::PoolFinished, stats.finished as f64);
     put(Metric::PoolLost, stats.lost as f64);
     put(Metric::PoolRetries, stats.readmitted as f64);
     put(Metric::PoolCancelled, pool.cancelled() as f64);
     put(Metric::PoolSlow, pool.status().slow_requests as f64);
-    put(Metric::PoolUp, f64::from(u8::from(!pool.is_lost())));
-    put(Metric::PoolMaxConn, queue.maxconn as f64);
+    put(Metric::PoolUp, flag(!pool.is_lost()));
+    put(Metric::PoolMaxConn, stats.limit as f64);
     put(
         Metric::PoolWorkersLimit,
-        figures.map_or(queue.maxconn, |figures| figures.limit) as f64,
+        figures.map_or(stats.limit, |figures| figures.limit) as f64,
     );
     if let Some(figures) = figures {
         put(Metric::PoolStarted, figures.spawned as f64);
         put(Metric::PoolStartFailed, figures.failed as f64);
         put(Metric::PoolMaxReached, figures.max_children_reached as f64);
         put(Metric::PoolGeneration, f64::from(pool.generation()));
-        put(Metric::PoolPressure, f64::from(u8::from(figures.pressure)));
+        put(Metric::PoolPressure, flag(figures.pressure));
+    }
+    let uses = uses.and_then(|uses| uses.pools.get(&pool.id));
+    if let Some(taken) = uses {
+        put(Metric::PoolCpu, taken.all.cpu as f64 / 1e6);
+        put(Metric::PoolMemory, taken.all.memory as f64);
+        put(Metric::PoolWorkerMemory, taken.worker_memory as f64);
     }
     let mut put = |metric, label: &str, value: f64| page.put(metric, &[name, label], value);
-    for (reason, count) in [
-        ("queue_full", stats.shed_queue_full),
-        ("queue_timeout", stats.shed_queue_timeout),
-        ("no_worker", stats.shed_no_worker),
-    ] {
+    for (reason, count) in shed_reasons(&stats) {
         put(Metric::PoolShed, reason, count as f64);
     }
     put(Metric::PoolClientLeft, "waiting", stats.left as f64);
@@ -82,6 +108,19 @@ fn put_pool(page: &mut Page, gateway: &Gateway, index: usize, pool: &PoolHandle)
     }
     let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
     put_times(page, times, name, &counts.times);
+}
+
+/// Requests that the pool refused, by reason, since the gateway's start.
+pub(super) fn shed_reasons(stats: &Stats) -> [(&'static str, u64); 7] {
+    [
+        ("queue_full", stats.shed_queue_full),
+        ("queue_timeout", stats.shed_queue_timeout),
+        ("hopeless", stats.shed_hopeless),
+        ("deadline", stats.shed_deadline),
+        ("overload", stats.shed_overload),
+        ("pushed_out", stats.shed_pushed_out),
+        ("no_worker", stats.shed_no_worker),
+    ]
 }
 
 fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str) {
@@ -136,7 +175,42 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     let started = started.unwrap_or_default().as_secs_f64();
     page.put(Metric::StartTime, &[], started);
     let ready = gateway.readiness().is_ok();
-    page.put(Metric::Ready, &[], f64::from(u8::from(ready)));
+    page.put(Metric::Ready, &[], flag(ready));
+    page.put(Metric::Draining, &[], flag(gateway.keeps_no_connections()));
+}
+
+fn put_kernel(page: &mut Page, gateway: &Gateway) {
+    let view = gateway.look_at_kernel_queues();
+    for queue in &view.listeners {
+        let mut put = |metric, value: f64| page.put(metric, &[&queue.name], value);
+        put(Metric::KernelQueue, queue.length.into());
+        put(Metric::KernelQueueLimit, queue.limit.into());
+        put(Metric::KernelQueueMax, queue.max_length.into());
+        put(Metric::KernelQueueFull, queue.full_events as f64);
+    }
+    if let Some(Overflows { overflows, drops }) = view.overflows {
+        page.put(Metric::KernelOverflows, &[], overflows as f64);
+        page.put(Metric::KernelDrops, &[], drops as f64);
+    }
+}
+
+fn put_uses(page: &mut Page, uses: &Uses) {
+    let counts = uses.counts;
+    page.put(Metric::Reloads, &["done"], counts.reloads as f64);
+    page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
+    page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
+    for (process, taken) in [("manager", uses.manager), ("gateway", uses.gateway)] {
+        page.put(Metric::ProcessCpu, &[process], taken.cpu as f64 / 1e6);
+        page.put(Metric::ProcessMemory, &[process], taken.memory as f64);
+    }
+}
+
+fn flag(is: bool) -> f64 {
+    f64::from(u8::from(is))
+}
+
+fn seconds(span: Micros) -> f64 {
+    span.0 as f64 / 1e6
 }
 
 /// What counts of requests that belong to no site are called.

@@ -34,6 +34,7 @@ mod figures;
 mod files;
 mod history;
 mod kernel_queues;
+mod measured;
 mod params;
 mod policy;
 mod pool_log;
@@ -76,6 +77,7 @@ use self::{
     dispatch::{Manager, NewWorker, PoolHandle},
     history::History,
     kernel_queues::{KernelQueues, KernelView},
+    measured::{Measured, PoolUse},
     policy::Policy,
     pool_log::PoolLog,
     resolver::Resolver,
@@ -104,13 +106,17 @@ pub(crate) struct Gateway {
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
-    /// What waits in the kernel to be accepted.
-    pub(crate) kernel_queues: KernelQueues,
     /// What requests leave behind.
     pub(crate) tally: Arc<Tally>,
     /// What the last seconds were like.
     history: History,
+    measured: Measured,
+    manager: Manager,
+    /// What waits in the kernel to be accepted.
+    pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
+    /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
+    declines: AtomicBool,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
     started: SystemTime,
@@ -207,12 +213,13 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
             .ok_or_else(|| format!("a listener for reactor {reactor} of {reactors}"))?
             .push((listener, socket));
     }
+    let has_window = window.unix.is_some() || window.tcp.is_some();
     // What tells of a pool tells also while the gateway drains, and is not waited for.
     let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
     let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
-    let sockets = sockets + usize::from(window.is_some());
+    let sockets = sockets + usize::from(has_window);
     gateway.listening.store(sockets, Relaxed);
-    if window.is_none() {
+    if !has_window {
         gateway.window_closed.set();
     }
     for (home, sockets) in per_reactor.into_iter().enumerate() {
@@ -222,9 +229,9 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         };
         start_reactor(&gateway, home as u16, sockets, resolver)?;
     }
-    if let Some(socket) = window {
+    if has_window {
         let view = Arc::new(View(gateway.clone()));
-        start_window(&gateway, serve_window(socket, view))?;
+        start_window(&gateway, serve_window(window, view))?;
     }
     watch_kernel_queues(gateway.clone())?;
     control
@@ -318,9 +325,12 @@ impl Gateway {
                 reactors,
                 config.listeners.len(),
             )),
-            kernel_queues,
             history: History::default(),
+            measured: Measured::default(),
+            manager: manager.clone(),
+            declines: AtomicBool::new(false),
             tally,
+            kernel_queues,
             drain: Drain::default(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -340,13 +350,6 @@ impl Gateway {
         listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
     }
 
-    /// The accept queues of the listeners, now.
-    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
-        let most = self.config.server.max_connections;
-        let at_limit = (self.census.count() >= most).then_some(most);
-        self.kernel_queues.look(at_limit)
-    }
-
     /// Whether it takes requests and has workers for them.
     ///
     /// # Errors
@@ -355,14 +358,34 @@ impl Gateway {
         if self.drain.has_started() {
             return Err("it finishes what runs, and takes nothing new".into());
         }
-        let lost = self.pools.iter().find(|pool| pool.is_lost());
-        match lost {
-            Some(pool) => Err(format!(
-                "pool {} has no worker that can start",
-                pool.settings.name
-            )),
-            None => Ok(()),
+        if self.declines.load(Relaxed) {
+            return Err("an operator has drained it; what comes nevertheless is answered".into());
         }
+        for pool in &self.pools {
+            let name = &pool.settings.name;
+            if pool.is_lost() {
+                return Err(format!("pool {name} has no worker that can start"));
+            }
+            let (full, point) = (pool.fullness(), self.config.server.ready_saturation);
+            if point > 0 && full >= point as f64 {
+                return Err(format!(
+                    "the queue of pool {name} is {full:.0} % full, and ready_saturation is {point}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether connections are closed after their answer.
+    pub(crate) fn keeps_no_connections(&self) -> bool {
+        self.drain.has_started() || self.declines.load(Relaxed)
+    }
+
+    /// The accept queues of the listeners, now.
+    pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
+        let most = self.config.server.max_connections;
+        let at_limit = (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(at_limit)
     }
 
     /// A number for the next request.
@@ -506,20 +529,6 @@ fn start_reactor(
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
 }
 
-/// Looks at the kernel's queues for as long as the gateway lives.
-fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
-    let watch = move || loop {
-        gateway.look_at_kernel_queues();
-        thread::sleep(kernel_queues::EVERY);
-    };
-    thread::Builder::new()
-        .name("kernel queues".into())
-        .stack_size(SMALL_STACK)
-        .spawn(watch)
-        .map(drop)
-        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
-}
-
 /// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
 /// behind that.
 fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
@@ -546,6 +555,20 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
         })
         .map(drop)
         .map_err(|error| format!("cannot start the operator's window: {error}"))
+}
+
+/// Looks at the kernel's queues for as long as the gateway lives.
+fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
+    let watch = move || loop {
+        gateway.look_at_kernel_queues();
+        thread::sleep(kernel_queues::EVERY);
+    };
+    thread::Builder::new()
+        .name("kernel queues".into())
+        .stack_size(SMALL_STACK)
+        .spawn(watch)
+        .map(drop)
+        .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
 /// Does what the manager says until it says stop, or is gone.
@@ -632,6 +655,26 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::ErrorLog(fd) => error_log::reopen(fd),
             ToGateway::ActionDone { id, done, text } => gateway.asked.done(id, done, text),
+            ToGateway::Decline { on } => gateway.declines.store(on, Relaxed),
+            ToGateway::Limits {
+                pool,
+                max_children,
+                maxconn,
+            } => {
+                if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.set_limits(max_children, maxconn);
+                }
+            }
+            ToGateway::PoolUse {
+                pool,
+                all,
+                worker_memory,
+            } => gateway.measured.pool(pool, PoolUse { all, worker_memory }),
+            ToGateway::OwnUse {
+                manager,
+                gateway: own,
+                counts,
+            } => gateway.measured.own(manager, own, counts),
             ToGateway::Drain { last } => drain(gateway, control, last),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
@@ -641,6 +684,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
             | ToGateway::Window(_)
+            | ToGateway::WindowTcp(_)
+            | ToGateway::WindowToken(_)
             | ToGateway::Start => {}
         }
     }

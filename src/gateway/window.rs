@@ -15,9 +15,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
 
-use super::{Gateway, dispatch::Manager, dispatch::PoolHandle, figures, scoreboard::WorkerStatus};
+use super::{
+    Gateway, dispatch::Manager, dispatch::PoolHandle, figures, kernel_queues::KernelView,
+    measured::Uses, scoreboard::WorkerStatus,
+};
 use crate::{
-    control::{Action, ToManager},
+    control::{Action, ProcessUse, ToManager},
     log_text,
     metrics::Durations,
     window::{Task, Window},
@@ -66,15 +69,23 @@ impl Asked {
 }
 
 impl Window for View {
+    fn refresh(&self) -> Task<()> {
+        let gateway = self.0.clone();
+        Box::pin(async move { gateway.measured.refresh(&gateway.manager).await })
+    }
+
     fn status(&self) -> Value {
         let gateway = &self.0;
+        let (uses, view) = (gateway.measured.uses(), gateway.look_at_kernel_queues());
         let pools = (gateway.pools.iter().enumerate())
-            .map(|(index, pool)| pool_status(gateway, index, pool));
+            .map(|(index, pool)| pool_status(gateway, index, pool, uses.as_ref()));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "manager_pid": weir_sys::process::parent(),
             "gateway_pid": std::process::id(),
-            "state": if gateway.drain.has_started() { "draining" } else { "serving" },
+            "state": if gateway.keeps_no_connections() { "draining" } else { "serving" },
+            "ready": gateway.readiness().is_ok(),
+            "not_ready": gateway.readiness().err(),
             "uptime": seconds_since(gateway.started),
             "connections": {
                 "now": gateway.census.count(),
@@ -85,8 +96,15 @@ impl Window for View {
                 "bytes": gateway.spool_space.used(),
                 "max": gateway.config.server.max_spool,
             },
-            "listeners": self.listeners(),
+            "listeners": self.listeners(&view),
             "sites": self.sites(),
+            "kernel": kernel(&view),
+            "processes": uses.as_ref().map(own_processes),
+            "reloads": uses.as_ref().map(|uses| json!({
+                "done": uses.counts.reloads,
+                "failed": uses.counts.failed_reloads,
+                "gateway_restarts": uses.counts.gateway_restarts,
+            })),
             "pools": pools.collect::<Vec<_>>(),
         })
     }
@@ -142,7 +160,7 @@ impl View {
         gateway.config.sites.iter().enumerate().map(site).collect()
     }
 
-    fn listeners(&self) -> Vec<Value> {
+    fn listeners(&self, view: &KernelView) -> Vec<Value> {
         let config = &self.0.config;
         let serves = |index: usize| -> Vec<&str> {
             let sites = config
@@ -169,23 +187,38 @@ impl View {
                     )
                 }
             };
+            let counts = self.0.census.of_listener(index);
             json!({
                 "name": listener.name,
                 "address": listener.address.to_string(),
                 "protocol": protocol,
                 "serves": serves,
+                "accepted": counts.accepted,
+                "refused": counts.per_address + counts.not_allowed,
+                "queue": view.listeners.get(index).map(|queue| json!({
+                    "length": queue.length,
+                    "limit": queue.limit,
+                    "most": queue.max_length,
+                    "full": queue.full_events,
+                    "sockets": queue.sockets,
+                })),
             })
         };
         config.listeners.iter().enumerate().map(listener).collect()
     }
 }
 
-fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
+fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
     let (stats, status) = (pool.stats(), pool.status());
     let figures = pool.scaling();
     let counts = gateway.tally.pool(pool.id);
     let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
+    let taken = uses.and_then(|uses| uses.pools.get(&pool.id));
+    let refused_by: serde_json::Map<String, Value> = figures::shed_reasons(&stats)
+        .into_iter()
+        .map(|(reason, count)| (reason.to_owned(), count.into()))
+        .collect();
     let decision = |(time, what): (SystemTime, String)| {
         let mut text = Vec::new();
         log_text::put_time_utc(time, &mut text);
@@ -205,12 +238,18 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "busy": status.active,
             "idle": status.idle,
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
-            "max": pool.settings.workers().map_or(queue.maxconn, |workers| workers.max_children),
-            // What `pm = "auto"` allows now; with servers, what these can bear.
+            "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
+            // What `pm = "auto"` allows now.
             "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
+            "running_limit": stats.limit,
+            "leaving": stats.leaving,
+            // Until the next reload.
+            "set_by_operator": pool.is_set(),
             "most_busy": status.max_active,
             "max_children_reached": status.max_children_reached,
             "crashed": figures.as_ref().map_or(0, |figures| figures.crashed),
+            "started": figures.as_ref().map_or(0, |figures| figures.spawned),
+            "could_not_start": figures.as_ref().map_or(0, |figures| figures.failed),
             "short_of_memory": figures.as_ref().is_some_and(|figures| figures.pressure),
         },
         "queue": {
@@ -219,6 +258,13 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "timeout": queue.timeout.as_secs_f64(),
             "most_waiting": stats.max_waiting,
             "longest_wait": seconds(stats.longest_wait.0),
+            "expected_wait": seconds(stats.expected_wait.0),
+            "longest_admitted_wait": seconds(stats.longest_admitted_wait.0),
+            "service_estimate": seconds(stats.service_estimate.0),
+            "patience": stats.patience.map(|patience| seconds(patience.0)),
+            "overloaded": stats.overloaded,
+            "overloads": stats.overloads,
+            "stale": stats.stale,
             "seconds": seconds(pool.waiting_time()),
             "seconds_per_second": rates.waiting,
         },
@@ -229,6 +275,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "refused_queue_full": stats.shed_queue_full,
             "refused_queue_timeout": stats.shed_queue_timeout,
             "refused_no_worker": stats.shed_no_worker,
+            "refused_by": refused_by,
             "left": stats.left,
             "lost": stats.lost,
             "retried": stats.readmitted,
@@ -246,6 +293,11 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle) -> Value {
             "service": durations(&counts.times.service),
             "total": durations(&counts.times.total),
         },
+        "memory": taken.map(|taken| json!({
+            "all": taken.all.memory,
+            "worker": taken.worker_memory,
+        })),
+        "cpu": taken.map(|taken| seconds(taken.all.cpu)),
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
         "servers": servers::servers(pool),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
@@ -262,6 +314,19 @@ fn durations(durations: &Durations) -> Value {
         "p95": quantile(0.95),
         "p99": quantile(0.99),
     })
+}
+
+fn kernel(view: &KernelView) -> Value {
+    json!({
+        "overflows": view.overflows.as_ref().map(|counts| counts.overflows),
+        "drops": view.overflows.as_ref().map(|counts| counts.drops),
+        "unknown_because": view.failure,
+    })
+}
+
+fn own_processes(uses: &Uses) -> Value {
+    let process = |taken: &ProcessUse| json!({ "cpu": seconds(taken.cpu), "memory": taken.memory });
+    json!({ "manager": process(&uses.manager), "gateway": process(&uses.gateway) })
 }
 
 fn process(worker: &WorkerStatus) -> Value {

@@ -195,6 +195,11 @@ impl Gateway {
             .is_some_and(|running| running.pid == pid)
     }
 
+    /// Its process; none while there is none.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.pid)
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
     }

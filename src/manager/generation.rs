@@ -12,7 +12,10 @@
 //! pool's PHP cannot be had. A gateway that dies is started again in `Serving` only. Workers are stopped when their
 //! gateway is done, not before. In `Stopping` everything is asked to end, and killed when the grace is over.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use weir_sys::process::Exit;
 
@@ -21,12 +24,13 @@ use super::{
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
+    measure::Meter,
     php::{Masters, News},
     plan::Plan,
-    window::WindowSocket,
+    window::Windows,
     workers::{Before, Pools},
 };
-use crate::control::{Action, ToGateway, ToManager};
+use crate::control::{Action, ManagerCounts, ToGateway, ToManager};
 
 /// A configuration at work.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ pub(super) struct Generation {
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
     /// Where operators come in.
-    pub(super) window: Option<WindowSocket>,
+    pub(super) window: Windows,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     plan: Plan,
@@ -44,6 +48,11 @@ pub(super) struct Generation {
     phase: Phase,
     /// What the gateway said before it went.
     complaint: Option<String>,
+    /// Operators want it to be left in peace.
+    declines: bool,
+    /// Limits that operators have set: of which pool, and how many workers and requests.
+    limits: BTreeMap<u16, (Option<u32>, Option<u32>)>,
+    meter: Meter,
     /// What came of its messages and was not asked for yet.
     events: Vec<Event>,
 }
@@ -72,6 +81,10 @@ pub(super) enum Event {
     Failed(String),
     /// An operator asks for something that concerns more than a pool.
     Act { id: u32, action: Action },
+    /// Its gateway wants to know what processes take.
+    Measure,
+    /// Its gateway died, and another one will take its place.
+    Restarts,
 }
 
 impl Generation {
@@ -79,7 +92,7 @@ impl Generation {
     pub(super) fn prepare(
         id: u32,
         (loaded, plan): (Loaded, Plan),
-        (sockets, window): (&Sockets, Option<&WindowSocket>),
+        (sockets, window): (&Sockets, Option<&Windows>),
         before: Before<'_>,
         masters: &Masters,
         now: Instant,
@@ -89,8 +102,8 @@ impl Generation {
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
-        let window = WindowSocket::open(loaded.window(), window)
-            .map_err(|problem| loaded.failure(vec![problem]))?;
+        let window =
+            Windows::open(&loaded, window).map_err(|problem| loaded.failure(vec![problem]))?;
         Ok(Self {
             id,
             sockets,
@@ -104,6 +117,9 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
+            declines: false,
+            limits: BTreeMap::new(),
+            meter: Meter::default(),
             events: Vec::new(),
         })
     }
@@ -119,9 +135,7 @@ impl Generation {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors)?);
-            if let Some(window) = &self.window {
-                messages.push(ToGateway::Window(window.socket()?));
-            }
+            messages.extend(self.window.messages()?);
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };
@@ -129,6 +143,17 @@ impl Generation {
         let priority = self.loaded.config.server.priority;
         self.gateway.start(now, messages, priority)?;
         self.pools.serve_new_gateway(now);
+        // What its predecessor was told.
+        if self.declines {
+            self.gateway.send(ToGateway::Decline { on: true });
+        }
+        for (&pool, &(max_children, maxconn)) in &self.limits {
+            self.gateway.send(ToGateway::Limits {
+                pool,
+                max_children,
+                maxconn,
+            });
+        }
         Ok(())
     }
 
@@ -197,6 +222,70 @@ impl Generation {
         self.gateway.flush();
     }
 
+    /// Has the gateway say that it is not ready, or not any more.
+    pub(super) fn decline(&mut self, on: bool) {
+        self.declines = on;
+        self.gateway.send(ToGateway::Decline { on });
+        self.gateway.flush();
+    }
+
+    /// Tells the gateway what processes take.
+    pub(super) fn measure(&mut self, now: Instant, masters: &Masters, counts: ManagerCounts) {
+        let pools = self.pools.pids(masters);
+        let answer = self.meter.measure(now, pools, self.gateway.pid(), counts);
+        answer
+            .into_iter()
+            .for_each(|message| self.gateway.send(message));
+        self.gateway.flush();
+    }
+
+    /// Sets limits of a pool until the next reload; says what is in force, or what stands against it.
+    fn set_pool(
+        &mut self,
+        name: &str,
+        max_children: Option<u32>,
+        maxconn: Option<u32>,
+    ) -> Result<String, String> {
+        let pools = self.loaded.config.pools.iter();
+        let Some((id, pool)) = (0..).zip(pools).find(|(_, pool)| pool.name == name) else {
+            return Err(format!("there is no pool \"{name}\""));
+        };
+        let of_servers = pool.workers().is_none();
+        let configured = pool.queue.maxconn as u64;
+        let highest = match of_servers {
+            true => configured,
+            false => MAX_CONN,
+        };
+        if let Some(maxconn) = maxconn.map(u64::from)
+            && (maxconn == 0 || maxconn > highest)
+        {
+            let why = match of_servers {
+                true => format!(
+                    "maxconn can be set to 1 to {highest}, which weir.toml says; more is for weir.toml, and weir reload"
+                ),
+                false => format!("maxconn can be set to 1 to {highest}"),
+            };
+            return Err(why);
+        }
+        if let Some(most) = max_children {
+            self.pools.set_max_children(id, most as usize)?;
+        }
+        let limits = self.limits.entry(id).or_default();
+        limits.0 = max_children.or(limits.0);
+        limits.1 = maxconn.or(limits.1);
+        self.gateway.send(ToGateway::Limits {
+            pool: id,
+            max_children,
+            maxconn,
+        });
+        let what = [("max_children", max_children), ("maxconn", maxconn)];
+        let what = what.into_iter();
+        let what = what.filter_map(|(key, value)| Some(format!("{key} is {}", value?)));
+        let what = what.collect::<Vec<_>>().join(", ");
+        log::info!(pool = name; "set by an operator: {what}, until the next reload");
+        Ok(format!("pool {name}: {what}, until the next reload"))
+    }
+
     /// Takes what a master has told.
     pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
         self.pools.hear(now, news, masters);
@@ -237,6 +326,19 @@ impl Generation {
                     id,
                     action: Action::RestartPool { pool },
                 } => self.pools.renew(&pool, id, now, masters),
+                ToManager::Act {
+                    id,
+                    action:
+                        Action::SetPool {
+                            pool,
+                            max_children,
+                            maxconn,
+                        },
+                } => match self.set_pool(&pool, max_children, maxconn) {
+                    Ok(text) => self.act_done(id, true, &text),
+                    Err(text) => self.act_done(id, false, &text),
+                },
+                ToManager::Measure => self.events.push(Event::Measure),
                 ToManager::Act { id, action } => self.events.push(Event::Act { id, action }),
                 ToManager::Drained => {
                     if matches!(self.phase, Phase::Draining { .. }) {
@@ -273,6 +375,7 @@ impl Generation {
                         log::error!("the gateway cannot serve: {complaint}");
                     }
                     self.gateway.restart(now, lived, exit);
+                    self.events.push(Event::Restarts);
                 }
                 Phase::Draining { .. } => {
                     if exit != Exit::Code(0) {
@@ -375,6 +478,9 @@ impl Generation {
         self.gateway.flush();
     }
 }
+
+/// A pool of weir's own workers may have so many requests at work at once, at most.
+const MAX_CONN: u64 = 100_000;
 
 /// A gateway that is not ready after so long never will be.
 const START_LIMIT: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use weir_config::{Config, Environment};
 use weir_sys::{file, identity, limits, memory, process};
 
 use crate::{
-    control::{Channel, Heritage, Jail, NameFiles, Source, ToGateway, ToManager},
+    control::{Channel, Heritage, Jail, NameFiles, Source, ToGateway, ToManager, WindowSockets},
     log_text,
 };
 
@@ -83,7 +83,9 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
-            ToGateway::Window(socket) => given.window = Some(socket),
+            ToGateway::Window(socket) => given.window.unix = Some(socket),
+            ToGateway::WindowTcp(socket) => given.window.tcp = Some(socket),
+            ToGateway::WindowToken(token) => given.window.token = Some(token),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
             ToGateway::Stop => return Err("the manager said to stop".into()),
             other => return Err(format!("the manager sent a message too early: {other:?}")),
@@ -137,7 +139,7 @@ struct Given {
     pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
-    window: Option<std::os::fd::OwnedFd>,
+    window: WindowSockets,
     names: NameFiles,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
 }

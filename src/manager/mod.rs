@@ -20,6 +20,7 @@ mod heritage;
 pub mod jail;
 mod line_log;
 pub mod listen;
+mod measure;
 pub mod memory;
 mod notify;
 mod output;
@@ -31,7 +32,7 @@ mod supervise;
 mod window;
 mod workers;
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity, Window};
 
@@ -49,8 +50,10 @@ pub struct Start<'a> {
     pub environment: Environment,
     /// The file, which is read again at a reload; none: the text above is all there is.
     pub file: Option<PathBuf>,
-    /// Where the operator's window is, if the command line says it.
+    /// Where the operator's window is, if the command line says it: on a unix socket, and on TCP.
     pub window: Option<Window>,
+    /// See `window`.
+    pub window_tcp: Option<SocketAddr>,
     /// Say each step of each request on stderr.
     pub trace: bool,
     /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
@@ -94,6 +97,7 @@ struct Loaded {
     warnings: Option<String>,
     /// Where the operator's window is, if the command line says it.
     window: Option<Window>,
+    window_tcp: Option<SocketAddr>,
     trace: bool,
     /// The text is not the user's, but what `weir serve FOLDER` means, or PHP-FPM's configuration.
     generated: bool,
@@ -111,6 +115,7 @@ impl Loaded {
                 places: checked.places,
                 warnings: (!checked.warnings.is_empty()).then(|| checked.warnings.to_string()),
                 window: start.window.clone(),
+                window_tcp: start.window_tcp,
                 trace: start.trace,
                 generated: start.folder.is_some() || start.stand_in.is_some(),
             }),
@@ -121,6 +126,11 @@ impl Loaded {
     /// Where operators come in.
     fn window(&self) -> &Window {
         self.window.as_ref().unwrap_or(&self.config.server.admin)
+    }
+
+    /// Where they come in over TCP, if they do.
+    fn window_tcp(&self) -> Option<SocketAddr> {
+        self.window_tcp.or(self.config.server.admin_tcp)
     }
 
     /// Problems as a failure that shows where in the text they come from.

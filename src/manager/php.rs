@@ -234,6 +234,12 @@ impl Masters {
     }
 
     /// A process has ended; none: it was no master. What it told before comes first.
+    /// The process of a master; none: it has ended.
+    pub(super) fn pid(&self, id: MasterId) -> Option<u32> {
+        let master = self.list.iter().find(|master| master.id == id)?;
+        Some(master.pid)
+    }
+
     pub(super) fn exited(&mut self, pid: u32, exit: Exit, now: Instant) -> Option<Vec<News>> {
         let index = self.list.iter().position(|master| master.pid == pid)?;
         let mut master = self.list.remove(index);

@@ -29,7 +29,7 @@ use super::{
     workers::Before,
 };
 use crate::{
-    control::Action,
+    control::{Action, ManagerCounts},
     error_log::{self, Format},
     events::{self, Stream},
     log_sink::Target,
@@ -85,6 +85,8 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         reload_again: None,
         askers: Vec::new(),
         generations: 1,
+        declines: false,
+        counts: ManagerCounts::default(),
         failure: None,
     };
     manager.work()
@@ -110,6 +112,9 @@ struct Manager<'a> {
     askers: Vec<Asker>,
     /// How many there were.
     generations: u32,
+    /// Operators want weir to be left in peace.
+    declines: bool,
+    counts: ManagerCounts,
     failure: Option<Failure>,
 }
 
@@ -265,8 +270,14 @@ impl Manager<'_> {
         }
         for generation in &mut self.old {
             for event in act(generation, &mut self.masters) {
-                if let Event::Act { id, .. } = event {
-                    generation.act_done(id, false, "another configuration serves by now");
+                match event {
+                    Event::Act { id, .. } => {
+                        generation.act_done(id, false, "another configuration serves by now");
+                    }
+                    Event::Measure => {
+                        generation.measure(Instant::now(), &self.masters, self.counts);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -362,6 +373,11 @@ impl Manager<'_> {
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),
             Event::Act { id, action } => self.act(id, action),
+            Event::Measure => {
+                let now = Instant::now();
+                self.current.measure(now, &self.masters, self.counts);
+            }
+            Event::Restarts => self.counts.gateway_restarts += 1,
         }
     }
 
@@ -383,9 +399,23 @@ impl Manager<'_> {
                 self.answer(&[asker], true, "stopping at once");
                 self.stop_at_once();
             }
-            Action::Reload | Action::Stop => self.answer(&[asker], false, "weir is stopping"),
+            Action::Decline { on } if self.stopping == Stopping::No => {
+                self.declines = on;
+                self.current.decline(on);
+                let text = match on {
+                    true => {
+                        "not ready from now on; what comes nevertheless is answered (weir drain --off ends this)"
+                    }
+                    false => "ready again",
+                };
+                log::info!("an operator says: {text}");
+                self.answer(&[asker], true, text);
+            }
+            Action::Reload | Action::Stop | Action::Decline { .. } => {
+                self.answer(&[asker], false, "weir is stopping")
+            }
             // Done by the generation itself.
-            Action::RestartPool { .. } => {}
+            Action::RestartPool { .. } | Action::SetPool { .. } => {}
         }
     }
 
@@ -402,7 +432,7 @@ impl Manager<'_> {
     /// A reload succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
-        if let Event::Act { .. } = event {
+        if let Event::Act { .. } | Event::Measure | Event::Restarts = event {
             // It meets nobody who could ask yet.
             return;
         }
@@ -411,10 +441,14 @@ impl Manager<'_> {
         };
         let askers = std::mem::take(&mut self.askers);
         match event {
-            Event::Act { .. } => {}
+            Event::Act { .. } | Event::Measure | Event::Restarts => {}
             Event::Ready => {
+                self.counts.reloads += 1;
                 let names = next.sockets.clone();
                 let mut before = std::mem::replace(&mut self.current, next);
+                if self.declines {
+                    self.current.decline(true);
+                }
                 before.drain(now, before.shutdown_timeout(), false);
                 self.old.push(before);
                 self.names.remove_names(&names);
@@ -434,6 +468,7 @@ impl Manager<'_> {
                 }
             }
             Event::Failed(cause) => {
+                self.counts.failed_reloads += 1;
                 say_lines("reload: nothing is changed", &cause);
                 self.notifier.ready();
                 self.answer(&askers, false, &cause);
@@ -470,6 +505,7 @@ impl Manager<'_> {
         match self.prepare_next(how, now) {
             Ok(next) => self.next = Some(next),
             Err(failure) => {
+                self.counts.failed_reloads += 1;
                 say_lines("reload: nothing is changed", &failure.message);
                 self.notifier.ready();
                 let askers = std::mem::take(&mut self.askers);
@@ -496,7 +532,7 @@ impl Manager<'_> {
         let mut next = Generation::prepare(
             self.generations,
             (loaded, plan),
-            (&self.names, self.current.window.as_ref()),
+            (&self.names, Some(&self.current.window)),
             before,
             &self.masters,
             now,

@@ -1,19 +1,42 @@
-//! The socket of the operator's window: bound by the manager, answered by the gateway, kept over reloads.
+//! The sockets of the operator's window: bound by the manager, answered by the gateway, kept over reloads; and the token
+//! for those who come in over TCP.
 
-use std::{fs, io, os::fd::OwnedFd, os::unix::fs::PermissionsExt, path::PathBuf, rc::Rc};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
 
 use weir_config::Window;
 use weir_sys::listener::{self, Rights, UnixError};
 
-use super::plan::Problem;
+use super::{Loaded, plan::Problem};
 use crate::{
+    control::ToGateway,
     error_log::{self, Format},
     machine,
 };
 
+/// All ways in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Windows {
+    unix: Option<WindowSocket>,
+    tcp: Option<Rc<BoundTcp>>,
+    token: Option<String>,
+}
+
+#[derive(Debug)]
+struct BoundTcp {
+    wanted: SocketAddr,
+    socket: OwnedFd,
+}
+
 /// Where operators come in. Its name is removed with the last copy of it.
 #[derive(Debug, Clone)]
-pub(super) struct WindowSocket(Rc<Bound>);
+struct WindowSocket(Rc<Bound>);
 
 #[derive(Debug)]
 struct Bound {
@@ -24,7 +47,7 @@ struct Bound {
 impl WindowSocket {
     /// The window that is wanted: the one of `before` if it is the same, else a new one. The usual one is done without
     /// where it cannot be had, as where another weir of the same user has it.
-    pub(super) fn open(wanted: &Window, before: Option<&Self>) -> Result<Option<Self>, Problem> {
+    fn open(wanted: &Window, before: Option<&Self>) -> Result<Option<Self>, Problem> {
         let path = match wanted {
             Window::Off => return Ok(None),
             Window::At(path) => path.clone(),
@@ -56,7 +79,7 @@ impl WindowSocket {
                         "another weir has the operator's window {shown}; --admin unix:PATH gives this one its own"
                     ),
                     error => {
-                        let cause = cause(&error);
+                        let cause = cause(&path, &error);
                         log::log!(level, "there is no operator's window: {shown}: {cause}")
                     }
                 }
@@ -64,14 +87,14 @@ impl WindowSocket {
             }
             Err(error) => Err(Problem::new(
                 "server.admin",
-                format!("{}: {}", path.display(), cause(&error)),
-                "name another path, or write admin = \"off\"",
+                format!("{}: {}", path.display(), cause(&path, &error)),
+                mend(&error),
             )),
         }
     }
 
     /// For the gateway.
-    pub(super) fn socket(&self) -> io::Result<OwnedFd> {
+    fn socket(&self) -> io::Result<OwnedFd> {
         self.0.socket.try_clone()
     }
 }
@@ -90,14 +113,131 @@ fn make_folder(folder: &std::path::Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
-fn cause(error: &UnixError) -> String {
+fn cause(path: &Path, error: &UnixError) -> String {
     match error {
-        UnixError::InUse => "somebody listens there".into(),
+        UnixError::InUse => match listener::owner(path) {
+            Some(pid) => format!("somebody listens there: process {pid}"),
+            None => "somebody listens there".into(),
+        },
+        UnixError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            "its folder is not there".into()
+        }
         UnixError::NotASocket => "there is something that is no socket".into(),
         UnixError::TooLong => "the path is too long for a socket".into(),
         UnixError::Owner(error) | UnixError::Acl(error) | UnixError::Io(error) => error.to_string(),
     }
 }
+
+fn mend(error: &UnixError) -> &'static str {
+    match error {
+        UnixError::InUse => {
+            "if that is another weir, name another path here; if it is to be replaced, stop it first"
+        }
+        UnixError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            "make the folder; under systemd: RuntimeDirectory=weir"
+        }
+        UnixError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            "let who starts weir write in its folder, or name another path"
+        }
+        _ => "name another path, or write admin = \"off\"",
+    }
+}
+
+impl Windows {
+    /// The ways in that are wanted: those of `before` where they are the same, else new ones.
+    pub(super) fn open(loaded: &Loaded, before: Option<&Self>) -> Result<Self, Problem> {
+        let server = &loaded.config.server;
+        let token = server.admin_token_file.as_deref().map(token).transpose()?;
+        let before_unix = before.and_then(|before| before.unix.as_ref());
+        let unix = WindowSocket::open(loaded.window(), before_unix)?;
+        let tcp = loaded.window_tcp().map(|wanted| {
+            let same = before.and_then(|before| before.tcp.as_ref());
+            match same.filter(|before| before.wanted == wanted) {
+                Some(same) => Ok(same.clone()),
+                None => BoundTcp::open(wanted).map(Rc::new),
+            }
+        });
+        let tcp = tcp.transpose()?;
+        if let Some(tcp) = &tcp
+            && !tcp.wanted.ip().is_loopback()
+            && token.is_none()
+        {
+            log::warn!(
+                "server.admin_tcp: others can reach {}: they are shown metrics, but neither the status nor the page, for \
+                 there is no admin_token_file",
+                tcp.wanted
+            );
+        }
+        Ok(Self { unix, tcp, token })
+    }
+
+    /// What the gateway is given.
+    pub(super) fn messages(&self) -> io::Result<Vec<ToGateway>> {
+        let mut messages = Vec::new();
+        if let Some(unix) = &self.unix {
+            messages.push(ToGateway::Window(unix.socket()?));
+        }
+        if let Some(tcp) = &self.tcp {
+            messages.push(ToGateway::WindowTcp(tcp.socket.try_clone()?));
+            messages.extend(self.token.clone().map(ToGateway::WindowToken));
+        }
+        Ok(messages)
+    }
+}
+
+impl BoundTcp {
+    fn open(wanted: SocketAddr) -> Result<Self, Problem> {
+        let problem = |error: io::Error| {
+            Problem::new(
+                "server.admin_tcp",
+                format!("{wanted}: {error}"),
+                "name another address, or leave it out: the window is on a unix socket anyway",
+            )
+        };
+        let mut sockets = listener::tcp(wanted, TCP_BACKLOG, 1, true).map_err(problem)?;
+        let socket = sockets
+            .pop()
+            .ok_or_else(|| problem(io::ErrorKind::AddrNotAvailable.into()))?;
+        if wanted.port() == 0
+            && let Ok(address) = listener::tcp_address(&socket)
+        {
+            log::info!("the operator's window is on {address}");
+        }
+        Ok(Self { wanted, socket })
+    }
+}
+
+/// The token that a file holds.
+fn token(path: &Path) -> Result<String, Problem> {
+    let shown = path.display();
+    let problem = |cause: String, mend: &str| {
+        Problem::new("server.admin_token_file", format!("{shown}: {cause}"), mend)
+    };
+    let make = "make one: openssl rand -hex 32";
+    let text = fs::read_to_string(path).map_err(|error| problem(error.to_string(), make))?;
+    let token = text.trim();
+    let fits = (TOKEN_LEAST..=TOKEN_MOST).contains(&token.len());
+    if !fits || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let cause = format!(
+            "a token has {TOKEN_LEAST} to {TOKEN_MOST} characters without spaces, of ASCII"
+        );
+        return Err(problem(cause, make));
+    }
+    let mode = fs::metadata(path).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o007 != 0) {
+        log::warn!("server.admin_token_file: everybody can read {shown}: chmod 600 {shown}");
+    }
+    Ok(token.to_owned())
+}
+
+/// Characters of a token.
+const TOKEN_LEAST: usize = 16;
+
+/// See [`TOKEN_LEAST`].
+const TOKEN_MOST: usize = 4096;
+
+/// Scrapers that wait to be let in.
+const TCP_BACKLOG: u32 = 128;
 
 /// Operators that wait to be let in.
 const BACKLOG: u32 = 16;

@@ -34,6 +34,7 @@ use weir_sys::process::{self, Exit};
 
 use self::{command::Socket, master::Php, php::Forked, quota::Quota};
 use super::{
+    measure::PoolPids,
     memory,
     output::{OutputLog, Outputs},
     php::{Logs, MasterId, Masters, News},
@@ -89,6 +90,8 @@ struct Pool {
     /// Counts the times that it was started anew, from 1; 0: it was not yet.
     generation: u32,
     quota: Quota,
+    /// `max_children` of the configuration.
+    configured: usize,
     workers: Vec<Worker>,
     kind: Kind,
     /// A worker that is not back from a dead gateway's script after so long is stuck.
@@ -205,6 +208,7 @@ impl Pools {
                     _ => 1,
                 },
                 quota: Quota::new(workers.max_children, now),
+                configured: workers.max_children,
                 workers: Vec::new(),
                 kind,
                 patience: match settings.request_terminate_timeout {
@@ -372,6 +376,45 @@ impl Pools {
                 text: format!("weir runs no workers of a pool \"{name}\""),
             }),
         }
+    }
+
+    /// Sets how many workers a pool may have, until it is made anew; says what stands against it.
+    pub(super) fn set_max_children(&mut self, id: u16, most: usize) -> Result<(), String> {
+        let Some(pool) = self.list.iter_mut().find(|pool| pool.id == id) else {
+            return Err("weir runs none of its workers: set maxconn".into());
+        };
+        // A gateway that was taken over can ask for this too.
+        let highest = pool.configured.saturating_mul(RAISE).max(RAISE_TO);
+        if most == 0 || most > highest {
+            return Err(format!(
+                "max_children can be set to 1 to {highest} while weir runs; more is for weir.toml, and weir reload"
+            ));
+        }
+        pool.quota.most = most;
+        Ok(())
+    }
+
+    /// The processes of each pool.
+    pub(super) fn pids<'a>(&'a self, masters: &'a Masters) -> impl Iterator<Item = PoolPids> + 'a {
+        self.list.iter().map(|pool| {
+            let forked_by = pool.workers.iter().filter_map(Worker::master);
+            let mut ids: Vec<MasterId> = forked_by.collect();
+            if let Kind::Php(php) = &pool.kind {
+                ids.extend(php.masters());
+            }
+            let mut pids: Vec<u32> = ids.into_iter().filter_map(|id| masters.pid(id)).collect();
+            pids.sort_unstable();
+            pids.dedup();
+            PoolPids {
+                pool: pool.id,
+                masters: pids,
+                workers: pool
+                    .workers
+                    .iter()
+                    .filter_map(|worker| worker.pid)
+                    .collect(),
+            }
+        })
     }
 
     /// These pools are tried: their masters are not started again where they cannot be had.
@@ -690,6 +733,12 @@ const SIGSEGV: i32 = 11;
 
 /// See [`SIGSEGV`].
 const SIGBUS: i32 = 7;
+
+/// An operator can give a pool so many times the workers of its configuration, and so many in any case.
+const RAISE: usize = 4;
+
+/// See [`RAISE`].
+const RAISE_TO: usize = 16;
 
 /// How often memory is looked at.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);

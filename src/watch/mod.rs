@@ -12,7 +12,6 @@ mod target;
 use std::{
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
-    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -30,7 +29,7 @@ use self::{
     sample::{Sample, Watch},
     target::Target,
 };
-use crate::admin;
+use crate::admin::{self, client::Place};
 
 /// Flags of `weir watch`, but those that say which weir is meant.
 #[derive(Debug, Args)]
@@ -70,8 +69,8 @@ pub const NOBODY: u8 = 69;
 /// The kernel does not tell (EX_OSERR is for what cannot be helped; this can: 70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Performs it. `window` is the socket of the weir that may run.
-pub fn main(flags: &Flags, window: Option<&Path>) -> ExitCode {
+/// Performs it. `window` is that of the weir that may run.
+pub fn main(flags: &Flags, window: Option<&Place>) -> ExitCode {
     // Before anything that might start a thread.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
         Ok(signals) => signals,
@@ -208,7 +207,7 @@ impl Drop for Screen {
 }
 
 /// Where the weir that runs listens; none: none runs, or it does not say.
-fn listeners_of(window: &Path) -> Option<Vec<Target>> {
+fn listeners_of(window: &Place) -> Option<Vec<Target>> {
     let status = admin::client::ask(window, Method::GET, "/status").ok()?;
     let status: Value = serde_json::from_str(&status).ok()?;
     let addresses = status["listeners"].as_array()?.iter();

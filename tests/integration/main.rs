@@ -16,6 +16,7 @@ mod http;
 mod kernel_queue;
 mod leaving;
 mod log;
+mod operators;
 mod overload;
 mod own_php;
 mod php;

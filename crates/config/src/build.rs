@@ -63,6 +63,9 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
         admin: entries.window("admin"),
+        admin_tcp: entries.tcp_address("admin_tcp"),
+        admin_token_file: entries.path("admin_token_file"),
+        ready_saturation: entries.number("ready_saturation"),
         priority: entries
             .entry("process_priority")
             .map(|_| entries.number("process_priority").cast_signed() as i32),

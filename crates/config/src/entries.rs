@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,7 +15,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{HostPattern, LogFormat, LogTarget, Window},
+    model::{Address, HostPattern, LogFormat, LogTarget, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section, State},
     scalar,
     sink::Sink,
@@ -265,6 +265,13 @@ impl Entries {
         match self.value(name) {
             Some(Value::Window(window)) => window,
             _ => Window::Usual,
+        }
+    }
+
+    pub(crate) fn tcp_address(&self, name: &str) -> Option<SocketAddr> {
+        match self.value(name) {
+            Some(Value::Address(Address::Tcp(address))) => Some(address),
+            _ => None,
         }
     }
 

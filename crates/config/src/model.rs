@@ -64,6 +64,12 @@ pub struct Server {
     pub admin: Window,
     /// DNS servers; none: those of /etc/resolv.conf.
     pub resolver: Vec<SocketAddr>,
+    /// It is on this address too.
+    pub admin_tcp: Option<SocketAddr>,
+    /// Where the token stands that actions over TCP need; none: there are no such actions.
+    pub admin_token_file: Option<PathBuf>,
+    /// Per cent of a pool's queue from which on weir is not ready; 0: however full it is.
+    pub ready_saturation: u64,
     /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
     pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.

@@ -121,6 +121,9 @@ fn server(server: &Server, key: &str) -> Printed {
             Window::Off => Value("\"off\"".into()),
             Window::At(path) => Value(quote(&format!("unix:{}", path.display()))),
         },
+        "admin_tcp" => option(server.admin_tcp.map(|address| quote(&address.to_string()))),
+        "admin_token_file" => option(server.admin_token_file.as_deref().map(path)),
+        "ready_saturation" => plain(server.ready_saturation),
         "process_priority" => option(server.priority.map(|priority| priority.to_string())),
         "resolver" => match server.resolver.is_empty() {
             true => Absent,

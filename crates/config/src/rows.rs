@@ -111,6 +111,7 @@ pub(crate) enum Kind {
     /// IP addresses with a port, 53 where none is written.
     Nameservers,
     Window,
+    TcpAddress,
     Program,
     Hosts,
     Methods,
@@ -179,6 +180,7 @@ impl Kind {
                 "\"uri\"",
             ),
             Kind::Nameservers => ("a list of IP addresses", "[\"10.0.0.2\"]"),
+            Kind::TcpAddress => ("host:port", "\"127.0.0.1:9180\""),
             Kind::Program => ("a list of program and arguments", "[\"/usr/bin/php-cgi\"]"),
             Kind::Hosts => ("a list of hosts", "[\"shop.example\", \"*.shop.example\"]"),
             Kind::Methods => ("a list of methods", "[\"GET\", \"POST\"]"),
@@ -345,6 +347,15 @@ const SERVER: &[Row] = &[
         .called(&["stats_socket", "admin_socket"]),
     key(&[Server], "resolver", Kind::Nameservers, Absent("those of /etc/resolv.conf"),
         "DNS servers that names of `servers` are looked up at: an IP address, or `\"127.0.0.1:5353\"`. /etc/hosts is asked first in any case."),
+    key(&[Server], "admin_tcp", Kind::TcpAddress, Absent("none"),
+        "The window on TCP too: `/metrics`, `/healthz`, `/readyz` and the page at `/` for all who reach it; `/status`, which shows \
+         what clients ask for, for those of this machine; actions, and `/status` for others, with the token of `admin_token_file`."),
+    key(&[Server], "admin_token_file", Kind::Path, Absent("none: no actions over TCP"),
+        "File whose text is the token: `Authorization: Bearer TOKEN`. At least 16 characters without spaces; nobody but its \
+         owner should be able to read it. Read at the start and at a reload."),
+    key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
+        "Per cent of a pool's queue, of its places or of its `timeout`, whichever is fuller: from there on `/readyz` answers 503, so \
+         that a balancer sends requests elsewhere. 0: however full."),
     key(&[Server], "process_priority", Kind::Priority, Absent("five before weir's own, where that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when weir is started by root: who hands out requests is not to \
          wait behind the workers that it feeds."),

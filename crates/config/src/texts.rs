@@ -430,8 +430,16 @@ pub(crate) fn window(folder: &Path, text: &str) -> Checked<Window> {
         Address::Unix(path) => Ok(Window::At(path)),
         Address::Tcp(_) => wrong(
             "the operator's window is on a unix socket",
-            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"",
+            "write admin = \"unix:/run/weir/admin.sock\", or \"off\"; on TCP it is with admin_tcp = \"127.0.0.1:9180\"",
         ),
+    }
+}
+
+/// Where the operator's window is on TCP.
+pub(crate) fn tcp_address(text: &str) -> Checked<SocketAddr> {
+    match scalar::address(text)? {
+        Address::Tcp(address) => Ok(address),
+        Address::Unix(_) => wrong("this is for TCP", "a unix socket stands in `admin`"),
     }
 }
 

@@ -145,6 +145,9 @@ impl Reader<'_> {
                 self.scalar(kind, node, |t| texts::window(folder, t))
                     .map(Value::Window)
             }
+            Kind::TcpAddress => self
+                .scalar(kind, node, texts::tcp_address)
+                .map(|address| Value::Address(Address::Tcp(address))),
             Kind::Script => self.scalar(kind, node, texts::script).map(Value::Text),
             Kind::PathPattern => self
                 .scalar(kind, node, texts::path_pattern)

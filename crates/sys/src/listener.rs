@@ -158,6 +158,15 @@ pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixE
     Ok(socket)
 }
 
+/// The process that listens on the unix socket at `path`, or did when it began to; none: nobody does, or it cannot be
+/// told, as where it is in another namespace of processes.
+pub fn owner(path: &Path) -> Option<u32> {
+    let socket = unix_socket(true).ok()?;
+    net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+    let credentials = sockopt::socket_peercred(&socket).ok()?;
+    u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
+}
+
 /// Gives a socket that exists already another owner, group or mode.
 ///
 /// # Errors

@@ -192,6 +192,11 @@ pub fn reap() -> io::Result<Option<(u32, Exit)>> {
     }
 }
 
+/// In how many parts of a second the kernel counts processor time in /proc (proc_pid_stat(5)).
+pub fn clock_ticks() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
+}
+
 /// Our own nice value.
 ///
 /// # Errors

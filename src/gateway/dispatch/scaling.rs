@@ -28,6 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Scaling {
     scaler: Scaler,
+    mode: Mode,
     /// What the pool has to do changes how many workers it has.
     by_load: bool,
     /// Workers of earlier generations are to be replaced.
@@ -71,6 +72,7 @@ impl Scaling {
         };
         Scaling {
             scaler: Scaler::new(bounds(workers, mode)),
+            mode,
             by_load: mode != Mode::Static,
             generation: 0,
             down: false,
@@ -92,6 +94,15 @@ impl Scaling {
     /// Whether a worker of this generation is to be replaced.
     pub(super) fn is_outdated(&self, generation: u32) -> bool {
         generation < self.generation
+    }
+
+    /// There may be so many workers from now on.
+    pub(super) fn set_max_children(&mut self, now: Micros, workers: &Workers, most: usize) {
+        let bounds = Bounds {
+            max_children: most,
+            ..bounds(workers, self.mode)
+        };
+        self.scaler.set(now, bounds);
     }
 
     /// A worker that was asked for is there.
@@ -151,10 +162,12 @@ impl PoolHandle {
         self.change(|state, now, _| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 scaling.by_load = true;
+                scaling.mode = Mode::OnDemand;
                 scaling.scaler.set(
                     now,
                     Bounds {
                         mode: Mode::OnDemand,
+                        max_children: self.max_children().unwrap_or(workers.max_children),
                         idle_timeout: LAST_IDLE,
                         ..bounds(workers, Mode::OnDemand)
                     },

@@ -234,7 +234,7 @@ impl Wire {
         let listener = &self.gateway.config.listeners[usize::from(self.conn.listener)];
         let most = listener.max_requests_per_connection;
         let is_enough = most > 0 && self.conn.requests() >= most;
-        let is_last = is_enough || self.last || self.gateway.drain.has_started();
+        let is_last = is_enough || self.last || self.gateway.keeps_no_connections();
         if is_last && begun.keep_conn {
             // A web server that learnt of the answer first could send its next request into the end. A unix socket has
             // no packets to hold.

@@ -1,0 +1,177 @@
+//! Who may do what at the window.
+//!
+//! A unix socket has permissions: who may connect may do everything. Over TCP anybody may come:
+//!
+//! | | who |
+//! |---|---|
+//! | `/metrics`, `/healthz`, `/readyz`, the page without its figures | whoever reaches the port |
+//! | `/status` | who has the token; and who is on this machine and names it by its address |
+//! | actions | who has the token |
+//!
+//! The status shows what clients ask for. "By its address": a page from elsewhere that a browser was made to take for
+//! this machine by its name (DNS rebinding) says that name in `Host`. An action needs a header that no browser sends to
+//! another origin unless it is allowed to, which is never said here.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderMap, StatusCode, header};
+use subtle::ConstantTimeEq;
+
+/// How somebody came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Over the unix socket.
+    Unix,
+    /// Over TCP, from this address.
+    Tcp(SocketAddr),
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Anybody may have it.
+    Nothing,
+    /// What clients do can be seen in it.
+    Sight,
+    /// Something is done.
+    Action,
+}
+
+/// A refusal: its status, and what to do about it.
+pub(super) type No = (StatusCode, &'static str);
+
+/// Whether who came in by `way` with these headers may have what `needs` that.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(
+    way: Way,
+    needs: Needs,
+    headers: &HeaderMap,
+    token: Option<&str>,
+) -> Result<(), No> {
+    let Way::Tcp(peer) = way else {
+        return Ok(());
+    };
+    if needs == Needs::Nothing {
+        return Ok(());
+    }
+    let given = given(headers);
+    if let (Some(token), Some(given)) = (token, given) {
+        return match token.as_bytes().ct_eq(given).into() {
+            true => Ok(()),
+            false => Err((StatusCode::UNAUTHORIZED, "that is not the token")),
+        };
+    }
+    let is_near = peer.ip().to_canonical().is_loopback();
+    match (needs, token) {
+        (Needs::Sight, _) if is_near && names_an_address(headers) => Ok(()),
+        (Needs::Sight, None) if is_near => Err((
+            StatusCode::FORBIDDEN,
+            "over TCP, ask for the status by an IP address or localhost, not by another name",
+        )),
+        (_, Some(_)) => Err((
+            StatusCode::UNAUTHORIZED,
+            "this takes the token of admin_token_file: Authorization: Bearer TOKEN",
+        )),
+        (Needs::Sight | Needs::Nothing, None) => Err((
+            StatusCode::FORBIDDEN,
+            "the status shows what clients ask for: to others than this machine it is told over TCP only with a token; \
+             name its file in [server] admin_token_file",
+        )),
+        (Needs::Action, None) => Err((
+            StatusCode::FORBIDDEN,
+            "nothing is done over TCP without a token: name its file in [server] admin_token_file, or use the unix socket",
+        )),
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN` (RFC 6750 §2.1).
+fn given(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, rest) = value.split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| rest.trim_ascii())
+}
+
+/// Whether the request names this machine by an address or as localhost; one without `Host` comes from no browser.
+fn names_an_address(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else {
+        return true;
+    };
+    let Ok(host) = host.to_str() else {
+        return false;
+    };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn asked(
+        way: Way,
+        needs: Needs,
+        token: Option<&str>,
+        headers: &[(header::HeaderName, &str)],
+    ) -> u16 {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().unwrap()))
+            .collect();
+        match check(way, needs, &headers, token) {
+            Ok(()) => 200,
+            Err((status, _)) => status.as_u16(),
+        }
+    }
+
+    #[test]
+    fn who_may_do_what() {
+        let near = Way::Tcp("127.0.0.1:5".parse().unwrap());
+        let mapped = Way::Tcp("[::ffff:127.0.0.1]:5".parse().unwrap());
+        let far = Way::Tcp("192.0.2.1:5".parse().unwrap());
+        let by_address = &[(header::HOST, "127.0.0.1:9180")][..];
+        let by_v6 = &[(header::HOST, "[::1]:9180")][..];
+        let by_name = &[(header::HOST, "evil.example")][..];
+        let right = &[
+            (header::HOST, "weir.example"),
+            (header::AUTHORIZATION, "bearer 0123456789abcdef"),
+        ][..];
+        let wrong = &[
+            (header::HOST, "127.0.0.1"),
+            (header::AUTHORIZATION, "Bearer 0123456789abcdeF"),
+        ][..];
+        let strange = &[(header::AUTHORIZATION, "Basic 0123456789abcdef")][..];
+        for (way, needs, token, headers, status) in [
+            (Way::Unix, Needs::Action, Some(TOKEN), &[][..], 200),
+            (far, Needs::Nothing, None, by_name, 200),
+            (near, Needs::Sight, None, by_address, 200),
+            (near, Needs::Sight, None, by_v6, 200),
+            (near, Needs::Sight, Some(TOKEN), by_address, 200),
+            (mapped, Needs::Sight, None, &[], 200),
+            (near, Needs::Sight, None, by_name, 403),
+            (near, Needs::Sight, Some(TOKEN), by_name, 401),
+            (near, Needs::Sight, Some(TOKEN), right, 200),
+            (near, Needs::Sight, Some(TOKEN), wrong, 401),
+            (far, Needs::Sight, None, by_address, 403),
+            (far, Needs::Sight, Some(TOKEN), by_address, 401),
+            (far, Needs::Sight, Some(TOKEN), right, 200),
+            (near, Needs::Action, None, by_address, 403),
+            (near, Needs::Action, None, right, 403),
+            (near, Needs::Action, Some(TOKEN), by_address, 401),
+            (near, Needs::Action, Some(TOKEN), strange, 401),
+            (near, Needs::Action, Some(TOKEN), wrong, 401),
+            (near, Needs::Action, Some(TOKEN), right, 200),
+        ] {
+            let got = asked(way, needs, token, headers);
+            assert_eq!(got, status, "{way:?} {needs:?} {token:?} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+// The operator's page: asks /status every two seconds and draws it. All texts go into the page as text, never as
+// markup; some of them, such as paths, are what clients have sent.
+"use strict";
+
+const EVERY = 2000;
+// Five minutes of the charts.
+const SAMPLES = 150;
+
+const byId = (id) => document.getElementById(id);
+const history = new Map();
+let failures = 0;
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function number(value) {
+  return typeof value === "number" && isFinite(value) ? value : null;
+}
+
+function count(value) {
+  return number(value) === null ? "–" : value.toLocaleString("en");
+}
+
+function rate(value) {
+  if (number(value) === null) return "–";
+  return value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1);
+}
+
+function span(seconds) {
+  if (number(seconds) === null) return "–";
+  if (seconds === 0) return "0";
+  if (seconds < 0.001) return Math.round(seconds * 1e6) + " µs";
+  if (seconds < 1) return (seconds * 1e3).toFixed(seconds < 0.01 ? 1 : 0) + " ms";
+  if (seconds < 120) return seconds.toFixed(1) + " s";
+  if (seconds < 7200) return Math.round(seconds / 60) + " min";
+  if (seconds < 172800) return (seconds / 3600).toFixed(1) + " h";
+  return (seconds / 86400).toFixed(1) + " d";
+}
+
+function size(bytes) {
+  if (number(bytes) === null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) {
+    bytes /= 1024;
+    unit += 1;
+  }
+  return (unit === 0 || bytes >= 100 ? Math.round(bytes) : bytes.toFixed(1)) + " " + units[unit];
+}
+
+function facts(list, pairs) {
+  list.replaceChildren(...pairs.map(([name, value]) => {
+    const group = element("div");
+    group.append(element("dt", name), element("dd", value));
+    return group;
+  }));
+}
+
+function row(cells, texts) {
+  const made = element("tr");
+  cells.forEach((cell, index) => {
+    const isText = texts && texts.includes(index);
+    made.append(index === 0 ? headed(cell) : element("td", cell, isText ? "text" : ""));
+  });
+  return made;
+}
+
+function headed(text) {
+  const made = element("th", text);
+  made.scope = "row";
+  return made;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// One or two lines over the last minutes; the scale begins at 0 and ends at the largest value.
+function chart(title, show, lines) {
+  const figure = element("figure");
+  const picture = document.createElementNS(SVG, "svg");
+  picture.setAttribute("viewBox", "0 0 " + SAMPLES + " 100");
+  picture.setAttribute("preserveAspectRatio", "none");
+  picture.setAttribute("role", "img");
+  const known = lines.flatMap((line) => line.values).filter((value) => number(value) !== null);
+  const most = Math.max(0, ...known);
+  const caption = element("figcaption", title + ": ");
+  const words = [];
+  for (const line of lines) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", line.className);
+    let drawn = "";
+    let pen = false;
+    const from = SAMPLES - line.values.length;
+    line.values.forEach((value, index) => {
+      if (number(value) === null) {
+        pen = false;
+        return;
+      }
+      const y = most > 0 ? 97 - (value / most) * 92 : 97;
+      drawn += (pen ? "L" : "M") + (from + index) + " " + y.toFixed(1);
+      pen = true;
+    });
+    path.setAttribute("d", drawn);
+    picture.append(path);
+    const last = line.values[line.values.length - 1];
+    const word = line.name + " " + show(last);
+    words.push(word);
+    caption.append(element("span", word, "key-" + line.className));
+  }
+  caption.append(element("span", "at most " + show(most)));
+  picture.setAttribute("aria-label", title + ": " + words.join(", ") + ", at most " + show(most));
+  figure.append(caption, picture);
+  return figure;
+}
+
+// What is kept of a pool for the charts.
+function remember(pool) {
+  const past = history.get(pool.name) || { samples: [], sum: null, count: null };
+  history.set(pool.name, past);
+  const queue = pool.times.queue;
+  let wait = null;
+  // A gateway that has just begun counts from 0.
+  if (past.count !== null && queue.count > past.count) {
+    wait = (queue.sum - past.sum) / (queue.count - past.count);
+  }
+  past.sum = queue.sum;
+  past.count = queue.count;
+  past.samples.push({
+    finished: pool.rates.finished,
+    refused: pool.rates.refused,
+    waiting: pool.queue.waiting,
+    busy: pool.workers.busy,
+    wait,
+    expected: pool.queue.expected_wait,
+  });
+  if (past.samples.length > SAMPLES) past.samples.shift();
+  return past.samples;
+}
+
+function drawPool(pool, open) {
+  const samples = remember(pool);
+  const of = (key) => samples.map((sample) => sample[key]);
+  const section = element("article", undefined, "pool");
+  const title = element("h2", pool.name + " ");
+  const limit = pool.workers.limit < pool.workers.max ? ", for now " + pool.workers.limit : "";
+  const what = pool.runtime + ", " + pool.state + ", " + pool.pm + ", at most " + pool.workers.max + " workers" + limit;
+  title.append(element("small", what));
+  const list = element("dl");
+  facts(list, [
+    ["busy", count(pool.workers.busy)],
+    ["idle", count(pool.workers.idle)],
+    ["starting", count(pool.workers.starting)],
+    ["waiting", count(pool.queue.waiting) + " of " + count(pool.queue.max)],
+    ["wait, if it came now", span(pool.queue.expected_wait)],
+    ["at a worker, p95", span(pool.times.service.p95)],
+    ["refused so far", count(pool.requests.refused)],
+    ["memory", pool.memory ? size(pool.memory.all) : "–"],
+  ]);
+  const charts = element("div", undefined, "charts");
+  charts.append(
+    chart("requests a second", rate, [
+      { name: "answered", className: "first", values: of("finished") },
+      { name: "refused", className: "second", values: of("refused") },
+    ]),
+    chart("requests", count, [
+      { name: "waiting", className: "second", values: of("waiting") },
+      { name: "at workers", className: "first", values: of("busy") },
+    ]),
+    chart("wait", span, [
+      { name: "mean", className: "first", values: of("wait") },
+      { name: "expected", className: "second", values: of("expected") },
+    ]),
+  );
+  section.append(title, list, charts);
+  section.append(drawServers(pool), drawDetails(pool, open));
+  return section;
+}
+
+function drawServers(pool) {
+  const wide = element("div", undefined, "wide");
+  if (!pool.servers || pool.servers.length === 0) return wide;
+  const table = element("table");
+  table.append(element("caption", "Servers"));
+  for (const server of pool.servers) {
+    table.append(row([server.name, server.state, count(server.busy) + " busy", count(server.failures) + " failures"]));
+  }
+  wide.append(table);
+  return wide;
+}
+
+function drawDetails(pool, open) {
+  const details = element("details");
+  details.id = "details-" + pool.name;
+  details.open = open.has(details.id);
+  details.append(element("summary", "Workers and decisions"));
+  for (const decision of pool.decisions) {
+    details.append(element("p", decision.time + " " + decision.what));
+  }
+  const wide = element("div", undefined, "wide");
+  const table = element("table");
+  table.append(element("caption", "Workers"));
+  for (const worker of pool.processes) {
+    const running = (worker.method || "") + " " + (worker.uri || "");
+    table.append(row([worker.pid, worker.state, count(worker.requests), span(worker.time), running], [4]));
+  }
+  wide.append(table);
+  details.append(wide);
+  return details;
+}
+
+function draw(status) {
+  const state = byId("state");
+  const ready = status.ready ? "ready" : "not ready: " + status.not_ready;
+  const text = status.state + ", " + ready;
+  // Said again only when it has changed.
+  if (state.textContent !== text) state.textContent = text;
+  state.className = status.ready ? "" : "bad";
+  byId("version").textContent = status.version;
+  byId("main").hidden = false;
+  byId("login").hidden = true;
+  byId("troubles").replaceChildren(...(status.troubles || []).map((trouble) => {
+    const made = element("div", undefined, "trouble");
+    made.append(element("p", trouble.what), element("p", trouble.help));
+    return made;
+  }));
+  const sum = (key) => status.sites.reduce((all, site) => all + (site.rates[key] || 0), 0);
+  const own = status.processes;
+  facts(byId("facts"), [
+    ["requests a second", rate(sum("requests"))],
+    ["failures a second", rate(sum("failures"))],
+    ["connections", count(status.connections.now) + " of " + count(status.connections.max)],
+    ["of them idle", count(status.connections.idle)],
+    ["spool", size(status.spool.bytes) + " of " + size(status.spool.max)],
+    ["gateway", own ? size(own.gateway.memory) : "–"],
+    ["turned away by the kernel", count(status.kernel.overflows)],
+    ["up", span(status.uptime)],
+  ]);
+  const open = new Set([...document.querySelectorAll("details[open]")].map((details) => details.id));
+  const names = new Set(status.pools.map((pool) => pool.name));
+  for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
+  byId("pools").replaceChildren(...status.pools.map((pool) => drawPool(pool, open)));
+  byId("sites").replaceChildren(...status.sites.map((site) => row([
+    site.name, count(site.requests), rate(site.rates.requests), count(site.statuses["4xx"]),
+    count(site.statuses["5xx"]), span(site.times.total.p50), span(site.times.total.p95),
+  ])));
+  byId("listeners").replaceChildren(...status.listeners.map((listener) => {
+    const queue = listener.queue || {};
+    const length = listener.queue ? count(queue.length) + " of " + count(queue.limit) : "–";
+    return row([listener.name, listener.address, count(listener.accepted), length, count(queue.most)], [1]);
+  }));
+  document.documentElement.dataset.drawn = "yes";
+}
+
+function stale(text) {
+  const state = byId("state");
+  if (state.textContent !== text) state.textContent = text;
+  state.className = "bad";
+}
+
+async function ask() {
+  const headers = {};
+  const token = sessionStorage.getItem("token");
+  if (token) headers.Authorization = "Bearer " + token;
+  try {
+    const answer = await fetch("status", { headers, cache: "no-store", signal: AbortSignal.timeout(10000) });
+    if (answer.status === 401) {
+      sessionStorage.removeItem("token");
+      byId("login").hidden = false;
+      byId("main").hidden = true;
+      stale(token ? "that is not the token" : "the status takes a token");
+      return;
+    }
+    if (!answer.ok) {
+      stale((await answer.text()).trim());
+    } else {
+      draw(await answer.json());
+      failures = 0;
+    }
+  } catch (error) {
+    failures += 1;
+    stale("no answer from weir; what is shown is old (" + failures + " tries)");
+  }
+  setTimeout(ask, document.hidden ? 5 * EVERY : EVERY);
+}
+
+byId("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", byId("token").value.trim());
+  byId("token").value = "";
+  ask();
+});
+
+ask();

@@ -1,0 +1,95 @@
+//! What processes take, as the manager measures it: it may read of them what the gateway may not, and from a chroot
+//! cannot.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::{clock, dispatch::Manager};
+use crate::control::{ManagerCounts, ProcessUse, ToManager};
+
+/// What was told last.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    last: Mutex<Uses>,
+    told: Notify,
+}
+
+/// What processes take.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uses {
+    /// By index into the configuration's pools; only those whose workers weir runs.
+    pub(super) pools: BTreeMap<u16, PoolUse>,
+    pub(super) manager: ProcessUse,
+    pub(super) gateway: ProcessUse,
+    pub(super) counts: ManagerCounts,
+    /// When the manager was asked last, and has answered ([`clock::precise`]); 0: never.
+    asked: u64,
+    pub(super) told: u64,
+}
+
+/// What a pool's processes take.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct PoolUse {
+    pub(super) all: ProcessUse,
+    /// Memory of a worker, the mean of some, bytes; 0: not known.
+    pub(super) worker_memory: u64,
+}
+
+impl Measured {
+    /// Asks the manager where it was not asked just now, and waits for its answer, but not for long: what was told before
+    /// is better than no answer.
+    pub(super) async fn refresh(&self, manager: &Manager) {
+        let mut told = std::pin::pin!(self.told.notified());
+        told.as_mut().enable();
+        {
+            let mut last = self.last();
+            let now = clock::precise();
+            if last.told > 0 && now < last.told + FRESH {
+                return;
+            }
+            if last.asked == 0 || now >= last.asked + FRESH {
+                last.asked = now;
+                (manager.0)(ToManager::Measure);
+            }
+        }
+        let _ = tokio::time::timeout(PATIENCE, told).await;
+    }
+
+    /// The manager tells of a pool.
+    pub(super) fn pool(&self, pool: u16, taken: PoolUse) {
+        self.last().pools.insert(pool, taken);
+    }
+
+    /// The manager tells of weir's own processes, and that this was all.
+    pub(super) fn own(&self, manager: ProcessUse, gateway: ProcessUse, counts: ManagerCounts) {
+        {
+            let mut last = self.last();
+            last.manager = manager;
+            last.gateway = gateway;
+            last.counts = counts;
+            last.told = clock::precise();
+        }
+        self.told.notify_waiters();
+    }
+
+    /// What is known; none before the manager has told anything.
+    pub(super) fn uses(&self) -> Option<Uses> {
+        let last = self.last();
+        (last.told > 0).then(|| last.clone())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Uses> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was told so lately is told again, µs.
+const FRESH: u64 = 500_000;
+
+/// How long somebody who asks for the status waits for the manager.
+const PATIENCE: Duration = Duration::from_millis(20);

@@ -1,0 +1,198 @@
+//! What processes take, for whoever looks at the operator's window.
+//!
+//! Nothing is measured unless somebody asks. What it costs bounds how often it is done: a pool of hundreds of workers
+//! has no more than [`SAMPLE`](super::memory) of them looked at for their memory, and the answer before is given again
+//! while that has taken more than one part in [`SHARE`] of the time since.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    time::{Duration, Instant},
+};
+
+use weir_sys::process;
+
+use super::memory;
+use crate::control::{ManagerCounts, ProcessUse, ToGateway};
+
+/// Measures the processes of one generation.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    pools: HashMap<u16, Cpu>,
+    /// The last answer, and when there is to be another one.
+    last: Vec<(u16, ProcessUse, u64)>,
+    own: (ProcessUse, ProcessUse),
+    due: Option<Instant>,
+}
+
+/// A pool's processes.
+#[derive(Debug)]
+pub(super) struct PoolPids {
+    /// Index into the configuration's pools.
+    pub(super) pool: u16,
+    /// Those of PHP: they count the processor time of workers that have ended, too.
+    pub(super) masters: Vec<u32>,
+    pub(super) workers: Vec<u32>,
+}
+
+/// Processor time of a pool: what its processes have taken since they were seen first.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// µs
+    total: u64,
+    seen: HashMap<u32, u64>,
+}
+
+impl Meter {
+    /// The messages that answer [`ToManager::Measure`](crate::control::ToManager::Measure).
+    pub(super) fn measure(
+        &mut self,
+        now: Instant,
+        pools: impl Iterator<Item = PoolPids>,
+        gateway: Option<u32>,
+        counts: ManagerCounts,
+    ) -> Vec<ToGateway> {
+        if self.due.is_none_or(|due| due <= now) {
+            self.last = pools.map(|pids| self.pool(&pids)).collect();
+            let process = |pid| ProcessUse {
+                cpu: cpu_of(pid).map_or(0, |cpu| cpu.own),
+                memory: memory::cost([pid].into_iter()).unwrap_or(0),
+            };
+            let gateway = gateway.map(process).unwrap_or_default();
+            self.own = (process(std::process::id()), gateway);
+            self.due = Some(now + LEAST.max(now.elapsed() * SHARE));
+        }
+        let pools = self.last.iter();
+        let pools = pools.map(|&(pool, all, worker_memory)| ToGateway::PoolUse {
+            pool,
+            all,
+            worker_memory,
+        });
+        let (manager, gateway) = self.own;
+        let own = ToGateway::OwnUse {
+            manager,
+            gateway,
+            counts,
+        };
+        pools.chain([own]).collect()
+    }
+
+    fn pool(&mut self, pids: &PoolPids) -> (u16, ProcessUse, u64) {
+        let cpu = self.pools.entry(pids.pool).or_default();
+        cpu.look(pids, cpu_of);
+        let worker = memory::cost(pids.workers.iter().copied()).unwrap_or(0);
+        let masters = pids.masters.iter();
+        let masters = masters.filter_map(|pid| memory::cost([*pid].into_iter()));
+        let all = ProcessUse {
+            cpu: cpu.total,
+            memory: worker * pids.workers.len() as u64 + masters.sum::<u64>(),
+        };
+        (pids.pool, all, worker)
+    }
+}
+
+impl Cpu {
+    /// Adds what the processes have taken since the last look. What a worker took after that and before its end is known
+    /// where its master counts it.
+    fn look(&mut self, pids: &PoolPids, cpu_of: impl Fn(u32) -> Option<Taken>) {
+        let mut grown: u64 = 0;
+        let mut alive = HashSet::new();
+        for (pid, is_master) in (pids.workers.iter().map(|pid| (*pid, false)))
+            .chain(pids.masters.iter().map(|pid| (*pid, true)))
+        {
+            let Some(taken) = cpu_of(pid) else {
+                continue;
+            };
+            let now = taken.own + if is_master { taken.children } else { 0 };
+            let before = self.seen.insert(pid, now).unwrap_or(0);
+            grown += now.saturating_sub(before);
+            alive.insert(pid);
+        }
+        let has_master = !pids.masters.is_empty();
+        let mut counted: u64 = 0;
+        self.seen.retain(|pid, last| {
+            let lives = alive.contains(pid);
+            if !lives && has_master {
+                // Its master has it among its children now.
+                counted += *last;
+            }
+            lives
+        });
+        self.total += grown.saturating_sub(counted);
+    }
+}
+
+/// Processor time, µs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Taken {
+    own: u64,
+    /// Of children that have ended and were waited for.
+    children: u64,
+}
+
+fn cpu_of(pid: u32) -> Option<Taken> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    taken(&stat, process::clock_ticks())
+}
+
+/// Fields 14 to 17 of proc_pid_stat(5). The second, the program's name, may hold anything.
+fn taken(stat: &str, ticks: u64) -> Option<Taken> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut micros = || {
+        let ticked: u64 = fields.next()?.parse().ok()?;
+        ticked.checked_mul(1_000_000)?.checked_div(ticks)
+    };
+    let own = micros()? + micros()?;
+    Some(Taken {
+        own,
+        children: micros()? + micros()?,
+    })
+}
+
+/// Measuring takes one part in so many of the manager's time at most.
+const SHARE: u32 = 50;
+
+/// Between two measurings.
+const LEAST: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_anything_in_it_is_passed_over() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 30 20 20 0 1 0 5 6 7";
+        let expected = Taken {
+            own: 2_000_000,
+            children: 500_000,
+        };
+        assert_eq!(taken(stat, 100), Some(expected));
+        assert_eq!(taken("7 (a) S 1", 100), None);
+        assert_eq!(taken("", 100), None);
+        assert!(cpu_of(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_workers_time_is_counted_once_also_when_its_master_has_it() {
+        let mut cpu = Cpu::default();
+        let mut look = |workers: &[(u32, u64)], master: (u64, u64)| {
+            let pids = PoolPids {
+                pool: 0,
+                masters: vec![1],
+                workers: workers.iter().map(|(pid, _)| *pid).collect(),
+            };
+            cpu.look(&pids, |pid| {
+                let worker = workers.iter().find(|(known, _)| *known == pid);
+                let (own, children) = worker.map_or(master, |(_, own)| (*own, 0));
+                Some(Taken { own, children })
+            });
+            cpu.total
+        };
+        assert_eq!(look(&[(2, 100), (3, 50)], (10, 0)), 160);
+        assert_eq!(look(&[(2, 150), (3, 50)], (10, 0)), 210);
+        // The first has done 20 more, and ended.
+        assert_eq!(look(&[(3, 60)], (10, 170)), 240);
+        assert_eq!(look(&[(3, 60)], (10, 170)), 240);
+    }
+}
