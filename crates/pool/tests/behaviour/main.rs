@@ -6,6 +6,7 @@
 mod auto;
 mod balancing;
 mod checked;
+mod farm;
 mod limits;
 mod machine;
 mod random;
