@@ -158,6 +158,11 @@ impl Farm {
         }
     }
 
+    /// No server is up; before names were looked up, that is not known.
+    pub(super) fn is_down(&self) -> bool {
+        self.balancer.is_down() && self.pending_names == 0
+    }
+
     fn member_mut(&mut self, server: ServerId) -> Option<&mut Member> {
         self.members.get_mut(server.0 as usize)?.as_mut()
     }
