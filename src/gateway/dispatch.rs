@@ -520,7 +520,7 @@ impl PoolHandle {
         state.scaling.as_ref().map_or(0, Scaling::generation)
     }
 
-    /// There is no worker, and none is expected.
+    /// There is no worker, and none is expected; or no server is up.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
         let none_starts = state.scaling.as_ref().is_some_and(Scaling::is_down);
