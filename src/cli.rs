@@ -2,6 +2,7 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod advise;
 mod folder;
 
 use std::{
@@ -26,8 +27,10 @@ use weir_config::{
 use crate::{
     admin::{self, client::Place},
     bench::{self, BenchArgs},
-    doctor, error_log, fpm,
-    machine::{self, ThisMachine},
+    doctor, error_log,
+    findings::Severity,
+    fpm,
+    machine::{self, ThisMachine, limits},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
     watch,
 };
@@ -191,6 +194,7 @@ pub fn main() -> ExitCode {
             Ok(window) => watch::main(&flags, window.as_ref()),
             Err(code) => code,
         },
+        Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
@@ -467,6 +471,17 @@ impl Source {
             return Err(refuse(&said));
         }
         eprint!("{}", said.render(colour()));
+        // What has no place in the file. The rest of the kernel's limits depends on who starts weir.
+        for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
+            if found.severity >= Severity::Warn {
+                let message = format!("{}: {}", found.what, found.why);
+                say(
+                    "warning",
+                    &message,
+                    found.mend.as_deref().unwrap_or_default(),
+                );
+            }
+        }
         Ok(checked.config)
     }
 }
@@ -623,11 +638,8 @@ impl Stop {
             // clap knows whether it goes to stdout or stderr, and in colour.
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
-                let hint = match *command {
-                    _ => {
-                        "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, bench, fpm"
-                    }
-                };
+                let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
+                            bench, fpm";
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
         }

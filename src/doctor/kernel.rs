@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use weir_config::{Address, Runtime};
+use weir_config::{Address, Runtime, Upstream, UpstreamServer};
 use weir_sys::{
     limits,
     net_stat::{Counters, Overflows},
@@ -92,10 +92,12 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
+        let is_unix =
+            |server: &&UpstreamServer| matches!(server.address, Upstream::At(Address::Unix(_)));
         let tcp = servers
-            .addresses()
+            .list
             .iter()
-            .filter(|address| matches!(address, Address::Tcp(_)))
+            .filter(|server| !is_unix(server))
             .count() as u64;
         if tcp == 0 {
             continue;

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use weir_config::{Address, Pool, PoolId, Runtime, Settings};
+use weir_config::{Pool, PoolId, Runtime, Servers, Settings};
 
 use super::{hides, unseen};
 use crate::doctor::{
@@ -89,12 +89,10 @@ fn worker_reads(
         return;
     }
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(servers)
-            if refused_by_fpm(case, place, &servers.addresses(), script, notes) =>
-        {
+        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => {
             return;
         }
-        Runtime::Servers(servers) => match case.fpm_behind(&servers.addresses()) {
+        Runtime::Servers(servers) => match case.fpm_behind(servers) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,
         },
@@ -156,13 +154,14 @@ fn worker_reads(
 fn refused_by_fpm(
     case: &Case<'_>,
     place: &Place<'_>,
-    servers: &[Address],
+    servers: &Servers,
     script: &Script,
     notes: &mut Notes,
 ) -> bool {
     let mut behind = servers
+        .list
         .iter()
-        .filter_map(|address| behind(&case.fpms, address));
+        .filter_map(|server| behind(&case.fpms, &server.address));
     let refused = behind.find(|(_, pool)| {
         let limit = pool
             .security_limit_extensions
@@ -313,7 +312,7 @@ mod tests {
                     name: name.into(),
                     key: "index",
                 };
-                refused_by_fpm(case, place, &servers.addresses(), &script, &mut notes)
+                refused_by_fpm(case, place, servers, &script, &mut notes)
             };
             assert!(!refused("/index.php"));
             assert!(refused("/index.phtml"));

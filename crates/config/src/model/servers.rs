@@ -69,17 +69,6 @@ pub enum Upstream {
     },
 }
 
-impl Servers {
-    /// Those that are said by an address; names are not looked up.
-    pub fn addresses(&self) -> Vec<Address> {
-        let address = |server: &UpstreamServer| match &server.address {
-            Upstream::At(address) => Some(address.clone()),
-            Upstream::Named { .. } => None,
-        };
-        self.list.iter().filter_map(address).collect()
-    }
-}
-
 /// As it is written in weir.toml.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,8 +6,11 @@
 mod auto;
 mod balancing;
 mod checked;
+mod crowd;
+mod crowds;
 mod farm;
 mod limits;
+mod line;
 mod machine;
 mod random;
 mod scaled;
