@@ -23,8 +23,10 @@ pub use self::window::window_address;
 use self::window::{Admin, Asked, WindowArgs, admin_address, ask, limit};
 use crate::{
     bench::{self, BenchArgs},
-    doctor, error_log, fpm,
-    machine::ThisMachine,
+    doctor, error_log,
+    findings::Severity,
+    fpm,
+    machine::{ThisMachine, limits},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
     watch,
 };
@@ -234,6 +236,17 @@ impl Source {
             return Err(refuse(&said));
         }
         eprint!("{}", said.render(colour()));
+        // What has no place in the file. The rest of the kernel's limits depends on who starts weir.
+        for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
+            if found.severity >= Severity::Warn {
+                let message = format!("{}: {}", found.what, found.why);
+                say(
+                    "warning",
+                    &message,
+                    found.mend.as_deref().unwrap_or_default(),
+                );
+            }
+        }
         Ok(checked.config)
     }
 }
