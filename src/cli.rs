@@ -580,7 +580,7 @@ mod tests {
         else {
             panic!("not understood");
         };
-        let there = Window::At("/run/a.sock".into());
+        let there = weir_config::Window::At("/run/a.sock".into());
         assert_eq!(window.admin, Some(Admin::Window(there)));
         assert!(matches!(
             parse(&["weir", "drain", "--off", "--admin", "127.0.0.1:9180"]),
