@@ -416,9 +416,12 @@ rows! {
             "The same, for any reason (TcpExt ListenDrops)."
             "`backlog`"
     }
-    "Bodies on the disk": {
+    "Bodies": {
+        SpoolMemory Gauge "weir_spool_memory_bytes" []
+            "What bodies of requests take in memory."
+            "`body_memory`"
         Spool Gauge "weir_spool_bytes" []
-            "What temporary files of bodies take now."
+            "What temporary files of bodies take now, of requests and of answers to slow clients."
             "`body_memory`, `response_memory`"
         SpoolLimit Gauge "weir_spool_limit_bytes" []
             "As much they may take."

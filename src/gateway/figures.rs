@@ -184,6 +184,8 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
             page.put(Metric::Refused, &[name, reason], count as f64);
         }
     }
+    let in_memory = gateway.spool_space.in_memory();
+    page.put(Metric::SpoolMemory, &[], in_memory as f64);
     page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);
     page.put(Metric::SpoolLimit, &[], server.max_spool as f64);
     page.put(Metric::Build, &[env!("CARGO_PKG_VERSION")], 1.0);
