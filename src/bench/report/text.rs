@@ -30,7 +30,8 @@ pub fn text(summary: &Summary) -> String {
 /// As siege prints them.
 fn lines(out: &mut String, summary: &Summary) {
     let mut line = |name: &str, value: String, unit: &str| {
-        let _ = writeln!(out, "{:<25}{value:>12} {unit}", format!("{name}:"));
+        let line = format!("{:<25}{value:>12} {unit}", format!("{name}:"));
+        let _ = writeln!(out, "{}", line.trim_end());
     };
     let times = &summary.times;
     let tail = match summary.tail >= 0.01 {
