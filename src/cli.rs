@@ -27,8 +27,10 @@ use weir_config::{
 use crate::{
     admin::{self, client::Place},
     bench::{self, BenchArgs},
-    doctor, error_log, fpm,
-    machine::{self, ThisMachine},
+    doctor, error_log,
+    findings::Severity,
+    fpm,
+    machine::{self, ThisMachine, limits},
     manager::{self, EX_CONFIG, EX_SOFTWARE},
     watch,
 };
@@ -469,6 +471,17 @@ impl Source {
             return Err(refuse(&said));
         }
         eprint!("{}", said.render(colour()));
+        // What has no place in the file. The rest of the kernel's limits depends on who starts weir.
+        for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
+            if found.severity >= Severity::Warn {
+                let message = format!("{}: {}", found.what, found.why);
+                say(
+                    "warning",
+                    &message,
+                    found.mend.as_deref().unwrap_or_default(),
+                );
+            }
+        }
         Ok(checked.config)
     }
 }

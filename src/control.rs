@@ -7,17 +7,18 @@
 //! The manager believes nothing that it reads here: the gateway meets the internet and may have been taken over. It
 //! can ask for what [`ToManager`] lists, of workers that are its own, and for no more. Decoding never panics.
 
+mod name_files;
 mod wire;
 
 use std::{
-    fmt,
-    io::{self, Read},
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use weir_sys::{identity::Identity, message, process::Exit};
 
+pub use name_files::NameFiles;
 use wire::{Reader, Writer};
 
 /// From the manager to the gateway. `F` is how descriptors are held: [`OwnedFd`] when received.
@@ -362,34 +363,6 @@ pub struct Heritage {
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }
-
-/// How a machine looks names up, as it was when the gateway started: its `chroot` has no such files.
-#[derive(Debug, Default)]
-pub struct NameFiles {
-    /// /etc/resolv.conf; empty where there is none.
-    pub resolv_conf: Vec<u8>,
-    /// /etc/hosts; empty where there is none.
-    pub hosts: Vec<u8>,
-}
-
-impl NameFiles {
-    /// Reads them. What cannot be read is taken for empty, as resolvers do.
-    pub fn read() -> NameFiles {
-        let read = |path: &str| {
-            let mut bytes = Vec::new();
-            let file = std::fs::File::open(path);
-            let read = file.and_then(|file| file.take(MAX_NAME_FILE).read_to_end(&mut bytes));
-            read.map_or_else(|_| Vec::new(), |_| bytes)
-        };
-        NameFiles {
-            resolv_conf: read("/etc/resolv.conf"),
-            hosts: read("/etc/hosts"),
-        }
-    }
-}
-
-/// What of such a file is read, bytes: some list of hosts to be blocked are long.
-const MAX_NAME_FILE: u64 = 16 << 20;
 
 /// Where operators come in.
 #[derive(Debug, Default)]

@@ -339,6 +339,26 @@ rows! {
             "Memory of one of its workers, the mean of some (PSS)."
             "`max_memory`"
     }
+    "Servers of pools": {
+        ServerUp Gauge "weir_server_up" ["pool" "server"]
+            "1 while the server gets requests, or would as a backup. A name that leads to several addresses is as many servers."
+            "`check`, `rise`, `fall`"
+        ServerBusy Gauge "weir_server_requests" ["pool" "server"]
+            "Requests that it has now."
+            "`balance`, `weight`"
+        ServerLimit Gauge "weir_server_limit_requests" ["pool" "server"]
+            "As many it may have: an equal share of `maxconn`, or what was found that it can bear."
+            "`maxconn`"
+        ServerRequests Counter "weir_server_requests_total" ["pool" "server"]
+            "Requests that it was given."
+            "`balance`, `weight`"
+        ServerFailures Counter "weir_server_failures_total" ["pool" "server"]
+            "Of these: those that failed."
+            ""
+        ServerDowns Counter "weir_server_downs_total" ["pool" "server"]
+            "Times that it went down."
+            "`fall`, `max_fails`"
+    }
     "Sites": {
         SiteRequests Counter "weir_site_requests_total" ["site" "code"]
             "Requests, by the class of their status: `2xx`, `3xx`, `4xx`, `5xx`. The site `-` is none: FastCGI from a web server, and what no site answers."

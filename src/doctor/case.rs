@@ -176,13 +176,11 @@ pub(super) fn pattern(text: &str) -> Option<Regex> {
 pub(super) fn is_here(pool: &Pool) -> bool {
     match &pool.runtime {
         Runtime::Php(_) | Runtime::Command(_) => true,
-        Runtime::Servers(servers) => {
-            let addresses = servers.addresses();
-            let is_here = |address: &Address| match address {
+        Runtime::Servers(servers) => servers.addresses().is_some_and(|addresses| {
+            addresses.iter().all(|address| match address {
                 Address::Unix(_) => true,
                 Address::Tcp(address) => address.ip().is_loopback(),
-            };
-            addresses.len() == servers.list.len() && addresses.iter().all(is_here)
-        }
+            })
+        }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use weir_config::{Address, Runtime};
+use weir_config::{Address, Runtime, Upstream, UpstreamServer};
 use weir_sys::{
     limits,
     net_stat::{Counters, Overflows},
@@ -92,11 +92,9 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        let tcp = servers
-            .addresses()
-            .iter()
-            .filter(|address| matches!(address, Address::Tcp(_)))
-            .count() as u64;
+        let is_tcp =
+            |server: &&UpstreamServer| !matches!(server.address, Upstream::At(Address::Unix(_)));
+        let tcp = servers.list.iter().filter(is_tcp).count() as u64;
         if tcp == 0 {
             continue;
         }

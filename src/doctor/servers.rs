@@ -11,7 +11,7 @@ use std::{
 };
 
 use socket2::{Domain, SockAddr, Socket, Type};
-use weir_config::{Address, Pool, Runtime, fpm};
+use weir_config::{Address, Pool, Runtime, Upstream, fpm};
 
 use super::{
     Notes,
@@ -26,14 +26,16 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        let addresses = servers.addresses();
-        for address in &addresses {
-            match address {
-                Address::Unix(path) => unix(case, pool, path, notes),
-                Address::Tcp(address) => tcp(pool, *address, notes),
+        for server in &servers.list {
+            match &server.address {
+                Upstream::At(Address::Unix(path)) => unix(case, pool, path, notes),
+                Upstream::At(Address::Tcp(address)) => tcp(pool, *address, notes),
+                // Its addresses are the gateway's to find out.
+                Upstream::Named { .. } => {}
             }
         }
-        if addresses.len() == servers.list.len() && servers.adaptive.is_none() {
+        // Without maxconn the limit is found out, and there is nothing to compare.
+        if let Some(addresses) = servers.addresses().filter(|_| servers.adaptive.is_none()) {
             workers_behind(pool, &addresses, &case.fpms, notes);
         }
     }

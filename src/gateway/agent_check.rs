@@ -109,12 +109,12 @@ fn line(gateway: &Gateway, pool: &PoolHandle) -> String {
     let workers = match &figures {
         Some(_) if shaky => stats.workers,
         Some(figures) => figures.limit,
-        None => queue.maxconn,
+        None => pool.maxconn(),
     };
     say(&Load {
-        draining: gateway.drain.has_started(),
+        draining: gateway.keeps_no_connections(),
         lost: pool.is_lost().then_some(&pool.settings.name),
-        room: workers.min(queue.maxconn),
+        room: workers.min(pool.maxconn()),
         waiting: stats.waiting,
         max_queue: queue.max_queue,
     })

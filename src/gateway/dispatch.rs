@@ -114,6 +114,9 @@ pub(crate) struct Wait {
     pub(crate) waited: Option<u64>,
     /// Requests that waited when it came.
     pub(crate) queue: usize,
+    /// Where it was refused for what was foreseen: how many it would have had before it, and how long it would have
+    /// waited, µs.
+    pub(crate) foreseen: Option<(usize, u64)>,
 }
 
 /// Why there is no connection to a worker.
@@ -273,6 +276,7 @@ impl PoolHandle {
                 admitted,
                 waited: None,
                 queue,
+                foreseen: None,
             });
             match admission {
                 Admission::Run(worker) => {
@@ -285,6 +289,10 @@ impl PoolHandle {
                 }
                 Admission::Shed(reason) => {
                     wait.waited = Some(now - admitted);
+                    if matches!(reason, ShedReason::Hopeless | ShedReason::Overload) {
+                        let (place, expected) = state.pool.foresee_wait(&ticket);
+                        wait.foreseen = Some((place, expected.0));
+                    }
                     return Err(reason);
                 }
                 Admission::Wait { pushed_out, .. } => {
@@ -293,6 +301,10 @@ impl PoolHandle {
                     state.waiting.insert(request, sender);
                     if let Some(other) = pushed_out {
                         state.refuse(other, ShedReason::PushedOut, &mut after);
+                    }
+                    // With `fullconn` the limit grows with who waits.
+                    while let Some(assignment) = state.pool.dispatch(Micros(now)) {
+                        state.grant(self, assignment, &mut after);
                     }
                     state.look_at_load(self, Micros(now), &mut after);
                     state.wake_for_queue(&mut after);
@@ -467,7 +479,9 @@ impl PoolHandle {
 
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
-        self.state().pool.stats()
+        let mut state = self.state();
+        state.pool.pass(Micros(clock::now()));
+        state.pool.stats()
     }
 
     /// Time that requests have spent waiting, those included that wait now, µs.

@@ -3,9 +3,9 @@
 //! Everything is read where it is kept, when somebody asks. A pool's lock is held for as long as it takes to copy its
 //! figures.
 
-use std::time::UNIX_EPOCH;
+use std::{collections::HashSet, time::UNIX_EPOCH};
 
-use weir_pool::{Micros, Stats};
+use weir_pool::{Micros, ServerState, Stats};
 use weir_sys::net_stat::Overflows;
 
 use super::{Gateway, dispatch::PoolHandle, measured::Uses, tally::TimeCounts};
@@ -38,6 +38,7 @@ fn put_pool(
     uses: Option<&Uses>,
 ) {
     let (stats, figures) = (pool.stats(), pool.scaling());
+    let running_limit = pool.running_limit(&stats);
     let counts = gateway.tally.pool(pool.id);
     let queue = &pool.settings.queue;
     let name = pool.settings.name.as_str();
@@ -66,10 +67,10 @@ fn put_pool(
     put(Metric::PoolCancelled, pool.cancelled() as f64);
     put(Metric::PoolSlow, pool.status().slow_requests as f64);
     put(Metric::PoolUp, flag(!pool.is_lost()));
-    put(Metric::PoolMaxConn, stats.limit as f64);
+    put(Metric::PoolMaxConn, running_limit as f64);
     put(
         Metric::PoolWorkersLimit,
-        figures.map_or(stats.limit, |figures| figures.limit) as f64,
+        figures.map_or(running_limit, |figures| figures.limit) as f64,
     );
     if let Some(figures) = figures {
         put(Metric::PoolStarted, figures.spawned as f64);
@@ -105,6 +106,21 @@ fn put_pool(
     }
     for (decision, count) in pool.decision_counts() {
         put(Metric::PoolDecisions, decision, count as f64);
+    }
+    let mut told = HashSet::new();
+    for server in pool.servers() {
+        // Two figures of one name would make scrapers refuse all of them.
+        if !told.insert(server.name.clone()) {
+            continue;
+        }
+        let labels = [name, &*server.name];
+        let up = matches!(server.state, ServerState::Up | ServerState::SlowStart);
+        page.put(Metric::ServerUp, &labels, flag(up));
+        page.put(Metric::ServerBusy, &labels, server.busy as f64);
+        page.put(Metric::ServerLimit, &labels, server.limit as f64);
+        page.put(Metric::ServerRequests, &labels, server.requests as f64);
+        page.put(Metric::ServerFailures, &labels, server.failures as f64);
+        page.put(Metric::ServerDowns, &labels, server.downs as f64);
     }
     let times = [Metric::PoolWait, Metric::PoolService, Metric::PoolTotal];
     put_times(page, times, name, &counts.times);

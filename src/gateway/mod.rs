@@ -698,10 +698,11 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
     if gateway.drain.has_started() {
         return;
     }
-    gateway.drain.start();
+    // In this order: what tells of a pool is not to speak of a drain where another gateway follows.
     if !last {
         gateway.window_ends.start();
     }
+    gateway.drain.start();
     gateway.pools.iter().for_each(PoolHandle::wind_down);
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {

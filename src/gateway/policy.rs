@@ -97,8 +97,12 @@ impl Policy {
             FairBy::Part(part) => {
                 let mut found = None;
                 any_value(part, record, |value| {
-                    found = (!value.is_empty()).then(|| keyed(OF_PART, value));
-                    found.is_some()
+                    found = match part {
+                        RequestPart::Header(_) => client_of_header(value),
+                        RequestPart::Cookie(_) => named(value),
+                    }
+                    .or(found);
+                    false
                 });
                 found.unwrap_or(record.ends.client)
             }
@@ -158,6 +162,22 @@ pub(crate) fn client_of_text(address: &[u8]) -> u64 {
     }
 }
 
+/// Who asks, by a header that a proxy in front has set. Of a list, as in X-Forwarded-For, the last part: that is the
+/// proxy's own, and what comes before it is perhaps made up. An address counts as such.
+fn client_of_header(value: &[u8]) -> Option<u64> {
+    let last = value.rsplit(|byte| *byte == b',').next()?.trim_ascii();
+    let text = std::str::from_utf8(last).ok();
+    match text.and_then(|text| text.parse().ok()) {
+        Some(address) => Some(client_of(address)),
+        None => named(last),
+    }
+}
+
+/// Who asks by this name; nobody by an empty one.
+fn named(name: &[u8]) -> Option<u64> {
+    (!name.is_empty()).then(|| keyed(OF_PART, name))
+}
+
 /// A hash whose key is known to this process only, so that nobody can choose names that fall together; never 0.
 fn keyed(kind: u8, bytes: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
@@ -171,15 +191,18 @@ fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> b
     match part {
         RequestPart::Header(name) => any_header(name, record, is),
         RequestPart::Cookie(name) => any_header("cookie", record, |cookies| {
-            cookies.split(|byte| *byte == b';').any(|cookie| {
-                let cookie = cookie.trim_ascii();
-                let value = cookie
-                    .strip_prefix(name.as_bytes())
-                    .and_then(|rest| rest.strip_prefix(b"="));
-                value.is_some_and(|value| is(value.trim_ascii()))
-            })
+            cookie_values(cookies, name.as_bytes()).any(&mut is)
         }),
     }
+}
+
+/// The values of the cookies of that name in one Cookie header (RFC 6265 §4.2.1).
+fn cookie_values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
+    header.split(|byte| *byte == b';').filter_map(move |pair| {
+        let at = memchr::memchr(b'=', pair)?;
+        let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+        (found == name).then_some(value)
+    })
 }
 
 fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
@@ -301,7 +324,42 @@ mod tests {
         assert_ne!(keyed(OF_PART, &[192, 0, 2, 1]), of("192.0.2.1"));
     }
 
+    #[test]
+    fn of_a_list_of_addresses_the_last_counts() {
+        let of = |text: &str| client_of_header(text.as_bytes());
+        let address = Some(client_of("192.0.2.1".parse().unwrap()));
+        assert_eq!(of("192.0.2.1"), address);
+        assert_eq!(of("made up, 198.51.100.9 , 192.0.2.1 "), address);
+        assert_eq!(of("2001:db8::1"), of("x,2001:db8::2"));
+        assert_eq!((of(""), of("a, ")), (None, None));
+        assert_ne!(of("somebody"), of("somebody else"));
+    }
+
+    #[test]
+    fn cookies_are_found_by_their_whole_name() {
+        let values = |header: &'static str| -> Vec<&[u8]> {
+            cookie_values(header.as_bytes(), b"cart").collect()
+        };
+        assert_eq!(values("cart=1"), [b"1"]);
+        assert_eq!(
+            values("a=b; cart=1;cart = 2 ; carts=3; xcart=4"),
+            [b"1", b"2"]
+        );
+        assert_eq!(values("cart=a=b; cart="), [&b"a=b"[..], b""]);
+        assert!(values("cart").is_empty() && values("Cart=1").is_empty());
+        assert!(values("").is_empty() && values(";;=;= cart").is_empty());
+    }
+
     proptest! {
+        #[test]
+        fn a_cookie_is_found_among_any_others(
+            before in prop::collection::vec(any::<u8>(), 0..30),
+            after in prop::collection::vec(any::<u8>(), 0..30),
+        ) {
+            let header = [&before[..], b"; session=x1; ", &after].concat();
+            prop_assert!(cookie_values(&header, b"session").any(|value| value == b"x1"));
+        }
+
         #[test]
         fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(timeout) = parse_timeout(&text) {

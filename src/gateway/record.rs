@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Method, StatusCode, Uri, request::Parts};
-use weir_config::Variable;
+use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_pool::Micros;
 
@@ -219,8 +219,14 @@ impl Record {
             self.id,
             self.traced_from,
             if left { "left" } else { "sent" },
-            "{} bytes",
-            self.bytes_out
+            "{} bytes{}",
+            self.bytes_out,
+            match self.worth.on_client_left {
+                _ if !left || self.status.is_some() || self.worker.is_none() => "",
+                OnClientLeft::Finish => "; its script is finished",
+                OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering =>
+                    "; its script is cancelled",
+            }
         );
         if left && self.status.is_none() {
             self.tell_patience(now);

@@ -131,7 +131,8 @@ fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer 
                 let this = lookup.valid_until();
                 until = Some(until.map_or(this, |until| until.min(this)));
             }
-            Err(error) if error.is_no_records_found() => none = Some(error.to_string()),
+            Err(error) if error.is_nx_domain() => none = Some("there is no such name".to_owned()),
+            Err(error) if error.is_no_records_found() => {}
             Err(error) => {
                 match is_v4 {
                     true => answer.unknown_v4 = true,

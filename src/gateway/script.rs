@@ -18,7 +18,7 @@ use weir_fcgi::{
     nv::Pairs,
     server::{self, RequestDecoder},
 };
-use weir_pool::{Retry, Sent, ShedReason, may_retry};
+use weir_pool::{Retry, Sent, ShedReason, Stats, may_retry};
 use weir_sys::process::Exit;
 
 use super::{
@@ -330,9 +330,9 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
         record.id,
         record.traced_from,
         "queue",
-        "pool={} waiting={}{}",
+        "pool={} {}{}",
         pool.settings.name,
-        pool.waiting(),
+        QueueText(&pool.stats()),
         WorthText(record)
     );
     let ask = Ask {
@@ -345,16 +345,47 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
     pool.acquire(&ask, &mut record.wait)
         .await
         .map_err(|reason| {
-            let message = why_shed(record, pool);
+            let message = why_shed(record, pool, reason);
             Refusal::shed(reason, pool.retry_after(), message)
         })
 }
 
 /// What an operator has to know of a request that no worker took.
-fn why_shed(record: &Record, pool: &PoolHandle) -> String {
+fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
     let (wait, stats) = (record.wait.unwrap_or_default(), pool.stats());
+    let why = match (reason, wait.foreseen) {
+        (ShedReason::Hopeless, Some((place, expected))) => {
+            let deadline = record.worth.deadline;
+            let left = Duration::from_micros(deadline.saturating_sub(clock::now()));
+            let limit = match deadline {
+                NEVER => pool.settings.queue.timeout,
+                _ => left.min(pool.settings.queue.timeout),
+            };
+            format!(
+                "it would have waited for about {} s behind {place} others, but has {:.3} s; ",
+                seconds(expected),
+                limit.as_secs_f64()
+            )
+        }
+        (ShedReason::Overload, Some((place, expected))) => format!(
+            "the pool is overloaded, and {place} are before it already, which is about {} s; ",
+            seconds(expected)
+        ),
+        (ShedReason::Deadline, _) => {
+            "its own deadline is past, or too near for a script to keep it; ".into()
+        }
+        (ShedReason::PushedOut, _) => {
+            "it made room for another client's request, which has fewer waiting or goes first; "
+                .into()
+        }
+        _ => String::new(),
+    };
+    let service = match stats.service_estimate.0 {
+        0 => String::new(),
+        service => format!("; a script takes about {} s", seconds(service)),
+    };
     format!(
-        "waited {:.3} s; {} waited when it came, {} wait now of {} at most; {} of {} workers at work, maxconn is {}",
+        "{why}waited {:.3} s; {} waited when it came, {} wait now of {} at most; {} of {} workers at work, maxconn is {}{service}",
         Duration::from_micros(wait.waited.unwrap_or(0)).as_secs_f64(),
         wait.queue,
         stats.waiting,
@@ -363,6 +394,29 @@ fn why_shed(record: &Record, pool: &PoolHandle) -> String {
         stats.workers,
         pool.settings.queue.maxconn
     )
+}
+
+/// Microseconds, as seconds with three places.
+fn seconds(micros: u64) -> String {
+    format!("{:.3}", Duration::from_micros(micros).as_secs_f64())
+}
+
+/// `waiting=3 expected=0.120s service=0.040s`
+struct QueueText<'s>(&'s Stats);
+
+impl std::fmt::Display for QueueText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stats = self.0;
+        write!(f, "waiting={}", stats.waiting)?;
+        if stats.expected_wait.0 > 0 {
+            write!(f, " expected={}s", seconds(stats.expected_wait.0))?;
+            write!(f, " service={}s", seconds(stats.service_estimate.0))?;
+        }
+        if stats.overloaded {
+            f.write_str(" overloaded")?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether a request whose worker failed is run again; said in the log.

@@ -211,6 +211,7 @@ impl View {
 fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<&Uses>) -> Value {
     let (stats, status) = (pool.stats(), pool.status());
     let figures = pool.scaling();
+    let running_limit = pool.running_limit(&stats);
     let counts = gateway.tally.pool(pool.id);
     let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
@@ -241,7 +242,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
             // What `pm = "auto"` allows now.
             "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
-            "running_limit": stats.limit,
+            "running_limit": running_limit,
             "leaving": stats.leaving,
             // Until the next reload.
             "set_by_operator": pool.is_set(),

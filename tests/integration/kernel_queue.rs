@@ -274,12 +274,15 @@ fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
     let (file, out) = (setup.write_toml(), setup.folder().join("seen"));
     let script = format!(
         "echo 128 > /proc/sys/net/core/somaxconn || exit 9\n\
+         echo 1 > /proc/sys/net/ipv4/tcp_abort_on_overflow || exit 9\n\
+         {weir} check -c {file} 2> {checked} || exit 8\n\
          {weir} serve -c {file} 2> {said} & weir=$!\n\
          for i in $(seq 300); do {weir} watch {address} --once --json > {out} 2> /dev/null && break; sleep 0.1; done\n\
          kill -TERM $weir; wait $weir\n",
         weir = env!("CARGO_BIN_EXE_weir"),
         file = file.display(),
         said = setup.folder().join("log/stderr").display(),
+        checked = setup.folder().join("log/checked").display(),
         out = out.display(),
         address = setup.address(),
     );
@@ -294,6 +297,13 @@ fn several_sockets_make_up_for_queues_that_the_kernel_cuts() {
         .expect("unshare");
     let said = fs::read_to_string(setup.folder().join("log/stderr")).unwrap_or_default();
     assert_eq!(status.code(), Some(0), "{said}");
+    let checked = fs::read_to_string(setup.folder().join("log/checked")).unwrap_or_default();
+    for told in [&said, &checked] {
+        assert!(
+            told.contains("sysctl -w net.ipv4.tcp_abort_on_overflow=0"),
+            "{told}"
+        );
+    }
     let seen: Value = serde_json::from_slice(&fs::read(out).expect("seen")).expect("an object");
     let listener = &seen["listeners"][0];
     assert_eq!(listener["limit"], 512, "{seen}");
@@ -519,6 +529,19 @@ fn haproxy_follows_what_the_agent_tells() {
 }
 
 #[test]
+fn a_reload_is_no_drain_for_the_balancer() {
+    let responder = Responder::tcp(|_, answer| answer.page("done"));
+    let (weir, agent) = with_agent(&responder.pool(3));
+    let before = weir.gateway();
+    weir.signal(Signal::HUP);
+    wait_until("another gateway serves, and the first is gone", || {
+        assert_eq!(told(agent), "up ready 100% maxconn:3\n");
+        !before.runs()
+    });
+    assert_eq!(told(agent), "up ready 100% maxconn:3\n");
+}
+
+#[test]
 fn a_pool_that_cannot_start_is_down_for_the_balancer() {
     let (weir, agent) =
         with_agent("runtime = \"command\"\ncommand = [\"/bin/false\"]\nmax_children = 2\n");
@@ -567,4 +590,29 @@ fn who_may_ask_the_agent_is_said() {
         .start();
     assert_eq!(told(agent), "");
     weir.wait_for_error(&["127.", "allowed_clients"]);
+}
+
+/// Netlink needs no file system; the counters were opened before.
+#[test]
+fn a_gateway_in_a_chroot_watches_its_queues_too() {
+    if !crate::support::is_root() {
+        return;
+    }
+    let setup = Setup::new();
+    let folder = setup.folder().display().to_string();
+    let weir = setup
+        .server(&format!(
+            "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
+        ))
+        .listen("backlog = 1")
+        .start();
+    let mut first = weir.client();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").response();
+    let clients: Vec<OwnedFd> = (0..6).map(|_| connect(weir.address())).collect();
+    weir.wait_for_error(&["accept queue of listen.web", "max_connections = 1"]);
+    let address = weir.address().to_string();
+    wait_until("clients are turned away", || {
+        listener(&address)["drops"].as_u64() > Some(0)
+    });
+    drop((first, clients));
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::Shutdown;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::fcgi::{ABORT_REQUEST, record};
 use crate::support::front::{Behind, request};
 use crate::support::php::{self, Fpm, cgi_pool};
-use crate::support::{Client, Responder, Setup, Weir, wait_for, wait_until};
+use crate::support::weir::BINARY;
+use crate::support::{Client, Gate, Responder, Setup, Weir, wait_for, wait_until};
 
 /// Says that it has come, begins to answer if it is to, and waits at the gate; then says that it is done.
 const WAIT: &str = "<?php
@@ -165,6 +167,29 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
 }
 
 #[test]
+fn cancelled_scripts_are_counted_and_are_no_crashes() {
+    let setup = setup(&own(""), "on_client_left = \"cancel\"");
+    let window = format!("unix:{}/admin.sock", setup.folder().display());
+    let weir = setup.server(&format!("admin = \"{window}\"")).start();
+    for number in 1..=5 {
+        drop(ask(&weir, &number.to_string(), ""));
+        pid(&weir);
+        let said = Command::new(BINARY)
+            .args(["status", "--json", "--admin", &window])
+            .output()
+            .expect("weir");
+        let status: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        let pool = &status["pools"][0];
+        assert_eq!(pool["requests"]["cancelled"], number);
+        assert_eq!(pool["requests"]["left_running"], number);
+        assert_eq!(pool["workers"]["crashed"], 0);
+    }
+    assert!(!weir.stderr().contains("worker died"), "{}", weir.stderr());
+    // No pause before the next worker.
+    assert!(!weir.stderr().contains("workers die"), "{}", weir.stderr());
+}
+
+#[test]
 fn a_cancelled_request_at_a_server_loses_its_connection() {
     let setup = Setup::new().file("run.php", "");
     let responder = Responder::unix(setup.folder(), |request, answer| {
@@ -232,6 +257,57 @@ fn a_stream_that_never_ends_is_cancelled_with_its_client() {
     assert_eq!(written(&weir, "came"), worker);
     drop(client);
     assert_ne!(pid(&weir), worker);
+}
+
+#[test]
+fn who_closes_the_sending_side_has_left() {
+    let weir = setup(&own(""), "").start();
+    let worker = pid(&weir);
+    let client = ask(&weir, "a", "");
+    client.stream().shutdown(Shutdown::Write).expect("shutdown");
+    expect_left(&weir, &target(&weir, "a", ""));
+    open(&weir, "a");
+    assert_eq!(written(&weir, "done-a"), worker);
+}
+
+#[test]
+fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
+    let setup = Setup::new().file("run.php", "");
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |request, answer| {
+        shut.pass();
+        // The first closes the connection in place of an answer.
+        if request.param("QUERY_STRING") != "dies" {
+            answer.page("ran");
+        }
+    });
+    let weir = setup
+        .server("threads = 1")
+        .pool(&format!("{}retries = 1\n", responder.pool(1)))
+        .start();
+    let mut dies = weir.client();
+    dies.send("GET /run.php?dies HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it is at work", || responder.running() == 1);
+    let mut next = weir.client();
+    next.send("GET /run.php?next HTTP/1.1\r\nHost: a\r\n\r\n");
+    weir.get("/none.txt").expect(404);
+    gate.admit(1);
+    // The other one has its worker now, and it waits for the next.
+    weir.wait_for_error(&["given to another worker"]);
+    drop(dies);
+    let line = weir.logged("/run.php?dies");
+    assert_eq!(
+        (&line["status"], &line["retries"]),
+        (&499.into(), &1.into())
+    );
+    gate.open();
+    next.response().expect(200);
+    weir.get("/run.php?last").expect(200);
+    assert_eq!(
+        responder.uris(),
+        ["/run.php?dies", "/run.php?next", "/run.php?last"]
+    );
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod php;
 mod policy;
 mod pool_log;
 mod routing;
+mod servers;
 mod status_page;
 mod support;
 mod web_servers;

@@ -157,6 +157,32 @@ fn with_the_token_things_are_done_over_tcp() {
 }
 
 #[test]
+fn promtool_finds_nothing_wrong_with_the_metrics_of_servers_and_strange_names() {
+    let strange = "[pool.\"a \\\"b\\\" \\\\ <i>\"]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9\", \"127.0.0.2:9\"]\n\
+                   queue.maxconn = 2\n";
+    let setup = Setup::new().more(strange);
+    let admin = format!("unix:{}/admin.sock", setup.folder().display());
+    let tcp = free_address();
+    let lines = format!("admin = \"{admin}\"\nadmin_tcp = \"{tcp}\"");
+    let there = setup.server(&lines).start();
+    there.get("/").status.to_string();
+    let mut client = Client::connect(tcp);
+    client.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    let text = client.response().expect(200).text();
+    assert!(text.contains("server=\"127.0.0.2:9\""), "{text}");
+    assert!(text.contains("a \\\"b\\\" \\\\ <i>"), "{text}");
+    let file = there.folder().join("metrics.txt");
+    fs::write(&file, &text).expect("a file");
+    let output = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(fs::File::open(&file).expect("a file"))
+        .output()
+        .expect("promtool");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output), "");
+}
+
+#[test]
 fn a_token_that_is_none_is_refused_at_the_start() {
     let setup = Setup::new();
     let file = setup.folder().join("token");

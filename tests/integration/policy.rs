@@ -154,7 +154,8 @@ fn a_late_body_of_a_web_server_in_front_takes_no_worker() {
 
 #[test]
 fn a_late_script_behind_a_web_server_is_stopped() {
-    let behind = Behind::start(scripts(), &own(""), "timeout = \"700ms\"");
+    let lines = "timeout = \"700ms\"\ntimeout_header = \"X-Request-Timeout\"";
+    let behind = Behind::start(scripts(), &own(""), lines);
     let worker = pid(&behind.weir);
     let target = target(&behind.weir, "a", "");
     let (head, _) = behind.front().ask(&behind.params(&target), b"").text();
@@ -166,6 +167,14 @@ fn a_late_script_behind_a_web_server_is_stopped() {
     let (_, text) = behind.front().ask(&params, b"").text();
     let left = left(&text).expect("a deadline");
     assert!((-30.0..0.75).contains(&left), "{left}");
+    let params = behind
+        .params("/left.php")
+        .with("HTTP_X_REQUEST_TIMEOUT", "0.3");
+    let (head, text) = behind.front().ask(&params, b"").text();
+    assert!(
+        head.contains("Status: 50") || self::left(&text) < Some(0.35),
+        "{text}"
+    );
 }
 
 #[test]
@@ -348,6 +357,13 @@ fn what_a_request_is_worth_is_logged_and_traced() {
     weir.wait_for_error(&["queue", "pool=app", "priority=50", "remaining="]);
     weir.get("/none.txt").expect(404);
     assert!(weir.logged("/none.txt")["priority"].is_null());
+    let mut leaves = weir.client();
+    let slow = target(&weir, "a", "");
+    leaves.send(format!("GET {slow} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    wait_until_it_runs(&weir, "a");
+    drop(leaves);
+    weir.wait_for_error(&["left", "0 bytes; its script is finished"]);
+    fs::write(scratch(&weir, "gate-a"), "").expect("the gate");
 }
 
 /// One worker behind a gate, that says what it was asked for.

@@ -9,9 +9,9 @@ use crate::{
     listeners::{Spoken, listeners, spoken},
     model::{
         Action, Command, Config, ErrorFormat, HostPattern, Level, Listener, Log, LogTarget,
-        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Queue, QueueOrder, Reserve, Route,
-        Runtime, Server, Servers, Site, Workers,
+        PathPattern, Php, PhpSetting, Pm, Pool, Protocol, Route, Runtime, Server, Site, Workers,
     },
+    queue::queue,
     rows::FACILITIES,
     scalar,
     servers::{self, SERVERS_ONLY},
@@ -295,6 +295,11 @@ fn pool(tables: &PoolTables, env: &Environment, sink: &mut Sink) -> Pool {
         true => entries.bool("keep_conn"),
         false => own,
     };
+    let found_out = match &runtime {
+        Runtime::Servers(servers) => servers.adaptive.is_some(),
+        Runtime::Php(_) | Runtime::Command(_) => false,
+    };
+    let keep_conn = keep_conn && !found_out;
     if let Some(entry) = entries.entry("max_reqs")
         && !keep_conn
     {
@@ -550,129 +555,6 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
         _ => Pm::Static,
     }
 }
-
-fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Queue {
-    let written = entries
-        .is_written("maxconn")
-        .then(|| entries.count("maxconn"));
-    let own = match runtime {
-        Runtime::Php(php) => Some(&php.workers),
-        Runtime::Command(command) => Some(&command.workers),
-        Runtime::Servers(_) => None,
-    };
-    let maxconn = match (written, own) {
-        (Some(maxconn), Some(own)) => {
-            let workers = own.max_children;
-            if maxconn > workers && entries.entry("maxconn").is_some() {
-                let message = format!(
-                    "more than the {workers} workers of `max_children`, so it limits nothing"
-                );
-                sink.warning(
-                    entries.span("maxconn"),
-                    message,
-                    "raise max_children, or leave maxconn out",
-                );
-            }
-            maxconn
-        }
-        (Some(maxconn), None) => maxconn,
-        (None, Some(own)) => own.max_children,
-        (None, None) => match runtime {
-            Runtime::Servers(servers) => at_most(servers),
-            _ => 1,
-        },
-    };
-    let (minconn, fullconn) = dynamic_limit(entries, maxconn, sink);
-    Queue {
-        maxconn,
-        minconn,
-        fullconn,
-        max_queue: entries.count("max_queue"),
-        timeout: entries.duration("timeout"),
-        reserve: reserves(entries, maxconn, sink),
-        order: match entries.text("order").as_deref() {
-            Some("fifo") => QueueOrder::Fifo,
-            _ => QueueOrder::Adaptive,
-        },
-    }
-}
-
-/// minconn and fullconn; 0 and 0 where the limit is fixed.
-fn dynamic_limit(entries: &Entries, maxconn: usize, sink: &mut Sink) -> (usize, usize) {
-    let written = |key| entries.is_written(key).then(|| entries.count(key));
-    let (minconn, fullconn) = (written("minconn"), written("fullconn"));
-    match (minconn, fullconn) {
-        (None, None) => return (0, 0),
-        (None, Some(_)) => {
-            let message = "`fullconn` without `minconn`: from where shall the limit grow?";
-            let hint = "add minconn = 1, or leave fullconn out";
-            sink.error(entries.span("fullconn"), message, hint);
-        }
-        (Some(_), None) => {
-            let message = "`minconn` without `fullconn`: at which load shall the limit be maxconn?";
-            let hint = "add fullconn = N, requests at work and waiting, or leave minconn out";
-            sink.error(entries.span("minconn"), message, hint);
-        }
-        (Some(minconn), Some(fullconn)) => {
-            if minconn > maxconn {
-                let message = format!("more than maxconn, which is {maxconn}");
-                let hint = "minconn is where the limit begins, maxconn where it ends";
-                sink.error(entries.span("minconn"), message, hint);
-            }
-            if fullconn <= maxconn {
-                let message = format!(
-                    "not above maxconn ({maxconn}), so the limit grows before anybody waits"
-                );
-                let hint = "fullconn counts those that wait too: several times maxconn is usual";
-                sink.warning(entries.span("fullconn"), message, hint);
-            }
-        }
-    }
-    (minconn.unwrap_or(1), fullconn.unwrap_or(1))
-}
-
-fn reserves(entries: &Entries, maxconn: usize, sink: &mut Sink) -> Vec<Reserve> {
-    let Some(entry) = entries.entry("reserve") else {
-        return Vec::new();
-    };
-    let Some(Value::Reserves(list)) = entries.value("reserve") else {
-        return Vec::new();
-    };
-    for (index, (reserve, span)) in list.iter().zip(&entry.parts).enumerate() {
-        let same = |other: &Reserve| other.priority == reserve.priority;
-        if list[..index].iter().any(same) {
-            let message = "this priority has a reserve already";
-            sink.error(span.clone(), message, "one table for each priority");
-        }
-    }
-    if list.len() > MOST_RESERVES {
-        let message = format!("more than {MOST_RESERVES} reserves");
-        sink.error(
-            entry.span.clone(),
-            message,
-            "one for each class that must not wait for others",
-        );
-    }
-    let kept: usize = list.iter().map(|reserve| reserve.workers).sum();
-    if kept >= maxconn && !list.is_empty() {
-        let message =
-            format!("{kept} of {maxconn} workers are reserved: none is left for the others");
-        let hint = format!("raise maxconn to {} or more, or reserve fewer", kept + 1);
-        sink.error(entry.span.clone(), message, hint);
-    }
-    list
-}
-
-/// As many as a pool takes.
-const MOST_RESERVES: usize = 8;
-/// What servers may be given at once where the limit of each is found out.
-fn at_most(servers: &Servers) -> usize {
-    let each = servers.adaptive.map_or(1, |adaptive| adaptive.max);
-    (each * servers.list.len()).clamp(1, MOST_AT_SERVERS)
-}
-
-/// Requests that a pool has at servers, at most, whatever their limits are.
-const MOST_AT_SERVERS: usize = 65_536;
 
 fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);

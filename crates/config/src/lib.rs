@@ -21,6 +21,7 @@ mod listeners;
 mod machine;
 mod model;
 mod print;
+mod queue;
 mod reference;
 mod rows;
 mod scalar;

@@ -138,7 +138,8 @@ impl Pass<'_> {
                     listener.backlog
                 );
                 let hint = format!(
-                    "sysctl net.core.somaxconn={}, or write backlog = {somaxconn}",
+                    "sysctl -w net.core.somaxconn={0} (to keep it: `net.core.somaxconn = {0}` in \
+                     /etc/sysctl.d/60-weir.conf), or write backlog = {somaxconn}",
                     listener.backlog
                 );
                 self.warning(&at("backlog"), message, &hint);

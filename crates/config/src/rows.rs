@@ -531,7 +531,7 @@ const POLICY: &[Row] = &[
          enough that there is a value. A route's rules take the place of its site's."),
     key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
         "By what clients are told apart that get equal shares of the workers: the client's address (IPv6: its /64), or a \
-         header or cookie that something in front sets, else the address. `\"off\"`: requests are not told apart."),
+         header (of a list its last part) or cookie that something in front sets, else the address. `\"off\"`: requests are not told apart."),
     key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
         "What becomes of a running script whose client has left. `\"finish\"`: nobody stops it; weir's own PHP is told, as \
          PHP is (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; where others run it, its connection is closed. \

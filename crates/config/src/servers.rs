@@ -32,6 +32,16 @@ pub(crate) const SERVERS_ONLY: [&str; 17] = [
 pub(crate) fn servers(name: &str, entries: &Entries, queue: &Entries, sink: &mut Sink) -> Servers {
     let list = list(name, entries, sink);
     let check = check(entries, sink);
+    if let Some(entry) = entries.entry("keep_conn")
+        && entries.bool("keep_conn")
+        && !queue.is_written("maxconn")
+    {
+        let message = "`keep_conn` has no effect without `maxconn`: kept connections hold the workers of PHP-FPM, and \
+                       nobody has said how many there are";
+        let hint =
+            format!("add [pool.{name}.queue] with maxconn = N, the sum of their pm.max_children");
+        sink.warning(entry.key.clone(), message, hint);
+    }
     if let Some(entry) = entries.entry("fail_timeout")
         && entries.number("max_fails") == 0
     {

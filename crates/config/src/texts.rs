@@ -65,13 +65,21 @@ const DNS_PORT: u16 = 53;
 pub(crate) fn upstream(folder: &Path, text: &str) -> Checked<Upstream> {
     if let Some((host, port)) = text.rsplit_once(':')
         && let Ok(port) = port.parse::<u16>()
-        && scalar::is_host_name(host)
-        && host != "localhost"
+        && host.parse::<IpAddr>().is_err()
+        && !matches!(host, "localhost" | "unix" | "" | "*")
+        && !host.starts_with(['[', '/', '.'])
+        && !host.contains(['/', ':'])
     {
-        return Ok(Upstream::Named {
-            host: host.trim_end_matches('.').to_ascii_lowercase(),
-            port,
-        });
+        return match scalar::is_host_name(host) {
+            true => Ok(Upstream::Named {
+                host: host.trim_end_matches('.').to_ascii_lowercase(),
+                port,
+            }),
+            false => wrong(
+                format!("{host:?} is neither a name nor an IP address"),
+                "for example \"php.internal:9000\" or \"10.0.0.5:9000\"",
+            ),
+        };
     }
     anchored_address(folder, text).map(Upstream::At)
 }

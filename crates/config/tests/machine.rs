@@ -70,7 +70,7 @@ weir.toml:4:12: warning: /nowhere: not there
 weir.toml:8:11: warning: the kernel cuts the backlog of 100000 to net.core.somaxconn, 4096
     8 | backlog = 100000
       |           ^^^^^^
-hint: sysctl net.core.somaxconn=100000, or write backlog = 4096
+hint: sysctl -w net.core.somaxconn=100000 (to keep it: `net.core.somaxconn = 100000` in /etc/sysctl.d/60-weir.conf), or write backlog = 4096
 
 weir.toml:10:11: warning: /nowhere: not there
    10 | address = \"unix:/nowhere/a.sock\"

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use weir_pool::{
-    Admission, Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId,
+    Admission, Limits, Micros, Mode, Order, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId,
 };
 
 fn main() {
@@ -77,6 +77,26 @@ fn main() {
     }
     for waiting in [10, 1_000, 100_000] {
         let mut pool = pool(1);
+        // Each of another client, with a deadline, in one of three classes.
+        let ticket = |turn: u64| Ticket {
+            deadline: Micros(u64::MAX / 2 + turn),
+            priority: (turn % 3) as i16,
+            client: turn,
+            ..Ticket::new(RequestId(turn), 0)
+        };
+        for request in 0..=waiting {
+            pool.admit(Micros(0), &ticket(u64::MAX / 4 + request));
+        }
+        measure(
+            &format!("the same, 3 classes, each of another client, with deadlines, {waiting} wait"),
+            |turn| {
+                black_box(pool.admit(Micros(turn), &ticket(turn)));
+                let _ = black_box(pool.release(Micros(turn), WorkerId(0)));
+            },
+        );
+    }
+    for waiting in [10, 1_000, 100_000] {
+        let mut pool = pool(1);
         for request in 0..=waiting {
             pool.admit(Micros(0), &Ticket::new(RequestId(request), 0));
         }
@@ -85,7 +105,7 @@ fn main() {
             |turn| {
                 let request = RequestId(1 + turn * 7_919 % waiting);
                 pool.leave(Micros(turn), request);
-                black_box(pool.admit(Micros(turn), request, 0));
+                black_box(pool.admit(Micros(turn), &Ticket::new(request, 0)));
             },
         );
     }
@@ -96,6 +116,8 @@ fn pool(workers: u32) -> Pool {
         maxconn: workers as usize,
         max_queue: 1_000_000,
         timeout: Micros::MAX,
+        // What is measured is no overload: the clock runs a microsecond a turn.
+        order: Order::Fifo,
         ..Limits::USUAL
     });
     for worker in 0..workers {

@@ -150,7 +150,7 @@ impl Climb {
         let level = self.cap.min(most);
         self.seen_at = now;
         self.seen_finished = view.finished;
-        self.was_saturated = view.queued > 0 && view.busy >= level;
+        self.was_saturated = view.queued > 0 && view.busy + view.kept >= level;
         if !self.was_saturated {
             return (None, None);
         }
@@ -162,7 +162,7 @@ impl Climb {
         if self.window.level.is_some_and(|measured| measured != level) {
             self.window = Window::default();
         }
-        if self.window.level.is_none() && view.busy == level {
+        if self.window.level.is_none() && view.busy + view.kept == level {
             self.window.level = Some(level);
             self.window.settling = level as u64;
         }

@@ -48,15 +48,21 @@
 
 extern crate alloc;
 
+mod answers;
 mod backoff;
 mod balance;
 mod climb;
 mod decision;
+mod estimate;
+mod flows;
 mod health;
+mod index;
 mod limiter;
 mod limits;
 mod log2;
 mod memory;
+mod overload;
+mod patience;
 mod pool;
 mod queue;
 mod retry;
@@ -65,6 +71,9 @@ mod stats;
 mod time;
 mod workers;
 
+pub use answers::{
+    Action, Admission, Assignment, Refused, Released, RequestId, ShedReason, WorkerId,
+};
 pub use backoff::Emergency;
 pub use balance::{
     Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, NewServer, ServerFigures,
@@ -73,9 +82,7 @@ pub use balance::{
 pub use decision::Decision;
 pub use limiter::{Begun, Ended, LimitBounds, Limiter};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
-pub use pool::{
-    Action, Admission, Assignment, Pool, Refused, Released, RequestId, ShedReason, WorkerId,
-};
+pub use pool::Pool;
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;

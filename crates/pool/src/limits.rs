@@ -93,6 +93,30 @@ impl Reserves {
         Some(reserves)
     }
 
+    /// Workers that are kept from those that `of` does not let in: its own, and those for better classes.
+    pub(crate) fn kept_from(&self, of: &Reserve) -> usize {
+        let these = self.as_slice().iter();
+        these
+            .filter(|reserve| reserve.priority <= of.priority)
+            .map(|reserve| reserve.workers)
+            .fold(0, usize::saturating_add)
+    }
+
+    /// Workers that are kept from a class.
+    pub(crate) fn kept_from_class(&self, priority: i16) -> usize {
+        let these = self.as_slice().iter();
+        these
+            .filter(|reserve| priority > reserve.priority)
+            .map(|reserve| reserve.workers)
+            .fold(0, usize::saturating_add)
+    }
+
+    /// There is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Each of them.
     pub fn as_slice(&self) -> &[Reserve] {
         &self.list[..self.len]

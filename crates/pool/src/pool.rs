@@ -2,97 +2,18 @@
 
 use alloc::vec::Vec;
 
-use crate::queue::{Class, Queue, Waiting};
-use crate::workers::{State, Withdrawal, Workers};
-use crate::{Limits, Micros, Orders, Stats, Ticket};
+use crate::estimate::Service;
+use crate::limits::Reserves;
+use crate::overload::{Overload, Situation};
+use crate::patience::Patience;
+use crate::queue::{Queue, Waiting};
+use crate::workers::{Job, State, Withdrawal, Workers};
+use crate::{
+    Action, Admission, Assignment, Limits, MAX_RESERVES, Micros, Order, Orders, Refused, Released,
+    RequestId, ShedReason, Stats, Ticket, WorkerId,
+};
 
-/// A worker's slot number, given by the caller: small, below [`crate::MAX_WORKERS`], and used again by the worker that
-/// takes a dead one's place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(pub u32);
-
-/// A request, named by the caller from a counter: never two with the same id in a pool at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub u64);
-
-/// The answer to a request that arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// It has this worker until [`Pool::release`] or [`Pool::worker_down`].
-    Run(WorkerId),
-    /// It waits.
-    Wait {
-        /// At most so many are before it; 0: it is next.
-        position: usize,
-        /// This one, which waited, is out of the queue for it: answer it with [`ShedReason::PushedOut`].
-        pushed_out: Option<RequestId>,
-    },
-    /// It is refused and forgotten.
-    Shed(ShedReason),
-}
-
-/// This request has this worker now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Assignment {
-    /// It is out of the queue.
-    pub request: RequestId,
-    /// It was free.
-    pub worker: WorkerId,
-}
-
-/// The answer to [`Pool::release`].
-#[must_use]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Released {
-    /// Who is next, and on which worker.
-    pub next: Option<Assignment>,
-    /// The worker that was released leaves: it was retired while it was busy. End it, and report
-    /// [`Pool::worker_down`] when it has ended; call [`Pool::drain_waiting`], since it may have been the last one.
-    pub leaves: bool,
-}
-
-/// Why a request was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShedReason {
-    /// `max_queue` requests are waiting.
-    QueueFull,
-    /// It waited for `timeout`, or its time was up before it could wait.
-    QueueTimeout,
-    /// It was not let into the queue: by what is known it would have had to wait beyond `timeout` or its deadline.
-    Hopeless,
-    /// Its own deadline is past, or so near that a worker could not keep it any more.
-    Deadline,
-    /// The pool is overloaded, and its queue as long as it should be then.
-    Overload,
-    /// It waited, and had to make room: for a request of a client that has fewer waiting, of a better class, or that has
-    /// not waited for too long.
-    PushedOut,
-    /// No worker is there and none is expected.
-    NoWorker,
-}
-
-/// A request that waited, is out of the queue, and is to be answered with a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
-    /// Which.
-    pub request: RequestId,
-    /// Why.
-    pub reason: ShedReason,
-}
-
-/// What is to be done after [`Pool::set_limits`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Give the request to the worker.
-    Run(Assignment),
-    /// Answer the request, which waited, with this refusal.
-    Shed {
-        /// It is out of the queue.
-        request: RequestId,
-        /// Why.
-        reason: ShedReason,
-    },
-}
+mod foresight;
 
 /// Which worker runs which request, who waits, and who is refused.
 ///
@@ -136,12 +57,26 @@ pub enum Action {
 /// # What holds after each call
 ///
 /// - No worker has two requests, and no request two workers.
-/// - At most `maxconn` requests run, unless `maxconn` was lowered: then no new one starts until enough have finished.
-/// - Nobody waits while a worker is free and `maxconn` allows one more. The one exception is between `worker_down` of a
-///   busy worker and [`dispatch`](Self::dispatch), so that its request can be readmitted and get the free place.
+/// - At most `maxconn` requests run, and with `fullconn` no more than the load allows, unless the limit has become lower
+///   since: then no new one starts until enough have finished.
+/// - Nobody waits while a worker is free, the limit allows one more, and no reserve keeps the worker for others. The one
+///   exception is before [`dispatch`](Self::dispatch), which is to be called after each call that frees a place without
+///   naming who gets it: `worker_down` and `lose`, so that the request can be readmitted and get it; and an `admit` or
+///   `readmit` that let somebody wait, because with `fullconn` the limit grows with that.
 /// - Nobody waits while no worker is up and none expected. The one exception is between the call that brought this about
 ///   (`worker_down`, `worker_expected`, or the withdrawal of the last one) and [`drain_waiting`](Self::drain_waiting).
-/// - Requests get workers in the order of their first admission, retries before all others.
+/// - Requests get workers in this order: the class with the lowest priority number first; in it, retries in the order of
+///   their first admission (a retry belongs to the class of its ticket), then the clients in turn, one request each,
+///   in the order of its arrival. A client is told apart in a class only while it has something waiting there; those of
+///   number 0 are one client. While the pool is overloaded, who has waited for too long goes after all others, the newest
+///   first ([`Order::Adaptive`]).
+/// - At most `max_queue` requests wait, retries apart. A newcomer that finds them takes the place of another one, if there
+///   is one that has less right to it: one that has waited for too long under overload, the oldest of them; else, of the
+///   last class, the newest request of a client that has most waiting there, if that class goes after the newcomer's, or
+///   if it is the same and that client still has as many left as the newcomer's then has.
+/// - A newcomer is refused at once if it would have to wait beyond the queue's timeout or its deadline, as far as can be
+///   foreseen ([`Stats::expected_wait`]): nobody waits for nothing.
+/// - Of those that run, so many leave out the workers of each reserve that are not for them; but one worker is for all.
 /// - Among free workers the one used last is taken, of the request's home if there is one, so that the coldest stay
 ///   idle and can be stopped.
 /// - Each request that was admitted ends exactly once: refused, gone, handed back by `worker_down`, or released.
@@ -150,20 +85,34 @@ pub enum Action {
 ///
 /// The caller's threads may read the clock in one order and come here in another; the pool takes a time that is earlier
 /// than the last one for the last one. A request is past its deadline when `expire` says so, not before: a worker that
-/// becomes free first takes it even if the timer is late.
+/// becomes free first takes it even if the timer is late. A deadline of its own is counted to the last moment at which a
+/// worker could still keep it, as far as can be foreseen; at most half of its time is set aside for that.
 ///
 /// # Cost
 ///
-/// Every call is O(1), on average over growing and shrinking where it puts into or takes out of the queue, apart from
-/// `readmit` (a step for each retry that waits) and those that hand out many at once (a step for each). `admit` with a
-/// free worker and `release` with nobody waiting never allocate.
+/// Every call is O(1), on average over growing and shrinking where it puts into or takes out of the queue and over the
+/// lives of requests that become stale, apart from `readmit` (a step for each retry that waits), those of requests that
+/// have a deadline of their own (O(log n)), and those that hand out many at once (a step for each); each is multiplied by
+/// the number of classes that wait, of which there are few. `admit` with a free worker and `release` with nobody
+/// waiting never allocate.
 #[derive(Debug)]
 pub struct Pool {
     limits: Limits,
     workers: Workers,
     queue: Queue,
     expected: bool,
+    /// So many workers there will be soon, as their owner says; 0: nothing was said.
+    soon: usize,
     clock: Micros,
+    /// When a request was given to a worker last.
+    last_start: Micros,
+    /// Of the running ones: those that each reserve does not let use its workers.
+    outsiders: [usize; MAX_RESERVES],
+    service: Service,
+    patience: Patience,
+    overload: Overload,
+    /// All workers' time at work up to now, µs.
+    busy_time: u64,
     /// Totals only; what can be counted now is filled in by [`Pool::stats`].
     totals: Stats,
 }
@@ -180,6 +129,9 @@ pub(crate) struct View {
     pub(crate) outdated_busy: usize,
     /// Requests that wait.
     pub(crate) queued: usize,
+    /// Of the free ones: those that nobody who waits may use, because they are reserved.
+    pub(crate) kept: usize,
+    /// As the load is now.
     pub(crate) maxconn: usize,
     pub(crate) finished: u64,
     pub(crate) proven: u64,
@@ -193,7 +145,14 @@ impl Pool {
             workers: Workers::new(),
             queue: Queue::new(),
             expected: true,
+            soon: 0,
             clock: Micros::ZERO,
+            last_start: Micros::ZERO,
+            outsiders: [0; MAX_RESERVES],
+            service: Service::default(),
+            patience: Patience::new(),
+            overload: Overload::new(),
+            busy_time: 0,
             totals: Stats::default(),
         }
     }
@@ -208,6 +167,12 @@ impl Pool {
     pub fn set_limits(&mut self, now: Micros, limits: Limits) -> Vec<Action> {
         let now = self.advance(now);
         self.limits = limits;
+        self.outsiders = [0; MAX_RESERVES];
+        for job in self.workers.jobs() {
+            count_outsiders(&mut self.outsiders, &limits.reserve, job.priority, |n| {
+                n + 1
+            });
+        }
         let mut actions = Vec::new();
         while let Some(assignment) = self.next(now) {
             actions.push(Action::Run(assignment));
@@ -246,10 +211,10 @@ impl Pool {
                 None
             }
             State::Free | State::Leaving => None,
-            State::Busy { request, since } => {
+            State::Busy { job, since } => {
                 self.totals.lost += 1;
-                self.count_service(now.since(since));
-                Some(request)
+                self.count_end(now, &job, since);
+                Some(job.request)
             }
         }
     }
@@ -258,13 +223,13 @@ impl Pool {
     /// [`worker_down`](Self::worker_down). Returns the request, and asks for the same calls as that.
     pub fn lose(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
         let now = self.advance(now);
-        let Some((request, since)) = self.workers.lose(worker) else {
+        let Some((job, since)) = self.workers.lose(worker) else {
             self.totals.ignored += 1;
             return None;
         };
         self.totals.lost += 1;
-        self.count_service(now.since(since));
-        Some(request)
+        self.count_end(now, &job, since);
+        Some(job.request)
     }
 
     /// Whether a worker can come up (true at first). False: all that is there is all there will be, so that requests
@@ -273,17 +238,33 @@ impl Pool {
         self.expected = expected;
     }
 
-    /// A request arrives. `home`: index of the reactor that serves it.
+    /// So many workers there will be soon, with those that are there, as far as their owner knows: who is asked to wait is
+    /// not refused because there are few yet. It may be told at any time; 0, as at first: those that are there.
+    pub fn workers_soon(&mut self, count: usize) {
+        self.soon = count;
+    }
+
+    /// Lets time pass. Every other call that is told the time does so as well: this one is for those that look at the
+    /// figures only.
+    pub fn pass(&mut self, now: Micros) {
+        self.advance(now);
+    }
+
+    /// A request arrives.
     pub fn admit(&mut self, now: Micros, ticket: &Ticket) -> Admission {
-        let &Ticket { request, home, .. } = ticket;
         let now = self.advance(now);
-        if self.is_waiting_already(request) {
+        if self.is_waiting_already(ticket.request) {
             return self.already_waiting();
         }
         self.totals.admitted += 1;
-        // Somebody may wait beside a free worker between `worker_down` and `dispatch`: a newcomer does not overtake.
-        if self.queue.len() == 0
-            && let Some(worker) = self.start(now, request, home)
+        if ticket.deadline <= now {
+            return self.shed(ShedReason::Deadline);
+        }
+        let job = Job::new(ticket, now);
+        // Somebody may wait beside a free worker until `dispatch`: a newcomer does not overtake.
+        let stale_last = self.overload.is_on();
+        if !self.queue.has_before(ticket.priority, stale_last)
+            && let Some(worker) = self.start(now, &job, 1)
         {
             self.totals.run_at_once += 1;
             return Admission::Run(worker);
@@ -291,40 +272,54 @@ impl Pool {
         if self.abandoned() {
             return self.shed(ShedReason::NoWorker);
         }
-        if self.queue.len() >= self.limits.max_queue {
+        let is_full = self.queue.len() >= self.limits.max_queue;
+        let gives_way = match is_full && self.limits.max_queue > 0 {
+            true => self.queue.who_gives_way(ticket.priority, ticket.client),
+            false => None,
+        };
+        if is_full && gives_way.is_none() {
+            self.overload.lost();
             return self.shed(ShedReason::QueueFull);
         }
         if self.limits.timeout == Micros::ZERO {
             return self.shed(ShedReason::QueueTimeout);
         }
-        let position = self.queue.len();
-        self.queue.push(Waiting {
-            request,
-            home,
-            admitted_at: now,
-            queued_at: now,
-        });
+        let position = self
+            .queue
+            .place_of(ticket.priority, ticket.client, stale_last);
+        let start_by = self.start_by(ticket.deadline, now);
+        if let Some(reason) = self.foresee(now, ticket, position, start_by) {
+            return self.shed(reason);
+        }
+        if let Some(waiting) = gives_way.and_then(|request| self.queue.remove(request)) {
+            self.totals.shed_pushed_out += 1;
+            self.patience.stayed(now.since(waiting.admitted_at));
+        }
+        self.queue.push(waiting(ticket, now, now, start_by));
         self.count_waiting();
         Admission::Wait {
             position,
-            pushed_out: None,
+            pushed_out: gives_way,
         }
     }
 
-    /// A request comes back because its worker failed. It goes before all that were not yet given to a worker, is not
-    /// refused for a full queue, and keeps the deadline of its first admission (`admitted_at`): if that is past and no
-    /// worker is free, it is refused at once.
+    /// A request comes back because its worker failed. It goes before all of its class that were not yet given to a
+    /// worker, is not refused for a full queue, overload or an expected wait, and keeps the deadline of its first admission
+    /// (`admitted_at`) and its own: if that is past and no worker is free, it is refused at once.
     pub fn readmit(&mut self, now: Micros, ticket: &Ticket, admitted_at: Micros) -> Admission {
-        let &Ticket { request, home, .. } = ticket;
         let now = self.advance(now);
-        if self.is_waiting_already(request) {
+        if self.is_waiting_already(ticket.request) {
             return self.already_waiting();
         }
         self.totals.readmitted += 1;
         let admitted_at = admitted_at.min(now);
-        // Another retry that waits and is older goes first; newcomers that wait do not.
-        if !self.queue.has_retry_before(admitted_at)
-            && let Some(worker) = self.start(now, request, home)
+        let stale_last = self.overload.is_on();
+        // Another retry that waits and is older goes first, and who is of a better class; newcomers of its own do not.
+        let position = self
+            .queue
+            .place_of_retry(ticket.priority, admitted_at, stale_last);
+        if position == 0
+            && let Some(worker) = self.start(now, &Job::new(ticket, admitted_at), 1)
         {
             self.totals.run_at_once += 1;
             return Admission::Run(worker);
@@ -335,12 +330,12 @@ impl Pool {
         if now.since(admitted_at) >= self.limits.timeout {
             return self.shed(ShedReason::QueueTimeout);
         }
-        let position = self.queue.push_retry(Waiting {
-            request,
-            home,
-            admitted_at,
-            queued_at: now,
-        });
+        let start_by = self.start_by(ticket.deadline, admitted_at);
+        if start_by <= now {
+            return self.shed(ShedReason::Deadline);
+        }
+        self.queue
+            .push_retry(waiting(ticket, admitted_at, now, start_by));
         self.count_waiting();
         Admission::Wait {
             position,
@@ -358,7 +353,9 @@ impl Pool {
         };
         self.totals.finished += 1;
         self.totals.proven += u64::from(release.first);
-        self.count_service(now.since(release.since));
+        self.service.finished(now.since(release.since));
+        self.overload.finished();
+        self.count_end(now, &release.job, release.since);
         Released {
             next: self.next(now),
             leaves: release.leaves,
@@ -420,8 +417,7 @@ impl Pool {
         self.workers.coldest()
     }
 
-    /// Gives a free place to who is next; None if nobody waits, no worker is free or `maxconn` is reached. Needed after
-    /// [`worker_down`](Self::worker_down) only.
+    /// Gives a free place to who is next; None if nobody waits, or nobody that waits may have one.
     pub fn dispatch(&mut self, now: Micros) -> Option<Assignment> {
         let now = self.advance(now);
         self.next(now)
@@ -429,35 +425,59 @@ impl Pool {
 
     /// A client left. True: its request waited, and is out of the queue. False: it does not wait (any more).
     pub fn leave(&mut self, now: Micros, request: RequestId) -> bool {
-        self.advance(now);
-        let waited = self.queue.remove(request).is_some();
-        self.totals.left += u64::from(waited);
-        waited
+        let now = self.advance(now);
+        let Some(waiting) = self.queue.remove(request) else {
+            return false;
+        };
+        self.totals.left += 1;
+        self.overload.lost();
+        self.patience.left(now.since(waiting.admitted_at));
+        self.note_length();
+        true
     }
 
-    /// Takes out of the queue who is past the deadline, and appends them to `out`: they are refused with
-    /// [`ShedReason::QueueTimeout`].
+    /// A client left while its request ran, so long after its (first) admission. Nothing becomes of the request, which is
+    /// the caller's matter; the pool learns how long clients wait.
+    pub fn client_left(&mut self, now: Micros, since_admitted: Micros) {
+        self.advance(now);
+        self.totals.left_running += 1;
+        self.overload.lost();
+        self.patience.left(since_admitted);
+    }
+
+    /// Takes out of the queue who has waited for the timeout, or cannot keep a deadline any more, and appends them to
+    /// `out`.
     pub fn expire(&mut self, now: Micros, out: &mut Vec<Refused>) {
         let now = self.advance(now);
-        let Some(limit) = now.0.checked_sub(self.limits.timeout.0) else {
-            return;
-        };
-        for class in [Class::Retry, Class::Newcomer] {
-            while let Some(waiting) = self.queue.pop_admitted_by(class, Micros(limit)) {
+        if let Some(limit) = now.0.checked_sub(self.limits.timeout.0) {
+            while let Some(waiting) = self.queue.pop_admitted_by(Micros(limit)) {
                 self.totals.shed_queue_timeout += 1;
+                self.overload.lost();
+                self.patience.stayed(now.since(waiting.admitted_at));
                 out.push(Refused {
                     request: waiting.request,
                     reason: ShedReason::QueueTimeout,
                 });
             }
         }
+        while let Some(waiting) = self.queue.pop_to_start_by(now) {
+            self.totals.shed_deadline += 1;
+            self.overload.lost_by_deadline();
+            self.patience.left(now.since(waiting.admitted_at));
+            out.push(Refused {
+                request: waiting.request,
+                reason: ShedReason::Deadline,
+            });
+        }
+        self.note_length();
     }
 
     /// When [`expire`](Self::expire) will have something to do if nothing else happens until then.
     pub fn next_deadline(&self) -> Option<Micros> {
-        self.queue
-            .oldest()
-            .map(|admitted_at| admitted_at.after(self.limits.timeout))
+        let timeout = self.limits.timeout;
+        let oldest = self.queue.oldest().map(|oldest| oldest.after(timeout));
+        let deadline = self.queue.first_deadline();
+        oldest.into_iter().chain(deadline).min()
     }
 
     /// If no worker is up and none is expected, takes all out of the queue, in its order, and appends them to `out`:
@@ -467,16 +487,17 @@ impl Pool {
         if !self.abandoned() {
             return;
         }
-        while let Some(waiting) = self.queue.pop() {
+        while let Some(waiting) = self.queue.pop(false, |_| true) {
             self.totals.shed_no_worker += 1;
             out.push(waiting.request);
         }
+        self.note_length();
     }
 
     /// The request that a worker has.
     pub fn running(&self, worker: WorkerId) -> Option<RequestId> {
         match self.workers.state(worker) {
-            State::Busy { request, .. } => Some(request),
+            State::Busy { job, .. } => Some(job.request),
             State::Down | State::Free | State::Leaving => None,
         }
     }
@@ -491,24 +512,20 @@ impl Pool {
         self.queue.len()
     }
 
-    /// Tells that a client left while its request ran, and how long after its admission.
-    pub fn client_left(&mut self, now: Micros, since_admitted: Micros) {
-        let _ = since_admitted;
-        self.advance(now);
-        self.totals.left_running += 1;
-    }
-
-    /// When a request that came then would find a place, counted from `now`.
-    pub fn retry_after(&self, now: Micros) -> Micros {
-        let _ = now;
-        self.limits.timeout
-    }
-
     /// The pool's figures.
     pub fn stats(&self) -> Stats {
         let (free, busy) = (self.workers.free(), self.workers.busy());
         Stats {
             waiting: self.queue.len(),
+            stale: self.queue.stale(),
+            limit: self.limit(0),
+            expected_wait: self.expected_wait(),
+            service_estimate: self.service.estimate(),
+            patience: self.patience.get(),
+            overloaded: self.overload.is_on(),
+            longest_admitted_wait: self.overload.longest().min(self.limits.timeout),
+            stale_after: self.overload.stale_after(),
+            overloads: self.overload.times(),
             busy,
             free,
             workers: free + busy,
@@ -544,7 +561,8 @@ impl Pool {
             outdated_free: self.workers.outdated_free(),
             outdated_busy: self.workers.outdated_busy(),
             queued: self.queue.len(),
-            maxconn: self.limits.maxconn,
+            kept: self.kept(),
+            maxconn: self.limit(0),
             finished: self.totals.finished,
             proven: self.totals.proven,
         }
@@ -566,22 +584,92 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn advance(&mut self, now: Micros) -> Micros {
-        self.clock = self.clock.max(now);
+        if now > self.clock {
+            let passed = now.0 - self.clock.0;
+            let waited = passed.saturating_mul(self.queue.len() as u64);
+            self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
+            let busy = passed.saturating_mul(self.workers.busy() as u64);
+            self.busy_time = self.busy_time.saturating_add(busy);
+            self.clock = now;
+            if self.overload.is_due(now) {
+                self.look_at_overload();
+            }
+            if self.overload.is_on() {
+                self.make_stale();
+            }
+        }
         self.clock
+    }
+
+    #[cold]
+    fn look_at_overload(&mut self) {
+        self.patience.look(self.clock);
+        let timeout = self.limits.timeout;
+        let situation = Situation {
+            is_fifo: self.limits.order == Order::Fifo,
+            fresh: self.queue.len() - self.queue.stale(),
+            workers: self.workers_now(),
+            service: self.service.estimate(),
+            patience: self
+                .patience
+                .get()
+                .map_or(timeout, |patience| patience.min(timeout)),
+            busy: self.busy_time,
+        };
+        self.overload.look(self.clock, &situation);
+        self.note_length();
+    }
+
+    fn make_stale(&mut self) {
+        let age = self.overload.stale_after();
+        if let Some(limit) = self.clock.0.checked_sub(age.0) {
+            self.queue.make_stale(Micros(limit));
+        }
+    }
+
+    /// Notes it where nobody waits.
+    fn note_length(&mut self) {
+        if self.queue.len() == 0 {
+            self.overload.queue_is_empty();
+        }
     }
 
     /// Gives who is next to a worker, if somebody waits and a worker may be used.
     fn next(&mut self, now: Micros) -> Option<Assignment> {
-        if self.queue.len() == 0 || !self.has_room() {
+        if self.queue.len() == 0 {
+            self.overload.queue_is_empty();
             return None;
         }
-        let waiting = self.queue.pop()?;
+        if !self.has_place(0) {
+            return None;
+        }
+        let stale_last = self.overload.is_on();
+        let (workers, limits, outsiders) = (&self.workers, &self.limits, &self.outsiders);
+        let waiting = self.queue.pop(stale_last, |priority| {
+            reserves_let(workers, limits, outsiders, priority)
+        })?;
         let wait = now.since(waiting.queued_at);
         self.totals.waited_time = self.totals.waited_time.after(wait);
-        self.totals.queue_time = self.totals.waited_time;
         self.totals.longest_wait = self.totals.longest_wait.max(wait);
-        let worker = self.start(now, waiting.request, waiting.home);
+        let answered = now
+            .after(self.service.estimate())
+            .since(waiting.admitted_at);
+        if self
+            .patience
+            .get()
+            .is_some_and(|patience| answered >= patience)
+        {
+            self.overload.lost();
+        }
+        let job = Job {
+            request: waiting.request,
+            home: waiting.home,
+            priority: waiting.priority,
+            admitted_at: waiting.admitted_at,
+        };
+        let worker = self.start(now, &job, 1);
         debug_assert!(worker.is_some(), "there was room");
         worker.map(|worker| Assignment {
             request: waiting.request,
@@ -589,18 +677,49 @@ impl Pool {
         })
     }
 
-    fn start(&mut self, now: Micros, request: RequestId, home: u16) -> Option<WorkerId> {
-        if !self.has_room() {
+    /// `more`: requests that are neither running nor waiting, and count in the load.
+    fn start(&mut self, now: Micros, job: &Job, more: usize) -> Option<WorkerId> {
+        if !self.has_place(more) || !self.lets(job.priority) {
             return None;
         }
-        let worker = self.workers.take(request, home, now)?;
+        let worker = self.workers.take(job, now)?;
+        self.last_start = now;
         self.totals.started += 1;
         self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());
+        if !self.limits.reserve.is_empty() {
+            count_outsiders(
+                &mut self.outsiders,
+                &self.limits.reserve,
+                job.priority,
+                |n| n + 1,
+            );
+        }
         Some(worker)
     }
 
-    fn has_room(&self) -> bool {
-        self.workers.free() > 0 && self.workers.busy() < self.limits.maxconn
+    /// A worker is free, and the limit allows one more.
+    fn has_place(&self, more: usize) -> bool {
+        self.workers.free() > 0 && self.workers.busy() < self.limit(more)
+    }
+
+    /// Requests that may run where so many more come.
+    fn limit(&self, more: usize) -> usize {
+        self.limits
+            .at_load(self.workers.busy() + self.queue.len() + more)
+    }
+
+    /// Whether the reserves let a request of this class have one of the free workers.
+    fn lets(&self, priority: i16) -> bool {
+        reserves_let(&self.workers, &self.limits, &self.outsiders, priority)
+    }
+
+    /// Free workers that nobody who waits may use because they are reserved.
+    fn kept(&self) -> usize {
+        let is_kept = !self.limits.reserve.is_empty()
+            && self.queue.len() > 0
+            && self.has_place(0)
+            && !self.queue.is_any_let(|priority| self.lets(priority));
+        if is_kept { self.workers.free() } else { 0 }
     }
 
     fn abandoned(&self) -> bool {
@@ -640,7 +759,66 @@ impl Pool {
         self.totals.max_waiting = self.totals.max_waiting.max(self.queue.len());
     }
 
-    fn count_service(&mut self, time: Micros) {
+    /// A worker has the request no more.
+    fn count_end(&mut self, now: Micros, job: &Job, since: Micros) {
+        let time = now.since(since);
         self.totals.service_time = self.totals.service_time.after(time);
+        self.patience.stayed(now.since(job.admitted_at));
+        if !self.limits.reserve.is_empty() {
+            count_outsiders(
+                &mut self.outsiders,
+                &self.limits.reserve,
+                job.priority,
+                |n| n - 1,
+            );
+        }
     }
+}
+
+fn waiting(ticket: &Ticket, admitted_at: Micros, queued_at: Micros, start_by: Micros) -> Waiting {
+    Waiting {
+        request: ticket.request,
+        home: ticket.home,
+        priority: ticket.priority,
+        client: ticket.client,
+        admitted_at,
+        queued_at,
+        start_by,
+    }
+}
+
+/// Counts a request where it is one that a reserve does not let use its workers.
+fn count_outsiders(
+    outsiders: &mut [usize; MAX_RESERVES],
+    reserves: &Reserves,
+    priority: i16,
+    count: fn(usize) -> usize,
+) {
+    for (outsiders, reserve) in outsiders.iter_mut().zip(reserves.as_slice()) {
+        if priority > reserve.priority {
+            *outsiders = count(*outsiders);
+        }
+    }
+}
+
+/// Whether one more request of this class may run beside those that do. What each reserve keeps is kept from all that
+/// are of no better class, together with what the reserves for better ones keep; the last worker is for everybody.
+fn reserves_let(
+    workers: &Workers,
+    limits: &Limits,
+    outsiders: &[usize; MAX_RESERVES],
+    priority: i16,
+) -> bool {
+    let reserves = limits.reserve.as_slice();
+    if reserves.is_empty() {
+        return true;
+    }
+    let all = limits.maxconn.min(workers.free() + workers.busy());
+    reserves
+        .iter()
+        .zip(outsiders)
+        .filter(|(reserve, _)| priority > reserve.priority)
+        .all(|(reserve, outsiders)| {
+            *outsiders < all.saturating_sub(limits.reserve.kept_from(reserve)).max(1)
+        })
 }

@@ -1,14 +1,29 @@
 //! The queue: who waits, in which order, and where each of them is.
 //!
-//! Two lists, retries before newcomers, each in the order of first admission; a hash index finds a waiting request by
-//! its id. The lists are linked through one table of entries, so that a client that leaves from the middle is taken out
-//! in constant time, and a freed entry is used again. Table and index are made anew, larger or smaller, when the number
-//! of waiting requests has grown past them or has fallen to an eighth: the memory of a burst is given back, and each
-//! operation is O(1) on average.
+//! There is a class for each priority, the lowest number first. A class has its retries (in the order of first admission),
+//! its **fresh** requests (in flows, one for each client, that take turns: `flows.rs`), and its **stale** ones, which
+//! have waited for too long while the pool was overloaded ([`Queue::make_stale`]). Who is next:
+//!
+//! - as a rule the first class that has somebody: its retries, its stale ones (the oldest first), then the flow whose turn
+//!   it is;
+//! - `stale_last`, under overload: of all classes the retries and the flows, and only then the stale ones, the newest of
+//!   the first class first.
+//!
+//! All that are not retries are also in one list by age, of which the stale ones are the older part; the deadlines of
+//! those that have one of their own are in a heap; a hash index finds a waiting request by its id. All lists are linked
+//! through one table of entries, so that a client that leaves from the middle is taken out in constant time, and a freed
+//! entry is used again. Table and index are made anew, larger or smaller, when the number of waiting requests has
+//! grown past them or has fallen to an eighth: the memory of a burst is given back, and each operation is O(1) on average,
+//! apart from those of the heap, which are O(log n).
 
 use alloc::{vec, vec::Vec};
 
+use crate::flows::{Flow, Flows, Ring};
+use crate::index::{Index, NONE, hash};
 use crate::{Micros, RequestId};
+
+mod check;
+mod deadlines;
 
 /// A request in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,17 +31,14 @@ pub(crate) struct Waiting {
     pub(crate) request: RequestId,
     /// The reactor that serves the request.
     pub(crate) home: u16,
-    /// When it was first admitted; its deadline counts from here.
+    pub(crate) priority: i16,
+    pub(crate) client: u64,
+    /// When it was first admitted; the queue's timeout counts from here.
     pub(crate) admitted_at: Micros,
     /// When it was put into this queue; the same, unless it is a retry.
     pub(crate) queued_at: Micros,
-}
-
-/// Which of the two lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    Retry = 0,
-    Newcomer = 1,
+    /// It must have a worker by then; MAX: it has no deadline of its own.
+    pub(crate) start_by: Micros,
 }
 
 #[derive(Debug)]
@@ -34,10 +46,87 @@ pub(crate) struct Queue {
     entries: Vec<Entry>,
     /// First of the unused entries, which are linked by `next`.
     unused: u32,
-    /// Open addressing: the place in `entries`, or NONE. Its length is a power of two, twice that of `entries` or more.
-    index: Vec<u32>,
-    lists: [List; 2],
+    index: Index,
+    flows: Flows,
+    /// In the order of their priority; some may be empty.
+    classes: Vec<Class>,
+    /// All but the retries, the oldest first.
+    ages: List,
+    /// The oldest of these that is not stale.
+    oldest_fresh: u32,
+    /// A heap of the entries that have a deadline, the earliest at the top.
+    deadlines: Vec<u32>,
     len: usize,
+    stale: usize,
+}
+
+/// What waits in a class.
+#[derive(Debug)]
+struct Class {
+    priority: i16,
+    retries: List,
+    stale: List,
+    ring: Ring,
+    /// Lengths of all three.
+    retrying: usize,
+    stale_len: usize,
+    fresh: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    waiting: Waiting,
+    part: Part,
+    is_used: bool,
+    /// Only of a fresh one.
+    flow: u32,
+    /// In its flow, or the class's list.
+    prev: u32,
+    next: u32,
+    /// By age; not of a retry.
+    older: u32,
+    newer: u32,
+    /// Its place in the heap.
+    heap: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Retry,
+    Fresh,
+    Stale,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl Class {
+    fn new(priority: i16) -> Self {
+        Self {
+            priority,
+            retries: EMPTY,
+            stale: EMPTY,
+            ring: Ring::default(),
+            retrying: 0,
+            stale_len: 0,
+            fresh: 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.retrying + self.stale_len + self.fresh
+    }
+
+    /// So many of it go before others.
+    fn ahead(&self, stale_last: bool) -> usize {
+        match stale_last {
+            true => self.retrying + self.fresh,
+            false => self.len(),
+        }
+    }
 }
 
 impl Queue {
@@ -45,14 +134,25 @@ impl Queue {
         Self {
             entries: Vec::new(),
             unused: NONE,
-            index: Vec::new(),
-            lists: [EMPTY; 2],
+            index: Index::new(),
+            flows: Flows::new(),
+            classes: Vec::new(),
+            ages: EMPTY,
+            oldest_fresh: NONE,
+            deadlines: Vec::new(),
             len: 0,
+            stale: 0,
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Of these: those that have become stale.
+    pub(crate) fn stale(&self) -> usize {
+        self.stale
     }
 
     /// So many can wait before memory is asked for.
@@ -64,290 +164,437 @@ impl Queue {
         self.find(request).is_some()
     }
 
-    /// Puts a newcomer at the end.
-    pub(crate) fn push(&mut self, waiting: Waiting) {
-        let tail = self.lists[Class::Newcomer as usize].tail;
-        self.insert_after(tail, Class::Newcomer, waiting);
+    /// Whether somebody waits who goes before a newcomer of this class in any case.
+    pub(crate) fn has_before(&self, priority: i16, stale_last: bool) -> bool {
+        self.len > 0 && self.upto(priority).any(|class| class.ahead(stale_last) > 0)
     }
 
-    /// Puts a retry before all newcomers and behind the retries that were first admitted earlier; tells how many these
-    /// are. Takes a step for each retry that waits, of which there are never more than there were workers.
-    pub(crate) fn push_retry(&mut self, waiting: Waiting) -> usize {
-        let (mut after, mut position) = (NONE, 0);
-        let mut at = self.lists[Class::Retry as usize].head;
-        while at != NONE {
-            let entry = &self.entries[at as usize];
-            if entry.waiting.admitted_at > waiting.admitted_at {
-                break;
+    /// At most so many would be before a newcomer.
+    pub(crate) fn place_of(&self, priority: i16, client: u64, stale_last: bool) -> usize {
+        let mut before = 0;
+        for class in self.upto(priority) {
+            before += class.ahead(stale_last);
+            if class.priority == priority {
+                let own = self.flows.find(priority, client);
+                let own_len = own.map_or(0, |flow| self.flows.get(flow).len as usize);
+                let others = class.ring.count() - usize::from(own.is_some());
+                let theirs = class.fresh - own_len;
+                before -= theirs - theirs.min(others.saturating_mul(own_len + 1));
             }
-            position += 1;
-            (after, at) = (at, entry.next);
         }
-        self.insert_after(after, Class::Retry, waiting);
-        position
+        before
     }
 
-    /// Whether a retry waits that was first admitted at `admitted_at` or before.
-    pub(crate) fn has_retry_before(&self, admitted_at: Micros) -> bool {
-        let head = self.lists[Class::Retry as usize].head;
-        head != NONE && self.entries[head as usize].waiting.admitted_at <= admitted_at
-    }
-
-    /// Takes out who is next: the oldest retry, else the oldest newcomer.
-    pub(crate) fn pop(&mut self) -> Option<Waiting> {
-        let [retries, newcomers] = &self.lists;
-        let at = if retries.head != NONE {
-            retries.head
+    /// Puts a newcomer at the end of its client's flow.
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        self.make_room();
+        let place = self.class_place(waiting.priority);
+        let ring = &mut self.classes[place].ring;
+        let flow = self
+            .flows
+            .find_or_make(ring, waiting.priority, waiting.client);
+        let prev = self.flows.get(flow).tail;
+        let at = self.new_entry(Entry {
+            flow,
+            prev,
+            older: self.ages.tail,
+            ..Entry::new(waiting, Part::Fresh)
+        });
+        if prev == NONE {
+            self.flows.get_mut(flow).head = at;
         } else {
-            newcomers.head
-        };
-        (at != NONE).then(|| self.take(at))
+            self.entries[prev as usize].next = at;
+        }
+        self.flows.get_mut(flow).tail = at;
+        let class = &mut self.classes[place];
+        self.flows.grew(&mut class.ring, flow);
+        class.fresh += 1;
+        match self.ages.tail {
+            NONE => self.ages.head = at,
+            tail => self.entries[tail as usize].newer = at,
+        }
+        self.ages.tail = at;
+        if self.oldest_fresh == NONE {
+            self.oldest_fresh = at;
+        }
     }
 
-    /// Takes out the oldest of a class if it was first admitted at `limit` or before.
-    pub(crate) fn pop_admitted_by(&mut self, class: Class, limit: Micros) -> Option<Waiting> {
-        let at = self.lists[class as usize].head;
-        let due = at != NONE && self.entries[at as usize].waiting.admitted_at <= limit;
-        due.then(|| self.take(at))
+    /// Puts a retry before all of its class and behind the retries that were first admitted earlier. Takes a step for
+    /// each retry of the class that waits, of which there are never more than there were workers.
+    pub(crate) fn push_retry(&mut self, waiting: Waiting) {
+        self.make_room();
+        let place = self.class_place(waiting.priority);
+        let (mut prev, mut next) = (NONE, self.classes[place].retries.head);
+        while next != NONE && self.entries[next as usize].waiting.admitted_at <= waiting.admitted_at
+        {
+            (prev, next) = (next, self.entries[next as usize].next);
+        }
+        let at = self.new_entry(Entry {
+            prev,
+            next,
+            ..Entry::new(waiting, Part::Retry)
+        });
+        let class = &mut self.classes[place];
+        match prev {
+            NONE => class.retries.head = at,
+            _ => self.entries[prev as usize].next = at,
+        }
+        match next {
+            NONE => class.retries.tail = at,
+            _ => self.entries[next as usize].prev = at,
+        }
+        class.retrying += 1;
+    }
+
+    /// So many are before a retry that was first admitted at `admitted_at`.
+    pub(crate) fn place_of_retry(
+        &self,
+        priority: i16,
+        admitted_at: Micros,
+        stale_last: bool,
+    ) -> usize {
+        let mut before = 0;
+        for class in self.upto(priority) {
+            if class.priority < priority {
+                before += class.ahead(stale_last);
+                continue;
+            }
+            let mut at = class.retries.head;
+            while at != NONE && self.entries[at as usize].waiting.admitted_at <= admitted_at {
+                before += 1;
+                at = self.entries[at as usize].next;
+            }
+        }
+        before
+    }
+
+    /// Takes out who is next, of those whose priority `may` run. Where it may not, no higher number may.
+    pub(crate) fn pop(&mut self, stale_last: bool, may: impl Fn(i16) -> bool) -> Option<Waiting> {
+        let class = self
+            .classes
+            .iter()
+            .find(|class| class.ahead(stale_last) > 0);
+        if let Some(class) = class
+            && may(class.priority)
+        {
+            let at = if class.retries.head != NONE {
+                class.retries.head
+            } else if !stale_last && class.stale.head != NONE {
+                class.stale.head
+            } else {
+                self.flows.get(class.ring.turn()?).head
+            };
+            return Some(self.take(at, true));
+        }
+        if !stale_last {
+            return None;
+        }
+        let class = self.classes.iter().find(|class| class.stale_len > 0)?;
+        let newest = class.stale.tail;
+        may(class.priority).then(|| self.take(newest, true))
+    }
+
+    /// Whether somebody waits whose priority `may` run.
+    pub(crate) fn is_any_let(&self, may: impl Fn(i16) -> bool) -> bool {
+        let first = self.classes.iter().find(|class| class.len() > 0);
+        first.is_some_and(|class| may(class.priority))
+    }
+
+    /// All but the retries that were admitted at `limit` or before become stale. A step for each.
+    pub(crate) fn make_stale(&mut self, limit: Micros) {
+        while let Some(entry) = self.entries.get(self.oldest_fresh as usize)
+            && entry.waiting.admitted_at <= limit
+        {
+            let at = self.oldest_fresh;
+            self.oldest_fresh = entry.newer;
+            let place = self.class_place(entry.waiting.priority);
+            self.leave_flow(at, place, false);
+            let class = &mut self.classes[place];
+            let tail = core::mem::replace(&mut class.stale.tail, at);
+            match tail {
+                NONE => class.stale.head = at,
+                _ => self.entries[tail as usize].next = at,
+            }
+            class.stale_len += 1;
+            self.stale += 1;
+            let entry = &mut self.entries[at as usize];
+            (entry.part, entry.flow) = (Part::Stale, NONE);
+            (entry.prev, entry.next) = (tail, NONE);
+        }
+    }
+
+    /// Who gives way to a newcomer where no more may wait: the oldest stale one; else, of the flows of the last class that
+    /// has any, the newest request of the longest, if that class is behind the newcomer's, or is the newcomer's and
+    /// that flow remains as long as the newcomer's at least.
+    pub(crate) fn who_gives_way(&self, priority: i16, client: u64) -> Option<RequestId> {
+        let at = if self.stale > 0 {
+            self.ages.head
+        } else {
+            let last = self.classes.iter().rev().find(|class| class.fresh > 0)?;
+            let own = self.flows.find(priority, client);
+            let own_len = own.map_or(0, |flow| self.flows.get(flow).len as usize);
+            let gives = last.priority > priority
+                || last.priority == priority && last.ring.longest() > own_len + 1;
+            if !gives {
+                return None;
+            }
+            self.flows.get(last.ring.a_longest()?).tail
+        };
+        Some(self.entries[at as usize].waiting.request)
+    }
+
+    /// Takes out one that was first admitted at `limit` or before, if there is one.
+    pub(crate) fn pop_admitted_by(&mut self, limit: Micros) -> Option<Waiting> {
+        let oldest = self
+            .oldest_entry()
+            .filter(|at| self.entries[*at as usize].waiting.admitted_at <= limit)?;
+        Some(self.take(oldest, false))
+    }
+
+    /// Takes out one that had to have a worker by `limit` or before, if there is one.
+    pub(crate) fn pop_to_start_by(&mut self, limit: Micros) -> Option<Waiting> {
+        let first = *self.deadlines.first()?;
+        let due = self.entries[first as usize].waiting.start_by <= limit;
+        due.then(|| self.take(first, false))
     }
 
     /// When the longest waiting was first admitted.
     pub(crate) fn oldest(&self) -> Option<Micros> {
-        let heads = self.lists.iter().map(|list| list.head);
-        heads
-            .filter(|head| *head != NONE)
-            .map(|head| self.entries[head as usize].waiting.admitted_at)
-            .min()
+        let oldest = self.oldest_entry()?;
+        Some(self.entries[oldest as usize].waiting.admitted_at)
+    }
+
+    /// The earliest of the waiting requests' own deadlines.
+    pub(crate) fn first_deadline(&self) -> Option<Micros> {
+        let first = *self.deadlines.first()?;
+        Some(self.entries[first as usize].waiting.start_by)
     }
 
     /// Takes a request out, wherever it is.
     pub(crate) fn remove(&mut self, request: RequestId) -> Option<Waiting> {
         let cell = self.find(request)?;
-        let at = self.index[cell];
-        self.index_remove(cell);
-        Some(self.unlink(at))
+        let at = self.index.place(cell);
+        Some(self.take(at, false))
     }
 
-    /// Walks through everything and says what does not fit. For tests.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let mut count = 0;
-        for class in [Class::Retry, Class::Newcomer] {
-            let list = &self.lists[class as usize];
-            let (mut at, mut before, mut admitted_at) = (list.head, NONE, Micros::ZERO);
-            while at != NONE {
-                let entry = &self.entries[at as usize];
-                if entry.prev != before || entry.class != class || count > self.len {
-                    return Err("a list's links do not match");
-                }
-                if entry.waiting.admitted_at < admitted_at {
-                    return Err("a list is not in the order of admission");
-                }
-                if self
-                    .find(entry.waiting.request)
-                    .map(|cell| self.index[cell])
-                    != Some(at)
-                {
-                    return Err("the index does not lead to a waiting request");
-                }
-                admitted_at = entry.waiting.admitted_at;
-                count += 1;
-                (before, at) = (at, entry.next);
-            }
-            if list.tail != before {
-                return Err("a list does not end in its tail");
-            }
-        }
-        if count != self.len {
-            return Err("the number of waiting requests is not the one counted");
-        }
-        if self.index.iter().filter(|at| **at != NONE).count() != count {
-            return Err("the index has more or fewer than wait");
-        }
-        let (mut at, mut unused) = (self.unused, 0);
-        while at != NONE && unused <= self.entries.len() {
-            unused += 1;
-            at = self.entries[at as usize].next;
-        }
-        if unused + count != self.entries.len() {
-            return Err("entries were lost");
-        }
-        Ok(())
+    /// The classes that go before a newcomer of this one, and its own.
+    fn upto(&self, priority: i16) -> impl Iterator<Item = &Class> {
+        self.classes
+            .iter()
+            .take_while(move |class| class.priority <= priority)
     }
 
-    fn insert_after(&mut self, prev: u32, class: Class, waiting: Waiting) {
-        // Growing numbers the entries anew, so the neighbour is looked up again by its id.
-        let prev = if self.unused == NONE {
-            let neighbour = (prev != NONE).then(|| self.entries[prev as usize].waiting.request);
-            self.rebuild((self.entries.len() * 2).max(SMALLEST));
-            neighbour
-                .and_then(|request| self.find(request))
-                .map_or(NONE, |cell| self.index[cell])
-        } else {
-            prev
-        };
+    /// Of all; there are few classes, and the oldest retry of each is its first.
+    fn oldest_entry(&self) -> Option<u32> {
+        let retries = self.classes.iter().map(|class| class.retries.head);
+        retries
+            .chain([self.ages.head])
+            .filter(|at| *at != NONE)
+            .min_by_key(|at| self.entries[*at as usize].waiting.admitted_at)
+    }
+
+    /// Where the class is; makes it if there is none.
+    fn class_place(&mut self, priority: i16) -> usize {
+        let find = |classes: &[Class]| classes.binary_search_by_key(&priority, |c| c.priority);
+        find(&self.classes).unwrap_or_else(|mut place| {
+            if self.classes.len() >= KEPT_CLASSES {
+                self.classes.retain(|class| class.len() > 0);
+                place = find(&self.classes).unwrap_or_else(|place| place);
+            }
+            self.classes.insert(place, Class::new(priority));
+            place
+        })
+    }
+
+    fn new_entry(&mut self, entry: Entry) -> u32 {
         let at = self.unused;
         self.unused = self.entries[at as usize].next;
-        let list = &mut self.lists[class as usize];
-        let next = if prev == NONE {
-            core::mem::replace(&mut list.head, at)
-        } else {
-            core::mem::replace(&mut self.entries[prev as usize].next, at)
-        };
-        if next == NONE {
-            list.tail = at;
-        } else {
-            self.entries[next as usize].prev = at;
-        }
-        self.entries[at as usize] = Entry {
-            waiting,
-            class,
-            prev,
-            next,
-        };
+        self.entries[at as usize] = entry;
         self.len += 1;
-        self.index_insert(at);
-    }
-
-    fn take(&mut self, at: u32) -> Waiting {
-        let cell = self.find(self.entries[at as usize].waiting.request);
-        debug_assert!(cell.is_some(), "every waiting request is in the index");
-        if let Some(cell) = cell {
-            self.index_remove(cell);
+        self.index.insert(hash(entry.waiting.request.0), at);
+        if entry.waiting.start_by < Micros::MAX {
+            self.add_deadline(at);
         }
-        self.unlink(at)
+        at
     }
 
-    fn unlink(&mut self, at: u32) -> Waiting {
+    /// Takes an entry out of everything. `served`: its client's turn is over.
+    fn take(&mut self, at: u32, served: bool) -> Waiting {
         let Entry {
             waiting,
-            class,
+            part,
             prev,
             next,
+            older,
+            newer,
+            heap,
+            ..
         } = self.entries[at as usize];
-        let list = &mut self.lists[class as usize];
-        match prev {
-            NONE => list.head = next,
-            _ => self.entries[prev as usize].next = next,
+        if let Some(cell) = self.find(waiting.request) {
+            let entries = &self.entries;
+            self.index
+                .remove(cell, |at| hash(entries[at as usize].waiting.request.0));
         }
-        match next {
-            NONE => list.tail = prev,
-            _ => self.entries[next as usize].prev = prev,
+        if heap != NONE {
+            self.remove_deadline(heap as usize);
         }
-        self.entries[at as usize].next = self.unused;
+        let place = self.class_place(waiting.priority);
+        match part {
+            Part::Fresh => self.leave_flow(at, place, served),
+            Part::Retry | Part::Stale => {
+                let class = &mut self.classes[place];
+                let (list, count) = match part {
+                    Part::Retry => (&mut class.retries, &mut class.retrying),
+                    _ => (&mut class.stale, &mut class.stale_len),
+                };
+                *count -= 1;
+                match prev {
+                    NONE => list.head = next,
+                    _ => self.entries[prev as usize].next = next,
+                }
+                match next {
+                    NONE => list.tail = prev,
+                    _ => self.entries[next as usize].prev = prev,
+                }
+                self.stale -= usize::from(part == Part::Stale);
+            }
+        }
+        if part != Part::Retry {
+            if self.oldest_fresh == at {
+                self.oldest_fresh = newer;
+            }
+            match older {
+                NONE => self.ages.head = newer,
+                _ => self.entries[older as usize].newer = newer,
+            }
+            match newer {
+                NONE => self.ages.tail = older,
+                _ => self.entries[newer as usize].older = older,
+            }
+        }
+        self.entries[at as usize] = Entry {
+            next: self.unused,
+            ..UNUSED
+        };
         self.unused = at;
         self.len -= 1;
         if self.entries.len() > SMALLEST && self.len <= self.entries.len() / 8 {
-            self.rebuild((self.entries.len() / 4).max(SMALLEST));
+            self.shrink();
         }
         waiting
     }
 
-    /// Makes table and index anew with room for `capacity`, which all that wait fit into, keeping their order.
-    fn rebuild(&mut self, capacity: usize) {
-        let old = core::mem::replace(self, Self::new());
-        self.entries.reserve_exact(capacity);
-        self.index = vec![NONE; (capacity * 2).next_power_of_two()];
-        for class in [Class::Retry, Class::Newcomer] {
-            let mut from = old.lists[class as usize].head;
-            let mut prev = NONE;
-            while from != NONE {
-                let entry = old.entries[from as usize];
-                let at = self.entries.len() as u32;
-                self.entries.push(Entry {
-                    prev,
-                    next: NONE,
-                    ..entry
-                });
-                match prev {
-                    NONE => self.lists[class as usize].head = at,
-                    _ => self.entries[prev as usize].next = at,
-                }
-                self.index_insert(at);
-                (prev, from) = (at, entry.next);
-            }
-            self.lists[class as usize].tail = prev;
+    fn leave_flow(&mut self, at: u32, place: usize, served: bool) {
+        let Entry {
+            flow, prev, next, ..
+        } = self.entries[at as usize];
+        match prev {
+            NONE => self.flows.get_mut(flow).head = next,
+            _ => self.entries[prev as usize].next = next,
         }
-        self.len = self.entries.len();
-        debug_assert!(self.len == old.len && self.len <= capacity);
-        for at in self.len..capacity {
-            let next = if at + 1 < capacity {
-                at as u32 + 1
-            } else {
-                NONE
-            };
+        match next {
+            NONE => self.flows.get_mut(flow).tail = prev,
+            _ => self.entries[next as usize].prev = prev,
+        }
+        let class = &mut self.classes[place];
+        class.fresh -= 1;
+        self.flows.shrank(&mut class.ring, flow, served);
+    }
+
+    /// Sees to it that there is an unused entry.
+    fn make_room(&mut self) {
+        if self.unused == NONE {
+            self.grow_to((self.entries.len() * 2).max(SMALLEST));
+        }
+    }
+
+    /// All entries are used; the rest, up to `room`, is unused after that.
+    fn grow_to(&mut self, room: usize) {
+        let used = self.entries.len();
+        self.entries.reserve_exact(room - used);
+        self.index = Index::with_room(room);
+        for (at, entry) in self.entries.iter().enumerate() {
+            self.index.insert(hash(entry.waiting.request.0), at as u32);
+        }
+        for at in used..room {
+            let next = if at + 1 < room { at as u32 + 1 } else { NONE };
             self.entries.push(Entry { next, ..UNUSED });
         }
-        if self.len < capacity {
-            self.unused = self.len as u32;
+        self.unused = if used < room { used as u32 } else { NONE };
+    }
+
+    /// Makes the table anew with room for a quarter of what it had, which all that wait fit into twice.
+    fn shrink(&mut self) {
+        let room = (self.entries.len() / 4).max(SMALLEST);
+        let moved_flows = self
+            .flows
+            .compact(self.classes.iter_mut().map(|c| &mut c.ring));
+        let mut moved = vec![NONE; self.entries.len()];
+        let mut kept = Vec::with_capacity(room);
+        for (at, entry) in self.entries.iter().enumerate() {
+            if entry.is_used {
+                moved[at] = kept.len() as u32;
+                kept.push(*entry);
+            }
         }
+        let to = |at: &mut u32| {
+            if *at != NONE {
+                *at = moved[*at as usize];
+            }
+        };
+        for entry in &mut kept {
+            if entry.flow != NONE {
+                entry.flow = moved_flows[entry.flow as usize];
+            }
+            let links = [&mut entry.prev, &mut entry.next];
+            let ages = [&mut entry.older, &mut entry.newer];
+            links.into_iter().chain(ages).for_each(to);
+            if entry.part == Part::Fresh {
+                let Flow { head, tail, .. } = self.flows.get_mut(entry.flow);
+                // Once for each flow: at its oldest request.
+                if entry.prev == NONE {
+                    to(head);
+                    to(tail);
+                }
+            }
+        }
+        for class in &mut self.classes {
+            for list in [&mut class.retries, &mut class.stale] {
+                to(&mut list.head);
+                to(&mut list.tail);
+            }
+        }
+        to(&mut self.ages.head);
+        to(&mut self.ages.tail);
+        to(&mut self.oldest_fresh);
+        self.deadlines.iter_mut().for_each(to);
+        self.deadlines.shrink_to_fit();
+        debug_assert!(kept.len() == self.len && self.len <= room);
+        self.entries = kept;
+        self.grow_to(room);
     }
 
     fn find(&self, request: RequestId) -> Option<usize> {
         if self.len == 0 {
             return None;
         }
-        let mut cell = self.home_cell(request);
-        loop {
-            let at = self.index[cell];
-            if at == NONE {
-                return None;
-            }
-            if self.entries[at as usize].waiting.request == request {
-                return Some(cell);
-            }
-            cell = (cell + 1) & (self.index.len() - 1);
-        }
-    }
-
-    fn index_insert(&mut self, at: u32) {
-        let mut cell = self.home_cell(self.entries[at as usize].waiting.request);
-        while self.index[cell] != NONE {
-            cell = (cell + 1) & (self.index.len() - 1);
-        }
-        self.index[cell] = at;
-    }
-
-    /// Empties a cell and moves back those behind it that would no longer be found, so that no tombstones gather.
-    fn index_remove(&mut self, cell: usize) {
-        let mask = self.index.len() - 1;
-        let mut hole = cell;
-        let mut next = (hole + 1) & mask;
-        while self.index[next] != NONE {
-            let at = self.index[next];
-            let home = self.home_cell(self.entries[at as usize].waiting.request);
-            let distance_from_home = next.wrapping_sub(home) & mask;
-            let distance_from_hole = next.wrapping_sub(hole) & mask;
-            if distance_from_home >= distance_from_hole {
-                self.index[hole] = at;
-                hole = next;
-            }
-            next = (next + 1) & mask;
-        }
-        self.index[hole] = NONE;
-    }
-
-    /// Multiplicative hashing. Ids come from the caller's counter, never from a client, so nobody can aim at one cell.
-    fn home_cell(&self, request: RequestId) -> usize {
-        let bits = self.index.len().trailing_zeros();
-        (request.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+        self.index.find(hash(request.0), |at| {
+            self.entries[at as usize].waiting.request == request
+        })
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    waiting: Waiting,
-    class: Class,
-    prev: u32,
-    next: u32,
+impl Entry {
+    fn new(waiting: Waiting, part: Part) -> Self {
+        Self {
+            waiting,
+            part,
+            is_used: true,
+            ..UNUSED
+        }
+    }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-const NONE: u32 = u32::MAX;
 const EMPTY: List = List {
     head: NONE,
     tail: NONE,
@@ -356,104 +603,27 @@ const UNUSED: Entry = Entry {
     waiting: Waiting {
         request: RequestId(0),
         home: 0,
+        priority: 0,
+        client: 0,
         admitted_at: Micros::ZERO,
         queued_at: Micros::ZERO,
+        start_by: Micros::MAX,
     },
-    class: Class::Newcomer,
+    part: Part::Fresh,
+    is_used: false,
+    flow: NONE,
     prev: NONE,
     next: NONE,
+    older: NONE,
+    newer: NONE,
+    heap: NONE,
 };
 
-/// Room that is kept once somebody has waited: about 14 KB.
+/// Room that is kept once somebody has waited: about 30 KB.
 const SMALLEST: usize = 256;
 
+/// Classes that are kept though nobody waits in them, so that none is made for each request that does.
+const KEPT_CLASSES: usize = 8;
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn waiting(request: u64, admitted_at: u64) -> Waiting {
-        Waiting {
-            request: RequestId(request),
-            home: 0,
-            admitted_at: Micros(admitted_at),
-            queued_at: Micros(admitted_at),
-        }
-    }
-
-    fn drain(queue: &mut Queue) -> Vec<u64> {
-        core::iter::from_fn(|| queue.pop())
-            .map(|waiting| waiting.request.0)
-            .collect()
-    }
-
-    #[test]
-    fn retries_go_first_and_the_oldest_of_them_before_the_others() {
-        let mut queue = Queue::new();
-        queue.push(waiting(10, 10));
-        queue.push(waiting(11, 11));
-        assert_eq!(queue.push_retry(waiting(3, 3)), 0);
-        assert_eq!(queue.push_retry(waiting(1, 1)), 0);
-        assert_eq!(queue.push_retry(waiting(2, 2)), 1);
-        assert_eq!(queue.push_retry(waiting(4, 3)), 3);
-        queue.check().unwrap();
-        assert_eq!(drain(&mut queue), [1, 2, 3, 4, 10, 11]);
-        queue.check().unwrap();
-    }
-
-    #[test]
-    fn a_retry_that_makes_the_table_grow_still_finds_its_place() {
-        let mut queue = Queue::new();
-        queue.push_retry(waiting(1, 1));
-        queue.push_retry(waiting(3, 3));
-        for request in 2..SMALLEST as u64 {
-            queue.push(waiting(100 + request, 100 + request));
-        }
-        assert_eq!(queue.len(), queue.capacity());
-        assert_eq!(queue.push_retry(waiting(2, 2)), 1);
-        assert_eq!(queue.capacity(), 2 * SMALLEST);
-        queue.check().unwrap();
-        assert_eq!(drain(&mut queue)[..4], [1, 2, 3, 102]);
-    }
-
-    #[test]
-    fn memory_of_a_burst_is_given_back_while_some_still_wait() {
-        let mut queue = Queue::new();
-        for request in 0..100_000 {
-            queue.push(waiting(request, request));
-        }
-        assert!(queue.capacity() >= 100_000);
-        for request in 0..99_990 {
-            assert!(queue.remove(RequestId(request)).is_some());
-        }
-        queue.check().unwrap();
-        assert!(queue.capacity() <= SMALLEST, "{}", queue.capacity());
-        assert_eq!(
-            drain(&mut queue),
-            Vec::from_iter(99_990..100_000),
-            "the rest keeps its order"
-        );
-    }
-
-    #[test]
-    fn ids_that_share_a_cell_are_told_apart_after_removals() {
-        let mut queue = Queue::new();
-        queue.push(waiting(0, 0));
-        let home = queue.home_cell(RequestId(0));
-        let rivals: Vec<u64> = (1..)
-            .filter(|id| {
-                let cell = queue.home_cell(RequestId(*id));
-                (cell.wrapping_sub(home) & (queue.index.len() - 1)) < 3
-            })
-            .take(60)
-            .collect();
-        for request in &rivals {
-            queue.push(waiting(*request, *request));
-        }
-        for request in rivals.iter().step_by(3) {
-            assert!(queue.remove(RequestId(*request)).is_some());
-            assert!(!queue.contains(RequestId(*request)));
-            queue.check().unwrap();
-        }
-        assert_eq!(queue.len(), 41);
-    }
-}
+mod tests;

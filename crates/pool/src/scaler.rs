@@ -359,7 +359,7 @@ impl Scaler {
         }
         if view.outdated_free + view.outdated_busy > 0 {
             orders.renew = self.renew(now, &view, missing);
-        } else if view.free > 0 && orders.start == 0 {
+        } else if view.free > view.kept && orders.start == 0 {
             orders.stop = self.shrink(now, pool, &view, waiting);
         } else {
             self.too_many_since = None;
@@ -468,7 +468,8 @@ impl Scaler {
     fn missing(&self, view: &View, waiting: usize) -> usize {
         let fresh_free = view.free - view.outdated_free;
         let fresh = fresh_free + view.busy - view.outdated_busy - view.retiring;
-        let coming = fresh_free + self.starting;
+        // Those that are kept for others are as good as busy.
+        let coming = fresh_free.saturating_sub(view.kept) + self.starting;
         match self.scaling.mode {
             Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
             Mode::Dynamic { min_spare, .. } => {

@@ -43,6 +43,8 @@ pub struct Stats {
     pub overloaded: bool,
     /// Newcomers that would have to wait for longer are refused at once: the queue's timeout, or less under overload.
     pub longest_admitted_wait: Micros,
+    /// Who has waited for so long goes after all others; [`Micros::MAX`] while the pool is not overloaded.
+    pub stale_after: Micros,
 
     /// Requests that arrived ([`crate::Pool::admit`]), whatever they were answered.
     pub admitted: u64,

@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Micros, RequestId, WorkerId};
+use crate::{Micros, RequestId, Ticket, WorkerId};
 
 /// Worker ids are slot numbers that come again when a worker is replaced; ids from here on are not accepted, so that
 /// the table stays bounded whatever a caller says.
@@ -18,11 +18,33 @@ pub(crate) enum State {
     Down,
     Free,
     Busy {
-        request: RequestId,
+        job: Job,
         since: Micros,
     },
     /// Withdrawn: it gets no request any more, and its slot is not used again until it is down.
     Leaving,
+}
+
+/// A request that a worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) request: RequestId,
+    /// The reactor that serves it.
+    pub(crate) home: u16,
+    pub(crate) priority: i16,
+    /// When it was first admitted.
+    pub(crate) admitted_at: Micros,
+}
+
+impl Job {
+    pub(crate) fn new(ticket: &Ticket, admitted_at: Micros) -> Self {
+        Self {
+            request: ticket.request,
+            home: ticket.home,
+            priority: ticket.priority,
+            admitted_at,
+        }
+    }
 }
 
 /// What became of a worker that was to be withdrawn.
@@ -39,6 +61,8 @@ pub(crate) enum Withdrawal {
 /// A worker that was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
+    /// What it had.
+    pub(crate) job: Job,
     /// It was busy since then.
     pub(crate) since: Micros,
     /// It had finished no request before.
@@ -113,6 +137,14 @@ impl Workers {
             .map_or(State::Down, |slot| slot.state)
     }
 
+    /// What the busy ones have.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = Job> {
+        self.slots.iter().filter_map(|slot| match slot.state {
+            State::Busy { job, .. } => Some(job),
+            State::Down | State::Free | State::Leaving => None,
+        })
+    }
+
     /// `Down` or `Free` → `Free`, on top of the stacks, with this home. False, and nothing changed, if it is busy or
     /// leaving, or its id is past [`MAX_WORKERS`].
     pub(crate) fn up(&mut self, worker: WorkerId, home: u16, now: Micros) -> bool {
@@ -155,7 +187,8 @@ impl Workers {
 
     /// `Free` → `Busy`: of the free workers the one used last, of this home if there is one. None if none is free.
     /// One that is taken from another home has this one from now on: its connection moves to where it is used.
-    pub(crate) fn take(&mut self, request: RequestId, home: u16, now: Micros) -> Option<WorkerId> {
+    pub(crate) fn take(&mut self, job: &Job, now: Micros) -> Option<WorkerId> {
+        let home = job.home;
         let of_home = self.home_tops.get(usize::from(home)).copied();
         let index = match of_home {
             Some(index) if index != NONE => index,
@@ -168,7 +201,7 @@ impl Workers {
         debug_assert_eq!(slot.state, State::Free, "only free workers are on a stack");
         slot.home = home;
         slot.state = State::Busy {
-            request,
+            job: *job,
             since: now,
         };
         self.busy += 1;
@@ -179,7 +212,7 @@ impl Workers {
     /// `Busy` → `Free`, on top of the stacks, or → `Leaving`. None, and nothing changed, if it was not busy.
     pub(crate) fn release(&mut self, worker: WorkerId, now: Micros) -> Option<Release> {
         let slot = *self.slots.get(worker.0 as usize)?;
-        let State::Busy { since, .. } = slot.state else {
+        let State::Busy { job, since } = slot.state else {
             return None;
         };
         self.leave_busy(worker.0);
@@ -197,6 +230,7 @@ impl Workers {
             self.link(worker.0);
         }
         Some(Release {
+            job,
             since,
             first,
             leaves,
@@ -204,14 +238,14 @@ impl Workers {
     }
 
     /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
-    pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(RequestId, Micros)> {
-        let State::Busy { request, since } = self.state(worker) else {
+    pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(Job, Micros)> {
+        let State::Busy { job, since } = self.state(worker) else {
             return None;
         };
         self.leave_busy(worker.0);
         self.slots[worker.0 as usize].state = State::Leaving;
         self.leaving += 1;
-        Some((request, since))
+        Some((job, since))
     }
 
     /// `Free` → `Leaving`; a busy one leaves when it is released.

@@ -88,13 +88,14 @@ fn worker_reads(
     if !is_here(pool) {
         return;
     }
+    let addresses = match &pool.runtime {
+        // A pool that is here has them all.
+        Runtime::Servers(servers) => servers.addresses().unwrap_or_default(),
+        Runtime::Php(_) | Runtime::Command(_) => Vec::new(),
+    };
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(servers)
-            if refused_by_fpm(case, place, &servers.addresses(), script, notes) =>
-        {
-            return;
-        }
-        Runtime::Servers(servers) => match case.fpm_behind(&servers.addresses()) {
+        Runtime::Servers(_) if refused_by_fpm(case, place, &addresses, script, notes) => return,
+        Runtime::Servers(_) => match case.fpm_behind(&addresses) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,
         },
@@ -313,7 +314,13 @@ mod tests {
                     name: name.into(),
                     key: "index",
                 };
-                refused_by_fpm(case, place, &servers.addresses(), &script, &mut notes)
+                refused_by_fpm(
+                    case,
+                    place,
+                    &servers.addresses().unwrap(),
+                    &script,
+                    &mut notes,
+                )
             };
             assert!(!refused("/index.php"));
             assert!(refused("/index.phtml"));

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use weir_pool::Action;
+use weir_pool::{Action, Stats};
 
 use super::PoolHandle;
 
@@ -34,6 +34,9 @@ impl PoolHandle {
                 let most = self.max_children().unwrap_or(workers.max_children);
                 scaling.set_max_children(now, workers, most);
             }
+            if state.farm.is_some() {
+                return state.fit(self, now, after);
+            }
             let mut limits = state.pool.limits();
             limits.maxconn = self.maxconn();
             for action in state.pool.set_limits(now, limits) {
@@ -59,6 +62,14 @@ impl PoolHandle {
         match self.set.maxconn.load(Relaxed) {
             0 => self.settings.queue.maxconn,
             set => set,
+        }
+    }
+
+    /// Requests that may run at once now: [`Self::maxconn`], or less while there is less to do (`fullconn`).
+    pub(crate) fn running_limit(&self, stats: &Stats) -> usize {
+        match stats.limit {
+            0 => self.maxconn(),
+            limit => limit,
         }
     }
 

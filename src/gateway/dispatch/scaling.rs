@@ -31,6 +31,9 @@ pub(super) struct Scaling {
     mode: Mode,
     /// What the pool has to do changes how many workers it has.
     by_load: bool,
+    /// The limit of workers is found by trying.
+    doubles: bool,
+    max_children: usize,
     /// Workers of earlier generations are to be replaced.
     generation: u32,
     /// The manager has said that no worker can be started, and none has come since.
@@ -74,6 +77,8 @@ impl Scaling {
             scaler: Scaler::new(bounds(workers, mode)),
             mode,
             by_load: mode != Mode::Static,
+            doubles: matches!(mode, Mode::Auto { .. }),
+            max_children: workers.max_children,
             generation: 0,
             down: false,
         }
@@ -89,6 +94,16 @@ impl Scaling {
 
     pub(super) fn is_down(&self) -> bool {
         self.down
+    }
+
+    /// So many workers there may be before who waits now has waited for long. With `pm = "auto"` the limit is found by
+    /// trying, and doubled while somebody waits and it does any good.
+    fn soon(&self) -> usize {
+        let figures = self.scaler.figures();
+        match self.doubles {
+            true => figures.limit.saturating_mul(2).min(self.max_children),
+            false => figures.limit,
+        }
     }
 
     /// Whether a worker of this generation is to be replaced.
@@ -266,6 +281,8 @@ impl State {
         let expected = !scaling.down && scaling.scaler.expects_worker();
         self.wake_at(next, after);
         self.pool.worker_expected(expected);
+        self.pool
+            .workers_soon(if expected { scaling.soon() } else { 0 });
         if orders.start > 0 {
             after.messages.push(ToManager::StartWorkers {
                 pool: pool.id,
@@ -341,7 +358,7 @@ impl State {
         after.granted.push((sender, lease));
     }
 
-    /// Answers a request that waited.
+    /// Has a request told that it gets no worker, which is out of the queue already.
     pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
         let sender = self.waiting.remove(&request);
         after.refused.extend(sender.map(|sender| (sender, reason)));

@@ -101,9 +101,10 @@ impl Farm {
         for (entry, server) in settings.list.iter().enumerate() {
             match &server.address {
                 Upstream::At(address) => {
+                    let key = key::hash(address.to_string().as_bytes());
                     let name = address.to_string().into();
                     let address = inside(chroot, address);
-                    farm.add(entry, server, name, address, false);
+                    farm.add(entry, server, (name, key), address, false);
                 }
                 Upstream::Named { .. } => farm.pending_names += 1,
             }
@@ -111,19 +112,19 @@ impl Farm {
         farm
     }
 
-    /// A server is there. `cold`: it was not, a moment ago.
+    /// A server is there, with this name and this hash of its address. `cold`: it was not, a moment ago.
     fn add(
         &mut self,
         entry: usize,
         server: &UpstreamServer,
-        name: Arc<str>,
+        (name, key): (Arc<str>, u64),
         address: Address,
         cold: bool,
     ) -> (ServerId, u64) {
         let id = self.balancer.add(
             Micros(clock::now()),
             NewServer {
-                key: key::hash(address.to_string().as_bytes()),
+                key,
                 weight: server.weight,
                 backup: server.backup,
                 cold,
@@ -307,18 +308,24 @@ impl State {
     /// Fits the pool's limit and its places to what the servers may have now.
     pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(farm) = &mut self.farm else { return };
-        let limit = farm.balancer.limit(now).min(farm.most);
+        let most = farm.most.min(pool.maxconn());
+        let limit = farm.balancer.limit(now).min(most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
+        // Without a server, and with none to come, nobody is to wait.
+        self.pool.worker_expected(expected);
+        if !expected {
+            self.settle(pool, now, after);
+        }
         let before = self.pool.limits();
         let stats = self.pool.stats();
         let places = stats.workers - stats.retiring;
         if before.maxconn == limit && places == limit {
             return;
         }
+        let Some(farm) = &mut self.farm else { return };
         if limit < before.maxconn {
             farm.trim(now, after);
         }
-        self.pool.worker_expected(expected);
         let limits = Limits {
             maxconn: limit,
             ..before

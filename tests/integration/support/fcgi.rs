@@ -105,7 +105,14 @@ impl Responder {
 
     /// Listens on TCP.
     pub fn tcp(handler: impl Fn(&Request, &mut Answer) + Send + Sync + 'static) -> Responder {
-        let address = free_address();
+        Responder::tcp_at(free_address(), handler)
+    }
+
+    /// Listens on this address.
+    pub fn tcp_at(
+        address: SocketAddr,
+        handler: impl Fn(&Request, &mut Answer) + Send + Sync + 'static,
+    ) -> Responder {
         let listener = TcpListener::bind(address).expect("bind");
         let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
         Responder::serve(Place::Tcp(address), accept, handler)

@@ -3,6 +3,7 @@
 //! Nothing is shared between two tests: each has its folder, its loopback address and its processes, and ends
 //! what it started by process id.
 
+pub mod dns;
 pub mod fcgi;
 pub mod front;
 pub mod http;

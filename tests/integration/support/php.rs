@@ -101,6 +101,18 @@ impl Fpm {
         )
     }
 
+    /// As `servers` names it.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Sends a signal to it and its children.
+    pub fn signal(&self, which: Signal) {
+        let children = descendants(self.child.id());
+        signal(self.child.id(), which);
+        children.iter().for_each(|child| signal(child.pid, which));
+    }
+
     /// The path of its unix socket.
     pub fn socket(&self) -> &str {
         self.server.trim_start_matches("unix:")

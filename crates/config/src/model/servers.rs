@@ -37,6 +37,15 @@ pub struct Servers {
 }
 
 impl Servers {
+    /// The addresses of all servers; none where one of them is written as a name.
+    pub fn addresses(&self) -> Option<Vec<Address>> {
+        let address = |server: &UpstreamServer| match &server.address {
+            Upstream::At(address) => Some(address.clone()),
+            Upstream::Named { .. } => None,
+        };
+        self.list.iter().map(address).collect()
+    }
+
     /// Whether a server is written as a name.
     pub fn has_names(&self) -> bool {
         let named = |server: &UpstreamServer| matches!(server.address, Upstream::Named { .. });
@@ -67,17 +76,6 @@ pub enum Upstream {
         /// Of all of them.
         port: u16,
     },
-}
-
-impl Servers {
-    /// Those that are said by an address; names are not looked up.
-    pub fn addresses(&self) -> Vec<Address> {
-        let address = |server: &UpstreamServer| match &server.address {
-            Upstream::At(address) => Some(address.clone()),
-            Upstream::Named { .. } => None,
-        };
-        self.list.iter().filter_map(address).collect()
-    }
 }
 
 /// As it is written in weir.toml.

@@ -1,14 +1,17 @@
 //! A pool beside a naive model of its rules: each answer is foretold by the model, each state compared with it.
 //!
 //! The model is written for being obviously right (ordered sets, searches through all workers), and shares no code with
-//! the pool.
+//! the pool. What the pool has learned (how long requests take, how long clients wait, whether it is overloaded) it takes from
+//! the pool's figures: a newcomer that is refused because of it is believed where these say that it can be so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weir_pool::{
-    Action, Admission, Assignment, Limits, Micros, Orders, Pool, Released, RequestId, ShedReason,
-    Ticket, WorkerId,
+    Action, Admission, Assignment, Limits, Micros, Order, Orders, Pool, Refused, Released,
+    RequestId, Reserve, ShedReason, Stats, Ticket, WorkerId,
 };
+
+use crate::line::Line;
 
 /// How a request ended; each ends once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,20 +43,15 @@ pub(crate) struct Checked {
     expected: bool,
     clock: Micros,
     workers: BTreeMap<WorkerId, ModelWorker>,
-    /// Retries before newcomers, each in the order of admission, then of arrival in the queue.
-    queue: BTreeSet<(Class, Micros, u64, RequestId)>,
-    places: BTreeMap<RequestId, (Class, Micros, u64, u16)>,
+    line: Line,
     running: BTreeMap<RequestId, WorkerId>,
+    /// Of the running ones.
+    priorities: BTreeMap<RequestId, i16>,
+    learned: Stats,
     ended: BTreeMap<RequestId, End>,
     steps: u64,
     proven: u64,
     outcomes: Vec<Outcome>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    Retry,
-    Newcomer,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,9 +85,10 @@ impl Checked {
             expected: true,
             clock: Micros::ZERO,
             workers: BTreeMap::new(),
-            queue: BTreeSet::new(),
-            places: BTreeMap::new(),
+            line: Line::default(),
             running: BTreeMap::new(),
+            priorities: BTreeMap::new(),
+            learned: Stats::default(),
             ended: BTreeMap::new(),
             steps: 0,
             proven: 0,
@@ -102,7 +101,7 @@ impl Checked {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.queue.len()
+        self.line.len()
     }
 
     pub(crate) fn end_of(&self, request: RequestId) -> Option<End> {
@@ -120,29 +119,78 @@ impl Checked {
 
     /// When the longest waiting was first admitted.
     pub(crate) fn oldest(&self) -> Option<Micros> {
-        let newcomers = (Class::Newcomer, Micros::ZERO, 0, RequestId(0));
-        let heads = [self.queue.first(), self.queue.range(newcomers..).next()];
-        heads.into_iter().flatten().map(|entry| entry.1).min()
+        self.line.oldest()
     }
 
+    /// Who is pushed out, or gets a worker because the limit grows with who waits, is in
+    /// [`take_outcomes`](Self::take_outcomes).
     pub(crate) fn admit(&mut self, now: Micros, ticket: &Ticket) -> Admission {
-        let &Ticket { request, home, .. } = ticket;
         self.tick(now);
-        let foretold = if self.queue.is_empty() && self.has_room() {
-            Admission::Run(self.warmest(home))
-        } else if self.abandoned() {
-            Admission::Shed(ShedReason::NoWorker)
-        } else if self.queue.len() >= self.limits.max_queue {
-            Admission::Shed(ShedReason::QueueFull)
-        } else if self.limits.timeout == Micros::ZERO {
-            Admission::Shed(ShedReason::QueueTimeout)
-        } else {
-            waits(self.queue.len())
+        let stale_last = self.learned.overloaded;
+        let places = self.line.places_of(ticket, stale_last);
+        let is_full = self.line.len() >= self.limits.max_queue;
+        let giving = match is_full && self.limits.max_queue > 0 {
+            true => self.line.who_may_give_way(ticket),
+            false => Vec::new(),
         };
+        let start_by = self.start_by(ticket.deadline, self.clock);
         let answer = self.pool.admit(now, ticket);
-        assert_eq!(answer, foretold, "admit {request:?} home {home}");
-        self.admitted(answer, Class::Newcomer, request, home, self.clock);
-        self.settled();
+        let request = ticket.request;
+        let foretold = if ticket.deadline <= self.clock {
+            Some(Admission::Shed(ShedReason::Deadline))
+        } else if !self.line.has_before(ticket.priority, stale_last)
+            && self.may_run(ticket.priority, 1)
+        {
+            Some(Admission::Run(self.warmest(ticket.home)))
+        } else if self.abandoned() {
+            Some(Admission::Shed(ShedReason::NoWorker))
+        } else if is_full && giving.is_empty() {
+            Some(Admission::Shed(ShedReason::QueueFull))
+        } else if self.limits.timeout == Micros::ZERO {
+            Some(Admission::Shed(ShedReason::QueueTimeout))
+        } else {
+            None
+        };
+        match (answer, foretold) {
+            (answer, Some(foretold)) => assert_eq!(answer, foretold, "admit {ticket:?}"),
+            (Admission::Shed(ShedReason::Hopeless), None) => {
+                assert!(self.learned.service_estimate > Micros::ZERO || start_by < Micros::MAX);
+                assert!(self.pool.stats().finished >= 32, "nothing is known yet");
+            }
+            (Admission::Shed(ShedReason::Overload), None) => {
+                assert!(self.learned.overloaded && self.limits.order == Order::Adaptive);
+                assert!(places.1 > 0, "nobody is before it");
+            }
+            (
+                Admission::Wait {
+                    position,
+                    pushed_out,
+                },
+                None,
+            ) => {
+                assert!(
+                    (places.0..=places.1).contains(&position),
+                    "{position}: {places:?}"
+                );
+                assert_eq!(pushed_out.is_some(), is_full, "somebody gives way");
+                if let Some(other) = pushed_out {
+                    assert!(giving.contains(&other), "{other:?} of {giving:?}");
+                    self.line.remove(other);
+                    let reason = ShedReason::PushedOut;
+                    self.end(other, End::Shed(reason));
+                    self.outcomes.push(Outcome::Shed(other, reason));
+                }
+            }
+            (answer, None) => panic!("admit {ticket:?}: {answer:?}"),
+        }
+        self.admitted(answer, ticket, self.clock, start_by, false);
+        // The limit grows with those who wait.
+        if let Admission::Wait { .. } = answer
+            && !self.line.places.contains_key(&request)
+        {
+            panic!("{request:?} waits and does not");
+        }
+        self.refuse_the_stranded(now);
         answer
     }
 
@@ -151,7 +199,7 @@ impl Checked {
         let busy = self.workers.get(&worker).and_then(|known| known.request);
         let mut foretold = Released::default();
         if let Some(request) = busy {
-            self.running.remove(&request);
+            self.stops(request);
             self.end(request, End::Answered);
             let (used, since) = (self.steps, self.clock);
             let known = self.workers.get_mut(&worker).unwrap();
@@ -295,7 +343,7 @@ impl Checked {
         let lost = self.pool.lose(now, worker);
         assert_eq!(lost, foretold, "lose {worker:?}");
         if let Some(request) = lost {
-            self.running.remove(&request);
+            self.stops(request);
             self.end(request, End::LostItsWorker);
         }
         let mut outcomes = Vec::new();
@@ -303,13 +351,13 @@ impl Checked {
         (lost, outcomes)
     }
 
-    /// A worker goes down; `retry` says of the request that it had, if any, with which home and first admission it comes
+    /// A worker goes down; `retry` says of the request that it had, if any, with which ticket and first admission it comes
     /// back. Then the free place and an abandoned queue are dealt with, as every caller must.
     pub(crate) fn worker_down(
         &mut self,
         now: Micros,
         worker: WorkerId,
-        retry: impl FnOnce(RequestId) -> Option<(u16, Micros)>,
+        retry: impl FnOnce(RequestId) -> Option<(Ticket, Micros)>,
     ) -> (Option<RequestId>, Vec<Outcome>) {
         self.tick(now);
         let foretold = self.workers.remove(&worker).and_then(|known| known.request);
@@ -317,10 +365,10 @@ impl Checked {
         assert_eq!(lost, foretold, "worker_down {worker:?}");
         let mut outcomes = Vec::new();
         if let Some(request) = lost {
-            self.running.remove(&request);
+            self.stops(request);
             match retry(request) {
                 None => self.end(request, End::LostItsWorker),
-                Some((home, admitted_at)) => match self.readmit(now, request, home, admitted_at) {
+                Some((ticket, admitted_at)) => match self.readmit(now, &ticket, admitted_at) {
                     Admission::Run(worker) => {
                         outcomes.push(Outcome::Started(Assignment { request, worker }));
                     }
@@ -344,30 +392,45 @@ impl Checked {
 
     pub(crate) fn leave(&mut self, now: Micros, request: RequestId) -> bool {
         self.tick(now);
-        let foretold = self.places.contains_key(&request);
+        let foretold = self.line.places.contains_key(&request);
         let answer = self.pool.leave(now, request);
         assert_eq!(answer, foretold, "leave {request:?}");
         if answer {
-            self.unqueue(request);
+            self.line.remove(request);
             self.end(request, End::LeftWhileWaiting);
         }
         self.settled();
         answer
     }
 
-    pub(crate) fn expire(&mut self, now: Micros) -> Vec<RequestId> {
+    pub(crate) fn client_left(&mut self, now: Micros, since_admitted: Micros) {
+        self.tick(now);
+        self.pool.client_left(now, since_admitted);
+        self.settled();
+    }
+
+    pub(crate) fn expire(&mut self, now: Micros) -> Vec<Refused> {
         self.tick(now);
         let foretold = self.foretell_expired();
         let mut answer = Vec::new();
         self.pool.expire(now, &mut answer);
-        let answer: Vec<RequestId> = answer.iter().map(|refused| refused.request).collect();
-        assert_eq!(answer, foretold, "expire");
-        for request in &answer {
-            self.unqueue(*request);
-            self.end(*request, End::Shed(ShedReason::QueueTimeout));
-        }
+        self.expired(&answer, foretold);
         self.settled();
         answer
+    }
+
+    /// In whichever order, each once.
+    fn expired(&mut self, answer: &[Refused], foretold: BTreeMap<RequestId, ShedReason>) {
+        let told: BTreeMap<_, _> = answer
+            .iter()
+            .map(|told| (told.request, told.reason))
+            .collect();
+        assert_eq!(told, foretold, "expire");
+        assert_eq!(told.len(), answer.len(), "expire");
+        for (request, reason) in told {
+            self.line.remove(request);
+            self.end(request, End::Shed(reason));
+        }
     }
 
     pub(crate) fn set_limits(&mut self, now: Micros, limits: Limits) -> Vec<Outcome> {
@@ -382,55 +445,40 @@ impl Checked {
             outcomes.push(Outcome::Started(assignment));
             answer.next();
         }
-        let reason = ShedReason::QueueTimeout;
-        let foretold = self.foretell_expired().into_iter();
-        let foretold: Vec<_> = foretold
-            .map(|request| Action::Shed { request, reason })
+        let foretold = self.foretell_expired();
+        let refused: Vec<Refused> = answer
+            .map(|action| match action {
+                Action::Shed { request, reason } => Refused { request, reason },
+                Action::Run(assignment) => panic!("{assignment:?} after a refusal"),
+            })
             .collect();
-        assert_eq!(answer.collect::<Vec<_>>(), foretold, "set_limits sheds");
-        for action in foretold {
-            let Action::Shed { request, reason } = action else {
-                unreachable!()
-            };
-            self.unqueue(request);
-            self.end(request, End::Shed(reason));
-            outcomes.push(Outcome::Shed(request, reason));
-        }
+        self.expired(&refused, foretold);
+        let told = refused.iter();
+        outcomes.extend(told.map(|told| Outcome::Shed(told.request, told.reason)));
         self.settled();
         outcomes
     }
 
-    fn readmit(
-        &mut self,
-        now: Micros,
-        request: RequestId,
-        home: u16,
-        admitted_at: Micros,
-    ) -> Admission {
+    fn readmit(&mut self, now: Micros, ticket: &Ticket, admitted_at: Micros) -> Admission {
         self.tick(now);
         let admitted_at = admitted_at.min(self.clock);
-        let is_before = |entry: &(Class, Micros, u64, RequestId)| {
-            entry.0 == Class::Retry && entry.1 <= admitted_at
-        };
-        let before = self
-            .queue
-            .iter()
-            .take_while(|entry| is_before(entry))
-            .count();
-        let foretold = if before == 0 && self.has_room() {
-            Admission::Run(self.warmest(home))
+        let (priority, stale_last) = (ticket.priority, self.learned.overloaded);
+        let before = self.line.place_of_retry(priority, admitted_at, stale_last);
+        let start_by = self.start_by(ticket.deadline, admitted_at);
+        let foretold = if before == 0 && self.may_run(priority, 1) {
+            Admission::Run(self.warmest(ticket.home))
         } else if self.abandoned() {
             Admission::Shed(ShedReason::NoWorker)
         } else if self.clock.since(admitted_at) >= self.limits.timeout {
             Admission::Shed(ShedReason::QueueTimeout)
+        } else if start_by <= self.clock {
+            Admission::Shed(ShedReason::Deadline)
         } else {
             waits(before)
         };
-        let answer = self
-            .pool
-            .readmit(now, &Ticket::new(request, home), admitted_at);
-        assert_eq!(answer, foretold, "readmit {request:?} of {admitted_at:?}");
-        self.admitted(answer, Class::Retry, request, home, admitted_at);
+        let answer = self.pool.readmit(now, ticket, admitted_at);
+        assert_eq!(answer, foretold, "readmit {ticket:?} of {admitted_at:?}");
+        self.admitted(answer, ticket, admitted_at, start_by, true);
         answer
     }
 
@@ -445,13 +493,13 @@ impl Checked {
         }
         let mut foretold: Vec<RequestId> = Vec::new();
         if self.abandoned() {
-            foretold.extend(self.queue.iter().map(|entry| entry.3));
+            foretold = self.line.in_order();
         }
         let mut answer = Vec::new();
         self.pool.drain_waiting(now, &mut answer);
         assert_eq!(answer, foretold, "drain_waiting");
         for request in answer {
-            self.unqueue(request);
+            self.line.remove(request);
             self.end(request, End::Shed(ShedReason::NoWorker));
             outcomes.push(Outcome::Shed(request, ShedReason::NoWorker));
         }
@@ -461,21 +509,21 @@ impl Checked {
     fn admitted(
         &mut self,
         answer: Admission,
-        class: Class,
-        request: RequestId,
-        home: u16,
+        ticket: &Ticket,
         admitted_at: Micros,
+        start_by: Micros,
+        is_retry: bool,
     ) {
+        let request = ticket.request;
         assert!(
             !self.ended.contains_key(&request),
             "{request:?} came back from the dead"
         );
         match answer {
-            Admission::Run(worker) => self.occupy(Assignment { request, worker }, home),
+            Admission::Run(worker) => self.occupy(Assignment { request, worker }, ticket),
             Admission::Wait { .. } => {
-                let place = (class, admitted_at, self.steps, home);
-                assert!(self.places.insert(request, place).is_none());
-                self.queue.insert((class, admitted_at, self.steps, request));
+                self.line
+                    .push(ticket, admitted_at, start_by, is_retry, self.steps);
             }
             Admission::Shed(reason) => self.end(request, End::Shed(reason)),
         }
@@ -483,12 +531,17 @@ impl Checked {
 
     fn started(&mut self, assignment: Option<Assignment>) {
         if let Some(assignment) = assignment {
-            let home = self.unqueue(assignment.request);
-            self.occupy(assignment, home);
+            let place = self.line.serve(assignment.request);
+            self.occupy(assignment, &place.ticket);
         }
     }
 
-    fn occupy(&mut self, assignment: Assignment, home: u16) {
+    fn stops(&mut self, request: RequestId) {
+        self.running.remove(&request);
+        self.priorities.remove(&request);
+    }
+
+    fn occupy(&mut self, assignment: Assignment, ticket: &Ticket) {
         let Assignment { request, worker } = assignment;
         assert!(
             self.running.len() < self.limits.maxconn,
@@ -497,16 +550,10 @@ impl Checked {
         let known = self.workers.get_mut(&worker).expect("a worker that is up");
         assert_eq!(known.request, None, "{worker:?} has two requests");
         known.request = Some(request);
-        known.home = home;
+        known.home = ticket.home;
+        self.priorities.insert(request, ticket.priority);
         let other = self.running.insert(request, worker);
         assert_eq!(other, None, "{request:?} has two workers");
-    }
-
-    fn unqueue(&mut self, request: RequestId) -> u16 {
-        let place = self.places.remove(&request).expect("a waiting request");
-        let (class, admitted_at, step, home) = place;
-        assert!(self.queue.remove(&(class, admitted_at, step, request)));
-        home
     }
 
     fn end(&mut self, request: RequestId, end: End) {
@@ -515,31 +562,73 @@ impl Checked {
     }
 
     fn foretell_next(&self) -> Option<Assignment> {
-        let request = self.queue.first()?.3;
-        let home = self.places[&request].3;
-        self.has_room().then(|| Assignment {
+        let may = |priority| self.may_run(priority, 0);
+        let request = self.line.next(self.learned.overloaded, may)?;
+        let home = self.line.places[&request].ticket.home;
+        Some(Assignment {
             request,
             worker: self.warmest(home),
         })
     }
 
-    fn foretell_expired(&self) -> Vec<RequestId> {
-        let due = |admitted_at: Micros| {
-            let deadline = admitted_at.0.checked_add(self.limits.timeout.0);
-            deadline.is_some_and(|deadline| deadline <= self.clock.0)
+    fn foretell_expired(&self) -> BTreeMap<RequestId, ShedReason> {
+        let mut expired = BTreeMap::new();
+        for (request, place) in &self.line.places {
+            let timeout = place.admitted_at.0.checked_add(self.limits.timeout.0);
+            if timeout.is_some_and(|timeout| timeout <= self.clock.0) {
+                expired.insert(*request, ShedReason::QueueTimeout);
+            } else if place.start_by <= self.clock {
+                expired.insert(*request, ShedReason::Deadline);
+            }
+        }
+        expired
+    }
+
+    fn start_by(&self, deadline: Micros, admitted_at: Micros) -> Micros {
+        let half = deadline.since(admitted_at).0 / 2;
+        match deadline {
+            Micros::MAX => deadline,
+            _ => Micros(deadline.0 - self.learned.service_estimate.0.min(half)),
+        }
+    }
+
+    /// `more`: requests that count in the load and are not here.
+    fn may_run(&self, priority: i16, more: usize) -> bool {
+        let (busy, up) = (self.running.len(), self.up());
+        let Limits {
+            maxconn,
+            minconn,
+            fullconn,
+            ..
+        } = self.limits;
+        let load = busy + self.line.len() + more;
+        let limit = match load >= fullconn {
+            true => maxconn,
+            false => (maxconn * load / fullconn).max(minconn).min(maxconn),
         };
-        let entries = self.queue.iter().filter(|entry| due(entry.1));
-        entries.map(|entry| entry.3).collect()
+        let reserves = self.limits.reserve.as_slice();
+        let kept = |reserve: &Reserve| {
+            let better = reserves
+                .iter()
+                .filter(|other| other.priority <= reserve.priority);
+            better.map(|other| other.workers).sum::<usize>()
+        };
+        let mut against = reserves
+            .iter()
+            .filter(|reserve| priority > reserve.priority);
+        busy < up
+            && busy < limit
+            && against.all(|reserve| {
+                let running = self.priorities.values();
+                let outsiders = running.filter(|other| **other > reserve.priority).count();
+                outsiders < up.min(maxconn).saturating_sub(kept(reserve)).max(1)
+            })
     }
 
     fn warmest(&self, home: u16) -> WorkerId {
         let free = self.workers.iter().filter(|(_, known)| known.is_free());
         let warmest = free.max_by_key(|(_, known)| (known.home == home, known.used));
         *warmest.expect("a free worker").0
-    }
-
-    fn has_room(&self) -> bool {
-        self.running.len() < self.up() && self.running.len() < self.limits.maxconn
     }
 
     fn abandoned(&self) -> bool {
@@ -554,13 +643,24 @@ impl Checked {
     fn tick(&mut self, now: Micros) {
         self.clock = self.clock.max(now);
         self.steps += 1;
+        // What has been learned until now, before anything happens.
+        self.pool.pass(now);
+        self.learned = self.pool.stats();
+        assert!(self.limits.order == Order::Adaptive || !self.learned.overloaded);
+        let stale_after = self.learned.stale_after.0;
+        if self.learned.overloaded
+            && let Some(limit) = self.clock.0.checked_sub(stale_after)
+        {
+            self.line.make_stale(Micros(limit));
+        }
     }
 
     /// What holds after each call that left the pool in order.
     fn settled(&self) {
         let stats = self.pool.stats();
         assert!(stats.agree(), "the figures do not agree: {stats:?}");
-        assert_eq!(stats.waiting, self.queue.len(), "waiting");
+        assert_eq!(stats.waiting, self.line.len(), "waiting");
+        assert_eq!(stats.stale, self.line.stale(), "stale");
         assert_eq!(stats.busy, self.running.len(), "busy");
         let mut counts = [0; 4];
         for (worker, known) in &self.workers {
@@ -574,18 +674,21 @@ impl Checked {
         assert_eq!(figures, counts, "up, leaving, retiring, outdated");
         assert_eq!(stats.proven, self.proven, "proven");
         assert_eq!(self.pool.coldest_idle(), self.coldest(), "coldest");
-        if !self.queue.is_empty() {
-            assert!(
-                !self.has_room(),
-                "somebody waits while a worker may be used"
-            );
-            assert!(!self.abandoned(), "somebody waits for nothing");
-        }
-        let deadline = self
-            .oldest()
-            .map(|oldest| oldest.after(self.limits.timeout));
+        assert_eq!(
+            self.foretell_next(),
+            None,
+            "somebody waits while a worker may be used"
+        );
+        assert!(
+            self.line.len() == 0 || !self.abandoned(),
+            "somebody waits for nothing"
+        );
+        let oldest = self.oldest();
+        let timeout = oldest.map(|oldest| oldest.after(self.limits.timeout));
+        let deadline = self.line.first_deadline();
+        let deadline = timeout.into_iter().chain(deadline).min();
         assert_eq!(self.pool.next_deadline(), deadline, "deadline");
-        if self.queue.len() < 16 || self.steps.is_multiple_of(256) {
+        if self.line.len() < 16 || self.steps.is_multiple_of(256) {
             self.pool.check().unwrap();
         }
     }

@@ -6,7 +6,10 @@
 mod auto;
 mod balancing;
 mod checked;
+mod crowd;
+mod crowds;
 mod limits;
+mod line;
 mod machine;
 mod random;
 mod scaled;

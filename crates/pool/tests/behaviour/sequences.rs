@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use weir_pool::{
-    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, Ticket,
-    WorkerId,
+    Exit, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId, Reserve, Reserves,
+    Scaler, Scaling, Ticket, WorkerId,
 };
 
 use crate::checked::{Checked, waits};
@@ -12,6 +12,12 @@ use crate::checked::{Checked, waits};
 enum Operation {
     Admit {
         home: u16,
+        priority: i16,
+        client: u64,
+        deadline: u64,
+    },
+    ClientLeft {
+        after: u64,
     },
     Release {
         worker: u32,
@@ -48,6 +54,9 @@ enum Operation {
         maxconn: usize,
         max_queue: usize,
         timeout: u64,
+        fullconn: usize,
+        reserved: usize,
+        fifo: bool,
     },
     Pass {
         time: u64,
@@ -61,7 +70,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     use Operation::*;
     let worker = 0..6_u32;
     prop_oneof![
-        8 => (0..3_u16).prop_map(|home| Admit { home }),
+        8 => (0..3_u16, -1..2_i16, 0..3_u64, prop_oneof![3 => Just(u64::MAX), 1 => 0..150_u64])
+            .prop_map(|(home, priority, client, deadline)| Admit { home, priority, client, deadline }),
+        1 => (0..200_u64).prop_map(|after| ClientLeft { after }),
         6 => worker.clone().prop_map(|worker| Release { worker }),
         3 => (worker.clone(), 0..3_u16).prop_map(|(worker, home)| Up { worker, home }),
         1 => worker.clone().prop_map(|worker| Lose { worker }),
@@ -74,8 +85,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => any::<bool>().prop_map(Expected),
         2 => (0..12_u64).prop_map(|back| Leave { back }),
         2 => Just(Expire),
-        1 => (0..6_usize, 0..8_usize, prop_oneof![0..150_u64, Just(u64::MAX)])
-            .prop_map(|(maxconn, max_queue, timeout)| Limits { maxconn, max_queue, timeout }),
+        1 => (0..6_usize, 0..8_usize, prop_oneof![0..150_u64, Just(u64::MAX)], 0..9_usize, 0..3_usize, any::<bool>())
+            .prop_map(|(maxconn, max_queue, timeout, fullconn, reserved, fifo)| {
+                Limits { maxconn, max_queue, timeout, fullconn, reserved, fifo }
+            }),
         3 => (0..60_u64).prop_map(|time| Pass { time }),
         1 => (0..30_u64).prop_map(|back| ClockOfASlowThread { back }),
     ]
@@ -93,10 +106,17 @@ proptest! {
         let (mut now, mut last) = (1_000_u64, 0_u64);
         for operation in operations {
             match operation {
-                Operation::Admit { home } => {
+                Operation::Admit { home, priority, client, deadline } => {
                     last += 1;
-                    pool.admit(Micros(now), &Ticket::new(RequestId(last), home));
+                    pool.admit(Micros(now), &Ticket {
+                        deadline: Micros(now.saturating_add(deadline)),
+                        priority,
+                        client,
+                        ..Ticket::new(RequestId(last), home)
+                    });
+                    pool.take_outcomes();
                 }
+                Operation::ClientLeft { after } => pool.client_left(Micros(now), Micros(after)),
                 Operation::Release { worker } => {
                     let _ = pool.release(Micros(now), WorkerId(worker));
                 }
@@ -104,8 +124,13 @@ proptest! {
                     pool.worker_up(Micros(now), WorkerId(worker), home);
                 }
                 Operation::Down { worker, retry, age } => {
-                    let comes_back = retry.then_some((0, Micros(now.saturating_sub(age))));
-                    pool.worker_down(Micros(now), WorkerId(worker), |_| comes_back);
+                    pool.worker_down(Micros(now), WorkerId(worker), |request| {
+                        let ticket = Ticket {
+                            priority: (age % 3) as i16 - 1,
+                            ..Ticket::new(request, 0)
+                        };
+                        retry.then_some((ticket, Micros(now.saturating_sub(age))))
+                    });
                 }
                 Operation::Lose { worker } => {
                     pool.lose(Micros(now), WorkerId(worker));
@@ -127,9 +152,17 @@ proptest! {
                 Operation::Expire => {
                     pool.expire(Micros(now));
                 }
-                Operation::Limits { maxconn, max_queue, timeout } => {
-                    let timeout = Micros(timeout);
-                    pool.set_limits(Micros(now), Limits { maxconn, max_queue, timeout, ..Limits::USUAL });
+                Operation::Limits { maxconn, max_queue, timeout, fullconn, reserved, fifo } => {
+                    let reserves = [0, -1].map(|priority| Reserve { priority, workers: 1 });
+                    pool.set_limits(Micros(now), Limits {
+                        maxconn,
+                        minconn: 1,
+                        fullconn,
+                        max_queue,
+                        timeout: Micros(timeout),
+                        order: if fifo { Order::Fifo } else { Order::Adaptive },
+                        reserve: Reserves::new(&reserves[..reserved]).unwrap(),
+                    });
                 }
                 Operation::Pass { time } => now += time,
                 Operation::ClockOfASlowThread { back } => now -= back.min(now),

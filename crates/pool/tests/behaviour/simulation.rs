@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_pool::{Decision, Limits, Micros, Mode, Scaling};
+use weir_pool::{Decision, Limits, Micros, Mode, Order, Reserve, Reserves, Scaling};
 
 use crate::machine::{self, Clients, Load, Memory, Plan};
 use crate::random::Random;
@@ -31,6 +31,11 @@ fn all_promises_hold_in_worlds_where_everything_goes_wrong() {
             ("wasted", report.wasted > 0),
             ("race", stats.ignored > 0),
             ("worker withdrawn", report.withdrawn > 0),
+            ("hopeless", stats.shed_hopeless > 0),
+            ("deadline", stats.shed_deadline > 0),
+            ("overload", stats.shed_overload > 0),
+            ("pushed out", stats.shed_pushed_out > 0),
+            ("left while running", stats.left_running > 0),
         ] {
             *seen.happened.entry(name).or_insert(0) += u32::from(happened);
         }
@@ -146,7 +151,20 @@ fn any_course(seed: u64) -> Course {
             maxconn: one_of(&[workers, workers, workers.div_ceil(2), workers * 2]) as usize,
             max_queue: one_of(&[1, 10, 100, 1_000]) as usize,
             timeout: Micros(one_of(&[script, 20 * script, 100 * script, 5_000_000])),
-            ..Limits::USUAL
+            minconn: 1,
+            fullconn: (one_of(&[0, 0, 1, 5]) * workers) as usize,
+            order: match one_of(&[0, 1, 2]) {
+                0 => Order::Fifo,
+                _ => Order::Adaptive,
+            },
+            reserve: match one_of(&[0, 0, 1]) {
+                0 => Reserves::NONE,
+                _ => Reserves::new(&[Reserve {
+                    priority: -1,
+                    workers: 1,
+                }])
+                .unwrap(),
+            },
         },
         workers: workers as u32,
         reactors: one_of(&[1, 2, 4]) as u16,
@@ -160,6 +178,9 @@ fn any_course(seed: u64) -> Course {
         script,
         script_is_constant: one_of(&[0, 1]) == 1,
         slow_chance: one_of(&[0, 10]),
+        clients: one_of(&[0, 3, 1_000]),
+        priorities: [&[0][..], &[-10, 0, 50]][one_of(&[0, 1]) as usize],
+        deadline: one_of(&[0, 0, 10 * script]),
         patience: one_of(&[0, 5 * script, 2_000_000]),
         death_chance: one_of(&[0, 0, 20, 300]),
         restart: one_of(&[script / 10, 10 * script]),

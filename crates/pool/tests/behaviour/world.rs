@@ -34,6 +34,12 @@ pub(crate) struct Course {
     pub(crate) script_is_constant: bool,
     /// A script takes 50 times as long.
     pub(crate) slow_chance: u64,
+    /// So many different clients there are; 0: nobody in particular.
+    pub(crate) clients: u64,
+    /// Each request has one of these priorities.
+    pub(crate) priorities: &'static [i16],
+    /// A request has a deadline of its own, after so long on average; 0: none has.
+    pub(crate) deadline: u64,
     /// A client waits so long for its answer (mean, or exactly where arrivals are even); 0: for ever.
     pub(crate) patience: u64,
     /// A worker dies under a request.
@@ -70,6 +76,9 @@ impl Course {
             script: 10_000,
             script_is_constant: true,
             slow_chance: 0,
+            clients: 0,
+            priorities: &[0],
+            deadline: 0,
             patience: 0,
             death_chance: 0,
             restart: 100_000,
@@ -147,7 +156,7 @@ enum Event {
 
 #[derive(Debug)]
 struct Client {
-    home: u16,
+    ticket: Ticket,
     arrived: u64,
     /// As the pool knows it: its clock may have been ahead.
     admitted_at: Micros,
@@ -249,14 +258,18 @@ impl World {
                 let waited = self.pool.leave(now, request);
                 self.note(format!("client of {request:?} leaves (waiting: {waited})"));
                 self.clients.get_mut(&request).unwrap().gone = true;
+                if self.pool.worker_of(request).is_some() {
+                    let since = now.since(self.clients[&request].admitted_at);
+                    self.pool.client_left(now, since);
+                }
             }
             Event::Deadline => {
                 if self.timer_at.is_some_and(|at| at <= self.now) {
                     self.timer_at = None;
                 }
                 let expired = self.pool.expire(Micros(self.now));
-                for request in expired {
-                    self.on_shed(request);
+                for refused in expired {
+                    self.on_shed(refused.request);
                 }
             }
             Event::Murder => {
@@ -312,11 +325,14 @@ impl World {
             Event::Reload => {
                 let base = self.course.limits;
                 let workers = u64::from(self.course.workers);
+                let fullconn = self.random.below(4) as usize * base.maxconn;
                 let limits = Limits {
+                    minconn: 1,
+                    fullconn,
                     maxconn: 1 + self.random.below(workers * 5 / 4 + 1) as usize,
                     max_queue: self.random.below(base.max_queue as u64 * 2) as usize,
                     timeout: Micros(1 + self.random.below(base.timeout.0.saturating_mul(2))),
-                    ..Limits::USUAL
+                    ..base
                 };
                 self.note(format!("{limits:?}"));
                 let outcomes = self.pool.set_limits(now, limits);
@@ -331,10 +347,19 @@ impl World {
         let request = RequestId(self.next_request);
         let home = self.random.below(u64::from(self.course.reactors)) as u16;
         let now = self.now_as_told();
-        let admission = self.pool.admit(now, &Ticket::new(request, home));
-        self.note(format!("{request:?} of home {home} arrives: {admission:?}"));
+        let deadline = match self.course.deadline {
+            0 => Micros::MAX,
+            mean => Micros(self.now + self.random.around(mean)),
+        };
+        let priorities = self.course.priorities;
+        let ticket = Ticket {
+            deadline,
+            priority: priorities[self.random.below(priorities.len() as u64) as usize],
+            client: self.random.below(self.course.clients + 1),
+            ..Ticket::new(request, home)
+        };
         let client = Client {
-            home,
+            ticket,
             arrived: self.now,
             admitted_at: now,
             idempotent: self.random.chance(700),
@@ -346,11 +371,15 @@ impl World {
             let patience = self.time(self.course.patience, self.course.evenly);
             self.schedule(patience, Event::Leaves(request));
         }
+        let admission = self.pool.admit(now, &ticket);
+        self.note(format!("{ticket:?} arrives: {admission:?}"));
         match admission {
             Admission::Run(worker) => self.on_start(Some(Assignment { request, worker })),
             Admission::Wait { .. } => {}
             Admission::Shed(_) => self.on_shed(request),
         }
+        let outcomes = self.pool.take_outcomes();
+        self.on_outcomes(outcomes);
     }
 
     fn start_worker(&mut self, worker: WorkerId) {
@@ -395,7 +424,7 @@ impl World {
                 max_attempts: 3,
             };
             let again = may_retry(&failure) == Retry::Again && !client.gone;
-            again.then_some((client.home, client.admitted_at))
+            again.then_some((client.ticket, client.admitted_at))
         });
         self.note(format!("{worker:?} dies under {lost:?}: {outcomes:?}"));
         let failed = |request| self.pool.end_of(request) == Some(End::LostItsWorker);
@@ -477,6 +506,10 @@ impl World {
         assert_eq!(count("Shed(QueueFull)"), stats.shed_queue_full);
         assert_eq!(count("Shed(QueueTimeout)"), stats.shed_queue_timeout);
         assert_eq!(count("Shed(NoWorker)"), stats.shed_no_worker);
+        assert_eq!(count("Shed(Hopeless)"), stats.shed_hopeless);
+        assert_eq!(count("Shed(Deadline)"), stats.shed_deadline);
+        assert_eq!(count("Shed(Overload)"), stats.shed_overload);
+        assert_eq!(count("Shed(PushedOut)"), stats.shed_pushed_out);
         assert_eq!(count("LeftWhileWaiting"), stats.left);
         assert_eq!(count("LostItsWorker"), stats.lost - stats.readmitted);
         assert_eq!(stats.finished, self.report.good + self.report.wasted);

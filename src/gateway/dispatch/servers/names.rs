@@ -10,7 +10,7 @@ use std::{
 use weir_config::{Address, Runtime};
 use weir_pool::ServerId;
 
-use super::{Farm, Note};
+use super::{Farm, Note, key};
 use crate::gateway::{
     dispatch::PoolHandle,
     resolver::{Answer, Resolver},
@@ -128,7 +128,7 @@ impl Farm {
             added.push(self.add(
                 name.entry,
                 server,
-                shown,
+                (shown, key::hash(address.to_string().as_bytes())),
                 Address::Tcp(address),
                 !name.first,
             ));

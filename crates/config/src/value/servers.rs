@@ -1,0 +1,88 @@
+//! The value of `servers`: a list of servers, each a text or a table.
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Node, Reader, type_of};
+use crate::{model::UpstreamServer, rows::Kind, scalar, texts};
+
+impl Reader<'_> {
+    /// Servers, each a text or a table.
+    pub(super) fn servers(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<UpstreamServer>> {
+        let Some(array) = node.get_ref().as_array() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut list = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            let server = match element.get_ref() {
+                DeValue::String(text) => {
+                    let address = texts::upstream(self.folder, text);
+                    let address = self.sink.take(element.span(), address);
+                    address.map(|address| UpstreamServer {
+                        address,
+                        weight: USUAL_WEIGHT,
+                        backup: false,
+                    })
+                }
+                DeValue::Table(table) => self.server(element, table),
+                other => {
+                    let message = format!("a server is a text or a table, not {}", type_of(other));
+                    let hint = "for example \"10.0.0.5:9000\", or { address = \"10.0.0.5:9000\", weight = 50 }";
+                    self.error(element, message, hint);
+                    None
+                }
+            };
+            if let Some(server) = server {
+                list.push(server);
+                self.parts.push(element.span());
+            }
+        }
+        (list.len() == array.len()).then_some(list)
+    }
+
+    fn server(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<UpstreamServer> {
+        let (mut address, mut weight, mut backup) = (None, USUAL_WEIGHT, false);
+        let (mut good, mut named) = (true, false);
+        for (key, value) in table {
+            let mut inner = Reader {
+                sink: &mut *self.sink,
+                folder: self.folder,
+                key: key.get_ref(),
+                parts: Vec::new(),
+            };
+            let read = match key.get_ref().as_ref() {
+                "address" => {
+                    named = true;
+                    let folder = inner.folder;
+                    inner
+                        .scalar(&Kind::Address, value, |text| texts::upstream(folder, text))
+                        .map(|read| address = Some(read))
+                }
+                "weight" => inner
+                    .count(&Kind::Count { min: 0, max: 1_000 }, value, 0, 1_000)
+                    .map(|read| weight = read as u32),
+                "backup" => inner.bool(&Kind::Bool, value).map(|read| backup = read),
+                unknown => {
+                    let hint = scalar::suggestion(unknown, ["address", "weight", "backup"]);
+                    let message = format!("`{unknown}` is not a key of a server");
+                    inner.sink.error(key.span(), message, hint);
+                    None
+                }
+            };
+            good &= read.is_some();
+        }
+        if !named {
+            let hint = "add address = \"10.0.0.5:9000\"";
+            self.error(node, "`address` is missing in this server", hint);
+        }
+        let address = address?;
+        good.then_some(UpstreamServer {
+            address,
+            weight,
+            backup,
+        })
+    }
+}
+
+/// Of a server whose weight is not written.
+const USUAL_WEIGHT: u32 = 100;

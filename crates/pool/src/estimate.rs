@@ -1,0 +1,154 @@
+//! What a request takes: two answers, because two questions are asked.
+//!
+//! [`Service`] is what a worker needs for a request, **at best**: of two running means, a quick and a slow one, the lower.
+//! One script that ran for a minute moves the slow one little, and many quick requests in a row move the quick one soon.
+//! It answers whether somebody *cannot* be served in time, which must not be said lightly.
+//!
+//! [`Drain`] is what workers take for a request **as things are**: the time that they were busy, divided by the
+//! requests that they finished, while somebody waited all the time. Workers that are stuck count in it. It answers how long
+//! a queue may be.
+
+use crate::Micros;
+
+/// What a worker needs for a request, at best.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Service {
+    /// Both in 1/256 µs.
+    quick: u64,
+    slow: u64,
+    known: u64,
+}
+
+impl Service {
+    /// A worker has finished a request that it had for so long.
+    #[inline]
+    pub(crate) fn finished(&mut self, time: Micros) {
+        let time = time.0.min(LONGEST) << 8;
+        self.known += 1;
+        if self.known < SLOW {
+            return self.begin(time);
+        }
+        let mean = |mean: u64, most: u64| mean - mean / most + time / most;
+        (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
+    }
+
+    /// Plain means at first.
+    #[cold]
+    fn begin(&mut self, time: u64) {
+        let mean = |mean: u64, most: u64| {
+            let weight = self.known.min(most);
+            if time >= mean {
+                mean + (time - mean) / weight
+            } else {
+                mean - (mean - time) / weight
+            }
+        };
+        (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
+    }
+
+    /// Zero: nothing is known.
+    pub(crate) fn estimate(&self) -> Micros {
+        Micros(self.quick.min(self.slow) >> 8)
+    }
+
+    /// So much is known that somebody may be refused for it. The first requests of a pool take longer than those that
+    /// follow, by far: what they need is not yet loaded.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known >= ENOUGH
+    }
+}
+
+/// What workers take for a request as things are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Drain {
+    /// µs.
+    busy: u64,
+    /// In 1/256.
+    finished: u64,
+}
+
+impl Drain {
+    /// For so long workers were busy, added up, and finished so many requests, while somebody waited.
+    pub(crate) fn saw(&mut self, span: Micros, busy: u64, finished: u64) {
+        // What was seen before fades by half in a second.
+        let keep = |value: u64| value - value.min(value * span.0.min(MEMORY) / (2 * MEMORY));
+        self.busy = keep(self.busy).saturating_add(busy);
+        self.finished = keep(self.finished).saturating_add(finished << 8);
+    }
+
+    /// None: nobody has waited yet, or nothing was finished lately.
+    pub(crate) fn service(&self) -> Option<Micros> {
+        let time = (self.busy << 8).checked_div(self.finished)?;
+        Some(Micros(time.clamp(1, LONGEST)))
+    }
+}
+
+/// Requests of which the quick mean is made.
+const QUICK: u64 = 8;
+
+/// Requests of which the slow mean is made.
+const SLOW: u64 = 64;
+
+/// Requests after which the means are believed.
+const ENOUGH: u64 = 32;
+
+/// Longer times are taken for this, µs: a day.
+const LONGEST: u64 = 86_400_000_000;
+
+/// After so long what was seen counts half, µs.
+const MEMORY: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_script_does_not_make_the_estimate_long_and_many_do() {
+        let mut service = Service::default();
+        assert_eq!(service.estimate(), Micros::ZERO);
+        for _ in 0..100 {
+            service.finished(Micros(10_000));
+        }
+        assert!(service.is_known());
+        assert_eq!(service.estimate(), Micros(10_000));
+        service.finished(Micros::from_secs(1));
+        assert!(service.estimate() < Micros(30_000));
+        for _ in 0..200 {
+            service.finished(Micros(100_000));
+        }
+        assert!(service.estimate() > Micros(90_000));
+        for _ in 0..30 {
+            service.finished(Micros(1_000));
+        }
+        assert!(service.estimate() < Micros(4_000), "it falls quickly");
+    }
+
+    #[test]
+    fn times_beyond_reason_do_not_overflow() {
+        let mut service = Service::default();
+        for _ in 0..1_000 {
+            service.finished(Micros::MAX);
+        }
+        assert_eq!(service.estimate(), Micros(LONGEST));
+        let mut drain = Drain::default();
+        drain.saw(Micros::from_secs(1), 1 << 40, 0);
+        assert_eq!(drain.service(), None);
+    }
+
+    #[test]
+    fn stuck_workers_count_in_what_a_request_takes() {
+        let mut drain = Drain::default();
+        let second = Micros::from_secs(1);
+        for _ in 0..10 {
+            // Four workers, 10 ms each.
+            drain.saw(second, 4_000_000, 400);
+        }
+        assert_eq!(drain.service(), Some(Micros(10_000)));
+        for _ in 0..10 {
+            // Three of them are stuck.
+            drain.saw(second, 4_000_000, 100);
+        }
+        let time = drain.service().unwrap();
+        assert!((39_000..41_000).contains(&time.0), "{time:?}");
+    }
+}

@@ -1,0 +1,338 @@
+//! The flows: what those who ask have waiting, and whose turn it is.
+//!
+//! A flow is all that one client has waiting in one class, in the order of arrival. The flows of a class stand in a ring:
+//! the one whose turn it is gives its oldest request, and goes to the end if it has more; a new one comes in at the end.
+//! So each client gets one worker in turn, however many requests it has (deficit round robin with a quantum of one
+//! request: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", 1995). A flow exists while it has
+//! something waiting, so that there are never more flows than requests.
+//!
+//! The flows of a class are also listed by their length, because the longest one gives way when the queue is full. Every
+//! step is O(1).
+
+use alloc::vec::Vec;
+
+use crate::index::{Index, NONE, hash};
+
+/// All flows of all classes.
+#[derive(Debug)]
+pub(crate) struct Flows {
+    table: Vec<Flow>,
+    /// First of the unused ones, which are linked by `after`.
+    unused: u32,
+    index: Index,
+    len: usize,
+}
+
+/// What one client has waiting in one class.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flow {
+    pub(crate) priority: i16,
+    pub(crate) client: u64,
+    /// Its oldest and its newest request: places in the queue's table.
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+    pub(crate) len: u32,
+    /// The ring.
+    before: u32,
+    after: u32,
+    /// Among those of its length.
+    same_before: u32,
+    same_after: u32,
+}
+
+/// The flows of one class.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    /// Whose turn it is; only where `count` is not 0.
+    turn: u32,
+    count: usize,
+    /// First of the flows of length 1, 2, …; the last one is not empty.
+    lengths: Vec<u32>,
+}
+
+impl Ring {
+    /// So many flows.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn turn(&self) -> Option<u32> {
+        (self.count > 0).then_some(self.turn)
+    }
+
+    /// The length of the longest flow.
+    pub(crate) fn longest(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// One of the longest flows.
+    pub(crate) fn a_longest(&self) -> Option<u32> {
+        self.lengths.last().copied()
+    }
+}
+
+impl Flows {
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: Vec::new(),
+            unused: NONE,
+            index: Index::new(),
+            len: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, flow: u32) -> &Flow {
+        &self.table[flow as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, flow: u32) -> &mut Flow {
+        &mut self.table[flow as usize]
+    }
+
+    /// The flow of a client in a class, if it has something waiting.
+    pub(crate) fn find(&self, priority: i16, client: u64) -> Option<u32> {
+        let cell = self.cell(priority, client)?;
+        Some(self.index.place(cell))
+    }
+
+    /// The same; a new and empty one at the end of the ring where there is none. What is put into it is told to
+    /// [`grew`](Self::grew) at once.
+    pub(crate) fn find_or_make(&mut self, ring: &mut Ring, priority: i16, client: u64) -> u32 {
+        if let Some(flow) = self.find(priority, client) {
+            return flow;
+        }
+        if self.unused == NONE {
+            self.grow();
+        }
+        let new = self.unused;
+        self.unused = self.table[new as usize].after;
+        let (before, after) = match ring.turn() {
+            Some(turn) => (self.table[turn as usize].before, turn),
+            None => (new, new),
+        };
+        self.table[new as usize] = Flow {
+            priority,
+            client,
+            before,
+            after,
+            ..EMPTY
+        };
+        self.table[before as usize].after = new;
+        self.table[after as usize].before = new;
+        if ring.count == 0 {
+            ring.turn = new;
+        }
+        ring.count += 1;
+        self.len += 1;
+        self.index.insert(hash_of(priority, client), new);
+        new
+    }
+
+    /// A request was put into a flow.
+    pub(crate) fn grew(&mut self, ring: &mut Ring, flow: u32) {
+        let len = self.table[flow as usize].len;
+        if len > 0 {
+            self.unlist(ring, flow);
+        }
+        self.table[flow as usize].len = len + 1;
+        self.list(ring, flow);
+    }
+
+    /// A request was taken out of a flow, which is gone if it was the last one. `served`: the next one has its turn.
+    pub(crate) fn shrank(&mut self, ring: &mut Ring, flow: u32, served: bool) {
+        self.unlist(ring, flow);
+        let Flow { before, after, .. } = self.table[flow as usize];
+        let left = self.table[flow as usize].len - 1;
+        self.table[flow as usize].len = left;
+        if ring.turn == flow && (served || left == 0) {
+            ring.turn = after;
+        }
+        if left > 0 {
+            self.list(ring, flow);
+        } else {
+            self.table[before as usize].after = after;
+            self.table[after as usize].before = before;
+            ring.count -= 1;
+            self.forget(flow);
+        }
+        while ring.lengths.last() == Some(&NONE) {
+            ring.lengths.pop();
+        }
+    }
+
+    /// Makes the table anew with room for twice what is there, and tells where each flow went.
+    pub(crate) fn compact<'r>(&mut self, rings: impl Iterator<Item = &'r mut Ring>) -> Vec<u32> {
+        let room = (self.len * 2).max(SMALLEST);
+        let mut moved = alloc::vec![NONE; self.table.len()];
+        let mut kept = Vec::with_capacity(room);
+        for (place, flow) in self.table.iter().enumerate() {
+            if flow.len > 0 {
+                moved[place] = kept.len() as u32;
+                kept.push(*flow);
+            }
+        }
+        let to = |place: &mut u32| {
+            if *place != NONE {
+                *place = moved[*place as usize];
+            }
+        };
+        for flow in &mut kept {
+            let links = [&mut flow.before, &mut flow.after];
+            let same = [&mut flow.same_before, &mut flow.same_after];
+            links.into_iter().chain(same).for_each(to);
+        }
+        for ring in rings.filter(|ring| ring.count > 0) {
+            to(&mut ring.turn);
+            ring.lengths.iter_mut().for_each(to);
+            ring.lengths.shrink_to_fit();
+        }
+        self.table = kept;
+        self.grow_to(room);
+        moved
+    }
+
+    /// Walks through a class's flows and says what does not fit. Calls `each` for every flow, in the order of turns. For
+    /// tests.
+    pub(crate) fn check(
+        &self,
+        ring: &Ring,
+        priority: i16,
+        mut each: impl FnMut(u32, &Flow) -> Result<(), &'static str>,
+    ) -> Result<(), &'static str> {
+        let mut at = ring.turn;
+        for _ in 0..ring.count {
+            let flow = self.get(at);
+            if flow.len == 0 || flow.priority != priority {
+                return Err("a ring has a flow that does not belong there");
+            }
+            if self.get(flow.after).before != at {
+                return Err("a ring's links do not match");
+            }
+            if self.find(priority, flow.client) != Some(at) {
+                return Err("the index does not lead to a flow");
+            }
+            each(at, flow)?;
+            at = flow.after;
+        }
+        if ring.count > 0 && at != ring.turn {
+            return Err("a ring is longer than its count");
+        }
+        let mut listed = 0;
+        for (length, first) in ring.lengths.iter().enumerate() {
+            let (mut at, mut before) = (*first, NONE);
+            while at != NONE {
+                let flow = self.get(at);
+                if flow.len as usize != length + 1 || flow.same_before != before {
+                    return Err("a flow is not listed by its length");
+                }
+                listed += 1;
+                (before, at) = (at, flow.same_after);
+            }
+        }
+        if listed != ring.count || ring.lengths.last() == Some(&NONE) {
+            return Err("the lists by length have more or fewer than the ring");
+        }
+        Ok(())
+    }
+
+    /// So many flows are there, and so many the index has; equal.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.len, self.index.count())
+    }
+
+    fn cell(&self, priority: i16, client: u64) -> Option<usize> {
+        self.index.find(hash_of(priority, client), |flow| {
+            let flow = &self.table[flow as usize];
+            flow.client == client && flow.priority == priority
+        })
+    }
+
+    fn forget(&mut self, flow: u32) {
+        let Flow {
+            priority, client, ..
+        } = self.table[flow as usize];
+        if let Some(cell) = self.cell(priority, client) {
+            let table = &self.table;
+            self.index.remove(cell, |flow| {
+                let flow = &table[flow as usize];
+                hash_of(flow.priority, flow.client)
+            });
+        }
+        self.len -= 1;
+        self.table[flow as usize].after = self.unused;
+        self.unused = flow;
+    }
+
+    fn list(&mut self, ring: &mut Ring, flow: u32) {
+        let length = self.table[flow as usize].len as usize;
+        if ring.lengths.len() < length {
+            ring.lengths.resize(length, NONE);
+        }
+        let first = core::mem::replace(&mut ring.lengths[length - 1], flow);
+        if first != NONE {
+            self.table[first as usize].same_before = flow;
+        }
+        let flow = &mut self.table[flow as usize];
+        (flow.same_before, flow.same_after) = (NONE, first);
+    }
+
+    fn unlist(&mut self, ring: &mut Ring, flow: u32) {
+        let Flow {
+            len,
+            same_before,
+            same_after,
+            ..
+        } = self.table[flow as usize];
+        match same_before {
+            NONE => ring.lengths[len as usize - 1] = same_after,
+            _ => self.table[same_before as usize].same_after = same_after,
+        }
+        if same_after != NONE {
+            self.table[same_after as usize].same_before = same_before;
+        }
+    }
+
+    fn grow(&mut self) {
+        self.grow_to((self.table.len() * 2).max(SMALLEST));
+    }
+
+    /// All that are in the table are used; the rest, up to `room`, is unused after that.
+    fn grow_to(&mut self, room: usize) {
+        let used = self.table.len();
+        self.table.reserve_exact(room - used);
+        self.index = Index::with_room(room);
+        for (place, flow) in self.table.iter().enumerate() {
+            self.index
+                .insert(hash_of(flow.priority, flow.client), place as u32);
+        }
+        for place in used..room {
+            let after = if place + 1 < room {
+                place as u32 + 1
+            } else {
+                NONE
+            };
+            self.table.push(Flow { after, ..EMPTY });
+        }
+        self.unused = if used < room { used as u32 } else { NONE };
+    }
+}
+
+fn hash_of(priority: i16, client: u64) -> u64 {
+    hash(client ^ (u64::from(priority.cast_unsigned()) << 48))
+}
+
+const EMPTY: Flow = Flow {
+    priority: 0,
+    client: 0,
+    head: NONE,
+    tail: NONE,
+    len: 0,
+    before: NONE,
+    after: NONE,
+    same_before: NONE,
+    same_after: NONE,
+};
+
+/// Room that is kept once somebody has waited.
+const SMALLEST: usize = 64;

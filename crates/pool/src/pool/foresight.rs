@@ -1,0 +1,139 @@
+//! What can be foreseen: how long a request would wait, whether that is too long, and when it would not be.
+
+use super::Pool;
+use crate::{Micros, ShedReason, Ticket};
+
+impl Pool {
+    /// What a usual request (priority 0, of a client that has nothing waiting) would wait if it came now; zero if it
+    /// would not, or if nothing is known.
+    pub(super) fn expected_wait(&self) -> Micros {
+        let stale_last = self.overload.is_on();
+        let waits = self.queue.has_before(0, stale_last) || !self.has_place(1) || !self.lets(0);
+        if !waits {
+            return Micros::ZERO;
+        }
+        let place = self.queue.place_of(0, NOBODY, stale_last);
+        self.wait_at(place, self.workers_now())
+    }
+
+    /// How many a newcomer with this ticket would have before it, at most, and what it would wait, as far as can be
+    /// foreseen; what [`admit`](Pool::admit) refuses it by.
+    pub fn foresee_wait(&self, ticket: &Ticket) -> (usize, Micros) {
+        let stale_last = self.overload.is_on();
+        let place = self
+            .queue
+            .place_of(ticket.priority, ticket.client, stale_last);
+        (
+            place,
+            self.wait_at(place, self.workers_for(ticket.priority)),
+        )
+    }
+
+    /// In how long a request that came then would find a place, as far as can be foreseen: when what is too long in the
+    /// queue is gone, and, while more are refused than can be served, those that were refused as well. A second if
+    /// nothing is known, the queue's timeout while there is no worker.
+    pub fn retry_after(&mut self, now: Micros) -> Micros {
+        let now = self.advance(now);
+        let _ = now;
+        if self.workers.free() + self.workers.busy() == 0 {
+            return self.limits.timeout;
+        }
+        let each = self.spacing();
+        let waits = self.expected_wait();
+        let mut excess = waits.since(self.overload.longest().min(self.limits.timeout));
+        if self.queue.len() >= self.limits.max_queue {
+            excess = excess.max(each);
+        }
+        if self.overload.is_on() {
+            let (refused, finished) = self.overload.refused_and_finished();
+            let seconds = refused.div_ceil(finished.max(1));
+            excess = excess.after(Micros::from_secs(seconds));
+        }
+        excess.max(AT_LEAST)
+    }
+
+    /// Why a newcomer with so many before it is refused at once; none: it may wait.
+    pub(super) fn foresee(
+        &mut self,
+        now: Micros,
+        ticket: &Ticket,
+        place: usize,
+        start_by: Micros,
+    ) -> Option<ShedReason> {
+        if self.service.is_known() {
+            let wait = self.wait_at(place, self.workers_for(ticket.priority));
+            if wait > self.limits.timeout {
+                self.overload.lost();
+                return Some(ShedReason::Hopeless);
+            }
+            if now.after(wait) > start_by {
+                self.overload.lost_by_deadline();
+                self.patience.left(ticket.deadline.since(now));
+                return Some(ShedReason::Hopeless);
+            }
+        }
+        if self.overload.is_on() && place >= self.overload.most() {
+            self.overload.refused();
+            return Some(ShedReason::Overload);
+        }
+        None
+    }
+
+    /// The last moment at which a worker can still keep a deadline. What a request needs is not known beforehand: no more
+    /// than half of its time is set aside for it.
+    pub(super) fn start_by(&self, deadline: Micros, admitted_at: Micros) -> Micros {
+        if deadline == Micros::MAX {
+            return deadline;
+        }
+        let half = deadline.since(admitted_at).0 / 2;
+        Micros(deadline.0 - self.service.estimate().0.min(half))
+    }
+
+    /// Workers that are at work for who waits now, at least 1.
+    pub(super) fn workers_now(&self) -> usize {
+        let up = self.workers.free() + self.workers.busy();
+        up.min(self.limit(1)).max(1)
+    }
+
+    /// Workers that will serve a class, at best: those that may still come count too.
+    fn workers_for(&self, priority: i16) -> usize {
+        let up = self.workers.free() + self.workers.busy();
+        let all = up.max(self.soon).min(self.limits.maxconn);
+        let kept = self.limits.reserve.kept_from_class(priority);
+        all.saturating_sub(kept).max(1)
+    }
+
+    /// The wait of who has so many before it. Who finds a worker that is not yet there waits for that only. Else the next
+    /// worker is free soon, or, if even the request that was started last runs for longer than usual, in as long as that
+    /// has taken already; and what is known of the time that requests need is corrected as if those that run ended now.
+    fn wait_at(&self, place: usize, workers: usize) -> Micros {
+        let busy = self.workers.busy();
+        let Some(place) = place.checked_sub(workers.saturating_sub(busy)) else {
+            return Micros::ZERO;
+        };
+        let service = self.service.estimate().0;
+        let excess = match busy {
+            0 => 0,
+            _ => self.clock.since(self.last_start).0.saturating_sub(service),
+        };
+        let corrected = service + excess / MEAN_OF * (busy as u64).min(MEAN_OF);
+        let workers = workers as u64;
+        let first = (service / workers).saturating_add(excess);
+        Micros(first.saturating_add(corrected.saturating_mul(place as u64) / workers))
+    }
+
+    /// From one request that is finished to the next while somebody waits.
+    fn spacing(&self) -> Micros {
+        let service = self.overload.service().unwrap_or(self.service.estimate());
+        Micros(service.0 / self.workers_now() as u64)
+    }
+}
+
+/// A client that has nothing waiting: nobody has this number but by one chance in 2⁶⁴.
+const NOBODY: u64 = u64::MAX;
+
+/// Of so many requests the mean is made.
+const MEAN_OF: u64 = 64;
+
+/// Nobody is told to come sooner.
+const AT_LEAST: Micros = Micros::from_secs(1);

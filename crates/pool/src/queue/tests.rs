@@ -1,0 +1,156 @@
+use super::*;
+
+fn waiting(request: u64, admitted_at: u64) -> Waiting {
+    Waiting {
+        request: RequestId(request),
+        admitted_at: Micros(admitted_at),
+        queued_at: Micros(admitted_at),
+        ..UNUSED.waiting
+    }
+}
+
+fn of(client: u64, waiting: Waiting) -> Waiting {
+    Waiting { client, ..waiting }
+}
+
+fn drain(queue: &mut Queue) -> Vec<u64> {
+    core::iter::from_fn(|| queue.pop(false, |_| true))
+        .map(|waiting| waiting.request.0)
+        .collect()
+}
+
+#[test]
+fn retries_go_first_and_the_oldest_of_them_before_the_others() {
+    let mut queue = Queue::new();
+    queue.push(waiting(10, 10));
+    queue.push(waiting(11, 11));
+    for (request, place) in [(3, 0), (1, 0), (2, 1)] {
+        assert_eq!(queue.place_of_retry(0, Micros(request), false), place);
+        queue.push_retry(waiting(request, request));
+    }
+    queue.push_retry(waiting(4, 3));
+    queue.check().unwrap();
+    assert_eq!(drain(&mut queue), [1, 2, 3, 4, 10, 11]);
+    queue.check().unwrap();
+}
+
+#[test]
+fn a_retry_that_makes_the_table_grow_still_finds_its_place() {
+    let mut queue = Queue::new();
+    queue.push_retry(waiting(1, 1));
+    queue.push_retry(waiting(3, 3));
+    for request in 2..SMALLEST as u64 {
+        queue.push(waiting(100 + request, 100 + request));
+    }
+    assert_eq!(queue.len(), queue.capacity());
+    queue.push_retry(waiting(2, 2));
+    assert_eq!(queue.capacity(), 2 * SMALLEST);
+    queue.check().unwrap();
+    assert_eq!(drain(&mut queue)[..4], [1, 2, 3, 102]);
+}
+
+#[test]
+fn memory_of_a_burst_is_given_back_while_some_still_wait() {
+    for clients in [1, 7, u64::MAX] {
+        let mut queue = Queue::new();
+        for request in 0..100_000 {
+            let deadline = Micros(u64::MAX - request % 2);
+            let waiting = of(request % clients, waiting(request, request));
+            queue.push(Waiting {
+                start_by: deadline,
+                ..waiting
+            });
+        }
+        assert!(queue.capacity() >= 100_000);
+        for request in 0..99_990 {
+            assert!(queue.remove(RequestId(request)).is_some());
+            if request % 10_000 == 9_999 {
+                queue.check().unwrap();
+            }
+        }
+        queue.check().unwrap();
+        assert!(queue.capacity() <= SMALLEST, "{}", queue.capacity());
+        let mut rest = drain(&mut queue);
+        if clients == 7 {
+            rest.sort_unstable();
+        }
+        assert_eq!(rest, Vec::from_iter(99_990..100_000), "it keeps its order");
+    }
+}
+
+#[test]
+fn clients_take_turns_and_a_new_one_comes_in_at_the_end() {
+    let mut queue = Queue::new();
+    for (request, client) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (6, 3)] {
+        queue.push(of(client, waiting(request, request)));
+    }
+    assert_eq!(queue.place_of(0, 9, false), 3, "one of each before it");
+    assert_eq!(queue.place_of(0, 2, false), 1 + 4);
+    assert_eq!(queue.place_of(0, 1, false), 6);
+    let next = queue.pop(false, |_| true).unwrap();
+    assert_eq!(next.request, RequestId(1));
+    queue.push(of(9, waiting(7, 7)));
+    queue.check().unwrap();
+    assert_eq!(drain(&mut queue), [4, 5, 2, 7, 6, 3]);
+}
+
+#[test]
+fn the_newest_of_the_longest_gives_way_to_who_has_less() {
+    let mut queue = Queue::new();
+    for request in 0..5 {
+        queue.push(of(1, waiting(request, request)));
+    }
+    queue.push(of(2, waiting(5, 5)));
+    assert_eq!(queue.who_gives_way(0, 3), Some(RequestId(4)));
+    assert_eq!(queue.who_gives_way(0, 2), Some(RequestId(4)));
+    assert_eq!(queue.who_gives_way(0, 1), None, "not to itself");
+    assert_eq!(queue.who_gives_way(5, 3), None, "not to a worse class");
+    assert_eq!(queue.who_gives_way(-5, 1), Some(RequestId(4)));
+    for request in 0..4 {
+        queue.remove(RequestId(request));
+        queue.check().unwrap();
+    }
+    assert_eq!(queue.who_gives_way(0, 3), None, "nobody has more");
+}
+
+#[test]
+fn the_stale_go_last_the_newest_of_them_first_and_else_before_all() {
+    let fill = || {
+        let mut queue = Queue::new();
+        for request in 1..=6 {
+            queue.push(of(request % 3, waiting(request, request)));
+        }
+        queue.make_stale(Micros(4));
+        queue.check().unwrap();
+        assert_eq!(queue.stale(), 4);
+        queue
+    };
+    let mut queue = fill();
+    let drained = core::iter::from_fn(|| queue.pop(true, |_| true));
+    let drained: Vec<u64> = drained.map(|waiting| waiting.request.0).collect();
+    assert_eq!(drained, [5, 6, 4, 3, 2, 1]);
+    assert_eq!(drain(&mut fill()), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(fill().who_gives_way(0, 1), Some(RequestId(1)));
+}
+
+#[test]
+fn deadlines_are_found_in_their_order_wherever_their_requests_are() {
+    let mut queue = Queue::new();
+    for request in 0..500_u64 {
+        queue.push(Waiting {
+            start_by: Micros(request * 7_919 % 500),
+            ..waiting(request, request)
+        });
+    }
+    for request in (0..500).step_by(3) {
+        queue.remove(RequestId(request));
+        queue.check().unwrap();
+    }
+    let mut last = Micros::ZERO;
+    while let Some(first) = queue.first_deadline() {
+        assert!(first >= last);
+        assert_eq!(queue.pop_to_start_by(first).unwrap().start_by, first);
+        last = first;
+    }
+    assert_eq!(queue.len(), 0);
+}

@@ -1,0 +1,396 @@
+//! Crowds of clients before a pool, with a virtual clock: who is answered in time, who waits for how long, and who is
+//! refused. One seed, one course of events.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use weir_pool::{
+    Admission, Assignment, Limits, Micros, Pool, Refused, RequestId, ShedReason, Stats, Ticket,
+    WorkerId,
+};
+
+use crate::random::Random;
+
+/// What happens. Times are microseconds.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) workers: u32,
+    pub(crate) limits: Limits,
+    pub(crate) groups: Vec<Group>,
+    /// From then until then, so many workers finish nothing.
+    pub(crate) stuck: (u64, u64, u32),
+    /// Nobody comes any more.
+    pub(crate) until: u64,
+}
+
+/// Clients of one kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    pub(crate) arrive: Arrive,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// What a script takes.
+    pub(crate) script: u64,
+    pub(crate) spread: Spread,
+    /// A client leaves after so long; 0: it stays for ever.
+    pub(crate) patience: u64,
+    /// What it says to the pool of that; 0: nothing.
+    pub(crate) deadline: u64,
+    pub(crate) priority: i16,
+    pub(crate) who: Who,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arrive {
+    /// So many, each asking again when it has its answer, or a second after it was refused.
+    Closed(u64),
+    /// One in so many microseconds, at random or exactly.
+    Random(u64),
+    Even(u64),
+    /// So many at once.
+    Burst(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Spread {
+    Constant,
+    Exponential,
+    /// One in a hundred takes fifty times as long.
+    HeavyTail,
+    /// The first of each worker takes so many times as long.
+    Cold(u64),
+}
+
+/// Whose requests they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Who {
+    Nobody,
+    One(u64),
+    /// Each is another client's.
+    Each,
+}
+
+/// What came of a group.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome {
+    /// When each answer came that its client was there for, how long it waited for a worker, and for the answer.
+    pub(crate) answers: Vec<(u64, u64, u64)>,
+    /// When answers came that nobody waited for.
+    pub(crate) wasted: Vec<u64>,
+    /// When each was refused, after how long, and why.
+    pub(crate) refused: Vec<(u64, u64, ShedReason)>,
+    /// When clients left while they waited.
+    pub(crate) left: Vec<u64>,
+    pub(crate) came: u64,
+}
+
+impl Outcome {
+    /// Answers in that time that somebody waited for.
+    pub(crate) fn answered(&self, from: u64, until: u64) -> u64 {
+        let answers = self.answers.iter().map(|(at, ..)| at);
+        answers.filter(|at| (from..until).contains(at)).count() as u64
+    }
+
+    /// The longest wait for a worker of those that were answered in that time.
+    pub(crate) fn longest_wait(&self, from: u64, until: u64) -> u64 {
+        let answers = self.answers.iter();
+        let inside = answers.filter(|(at, ..)| (from..until).contains(at));
+        inside.map(|(_, wait, _)| *wait).max().unwrap_or(0)
+    }
+
+    pub(crate) fn refused_for(&self, reason: ShedReason) -> usize {
+        let refused = self.refused.iter();
+        refused.filter(|(.., why)| *why == reason).count()
+    }
+}
+
+impl Plan {
+    /// Nobody is there.
+    pub(crate) fn calm(workers: u32) -> Self {
+        Self {
+            workers,
+            limits: Limits {
+                maxconn: workers as usize,
+                ..Limits::USUAL
+            },
+            groups: Vec::new(),
+            stuck: (0, 0, 0),
+            until: u64::MAX,
+        }
+    }
+}
+
+impl Group {
+    /// From the start and for ever, patient, all alike.
+    pub(crate) fn new(arrive: Arrive, script: u64) -> Self {
+        Self {
+            arrive,
+            from: 0,
+            until: u64::MAX,
+            script,
+            spread: Spread::Constant,
+            patience: 0,
+            deadline: 0,
+            priority: 0,
+            who: Who::Each,
+        }
+    }
+}
+
+/// Leads the crowds to the pool. After each second `each_second` sees the pool.
+pub(crate) fn run_watched(
+    plan: &Plan,
+    seed: u64,
+    mut each_second: impl FnMut(u64, &Stats),
+) -> (Vec<Outcome>, Stats) {
+    let mut world = World::new(plan.clone(), seed);
+    let mut second = 1_000_000;
+    while let Some(Reverse((at, _, event))) = world.events.pop() {
+        while at >= second {
+            world.pool.pass(Micros(second));
+            each_second(second, &world.pool.stats());
+            assert_eq!(world.pool.check(), Ok(()));
+            second += 1_000_000;
+        }
+        if at > plan.until {
+            break;
+        }
+        world.now = at;
+        world.happen(event);
+        world.watch_deadlines();
+    }
+    (world.outcomes, world.pool.stats())
+}
+
+pub(crate) fn run(plan: &Plan, seed: u64) -> (Vec<Outcome>, Stats) {
+    run_watched(plan, seed, |_, _| ())
+}
+
+struct World {
+    plan: Plan,
+    random: Random,
+    pool: Pool,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    scheduled: u64,
+    timer_at: u64,
+    requests: BTreeMap<RequestId, Request>,
+    next_request: u64,
+    served: Vec<u64>,
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival(usize),
+    /// One of a closed group asks again.
+    Again(usize),
+    Done(WorkerId),
+    Leaves(RequestId),
+    Deadline,
+}
+
+#[derive(Debug)]
+struct Request {
+    group: usize,
+    came: u64,
+    started: u64,
+    is_gone: bool,
+}
+
+impl World {
+    fn new(plan: Plan, seed: u64) -> Self {
+        let mut world = Self {
+            random: Random::new(seed),
+            pool: Pool::new(plan.limits),
+            now: 0,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            timer_at: u64::MAX,
+            requests: BTreeMap::new(),
+            next_request: 0,
+            served: vec![0; plan.workers as usize],
+            outcomes: vec![Outcome::default(); plan.groups.len()],
+            plan,
+        };
+        for worker in 0..world.plan.workers {
+            world.pool.worker_up(Micros(0), WorkerId(worker), 0);
+        }
+        for index in 0..world.plan.groups.len() {
+            let group = world.plan.groups[index];
+            match group.arrive {
+                Arrive::Closed(count) | Arrive::Burst(count) => {
+                    for _ in 0..count {
+                        world.schedule(group.from, Event::Again(index));
+                    }
+                }
+                Arrive::Random(_) | Arrive::Even(_) => {
+                    world.schedule(group.from, Event::Arrival(index));
+                }
+            }
+        }
+        world
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrival(index) => {
+                let group = self.plan.groups[index];
+                let pause = match group.arrive {
+                    Arrive::Random(every) => self.random.around(every),
+                    Arrive::Even(every) => every,
+                    Arrive::Closed(_) | Arrive::Burst(_) => unreachable!("it comes again"),
+                };
+                if self.now < group.until {
+                    self.schedule(pause, event);
+                    self.arrive(index);
+                }
+            }
+            Event::Again(index) => {
+                if self.now < self.plan.groups[index].until {
+                    self.arrive(index);
+                }
+            }
+            Event::Done(worker) => self.done(worker),
+            Event::Leaves(request) => {
+                let Some(known) = self.requests.get_mut(&request) else {
+                    return;
+                };
+                let (group, came) = (known.group, known.came);
+                if self.pool.leave(Micros(self.now), request) {
+                    self.requests.remove(&request);
+                    self.outcomes[group].left.push(self.now);
+                } else {
+                    known.is_gone = true;
+                    let waited = Micros(self.now - came);
+                    self.pool.client_left(Micros(self.now), waited);
+                }
+                self.again(group, 1_000);
+            }
+            Event::Deadline => {
+                self.timer_at = u64::MAX;
+                let mut expired = Vec::new();
+                self.pool.expire(Micros(self.now), &mut expired);
+                for Refused { request, reason } in expired {
+                    self.refuse(request, reason);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, index: usize) {
+        let group = self.plan.groups[index];
+        self.next_request += 1;
+        let request = RequestId(self.next_request);
+        self.outcomes[index].came += 1;
+        self.requests.insert(
+            request,
+            Request {
+                group: index,
+                came: self.now,
+                started: 0,
+                is_gone: false,
+            },
+        );
+        if group.patience > 0 {
+            self.schedule(group.patience, Event::Leaves(request));
+        }
+        let ticket = Ticket {
+            deadline: match group.deadline {
+                0 => Micros::MAX,
+                deadline => Micros(self.now + deadline),
+            },
+            priority: group.priority,
+            client: match group.who {
+                Who::Nobody => 0,
+                Who::One(client) => client,
+                Who::Each => self.random.next(),
+            },
+            ..Ticket::new(request, 0)
+        };
+        match self.pool.admit(Micros(self.now), &ticket) {
+            Admission::Run(worker) => self.start(Assignment { request, worker }),
+            Admission::Shed(reason) => self.refuse(request, reason),
+            Admission::Wait { pushed_out, .. } => {
+                if let Some(other) = pushed_out {
+                    self.refuse(other, ShedReason::PushedOut);
+                }
+                while let Some(next) = self.pool.dispatch(Micros(self.now)) {
+                    self.start(next);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, Assignment { request, worker }: Assignment) {
+        let known = self.requests.get_mut(&request).expect("a request");
+        known.started = self.now;
+        let group = self.plan.groups[known.group];
+        let served = &mut self.served[worker.0 as usize];
+        *served += 1;
+        let time = match group.spread {
+            Spread::Constant => group.script,
+            Spread::Exponential => self.random.around(group.script),
+            Spread::HeavyTail if self.random.chance(10) => group.script * 50,
+            Spread::Cold(times) if *served == 1 => group.script * times,
+            Spread::HeavyTail | Spread::Cold(_) => group.script,
+        };
+        let (from, until, workers) = self.plan.stuck;
+        let is_stuck = worker.0 < workers && (from..until).contains(&(self.now + time));
+        let time = match is_stuck {
+            true => until - self.now,
+            false => time,
+        };
+        self.schedule(time, Event::Done(worker));
+    }
+
+    fn done(&mut self, worker: WorkerId) {
+        let request = self.pool.running(worker).expect("it works");
+        let known = self.requests.remove(&request).expect("a request");
+        let outcome = &mut self.outcomes[known.group];
+        match known.is_gone {
+            true => outcome.wasted.push(self.now),
+            false => {
+                let waited = known.started - known.came;
+                outcome
+                    .answers
+                    .push((self.now, waited, self.now - known.came));
+                self.again(known.group, 100);
+            }
+        }
+        if let Some(next) = self.pool.release(Micros(self.now), worker).next {
+            self.start(next);
+        }
+    }
+
+    fn refuse(&mut self, request: RequestId, reason: ShedReason) {
+        let known = self.requests.remove(&request).expect("a request");
+        let waited = self.now - known.came;
+        self.outcomes[known.group]
+            .refused
+            .push((self.now, waited, reason));
+        self.again(known.group, 1_000_000);
+    }
+
+    fn again(&mut self, group: usize, pause: u64) {
+        if let Arrive::Closed(_) = self.plan.groups[group].arrive {
+            self.schedule(pause, Event::Again(group));
+        }
+    }
+
+    fn watch_deadlines(&mut self) {
+        if let Some(deadline) = self.pool.next_deadline()
+            && deadline.0 < self.timer_at
+        {
+            self.timer_at = deadline.0;
+            let pause = deadline.0.saturating_sub(self.now);
+            self.schedule(pause, Event::Deadline);
+        }
+    }
+
+    fn schedule(&mut self, after: u64, event: Event) {
+        self.scheduled += 1;
+        let at = self.now.saturating_add(after);
+        self.events.push(Reverse((at, self.scheduled, event)));
+    }
+}

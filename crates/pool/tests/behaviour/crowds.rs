@@ -1,0 +1,545 @@
+//! What crowds of clients get from a pool: overload that lasts and that does not, floods, classes, bursts, and workers
+//! that are stuck.
+
+use weir_pool::{Micros, Order, Reserve, Reserves, ShedReason, Stats};
+
+use crate::crowd::{Arrive, Group, Outcome, Plan, Spread, Who, run, run_watched};
+
+const MILLISECOND: u64 = 1_000;
+const SECOND: u64 = 1_000_000;
+
+// Everybody waits, and nobody leaves
+
+/// `siege -c 100` over 20 workers, and `ab -c 300` on a page that takes 10 ms of one of two processors.
+#[test]
+fn clients_that_ask_again_when_they_are_answered_are_never_refused_and_wait_alike() {
+    for (workers, clients, script) in [
+        (20, 100, 9 * MILLISECOND),
+        (2, 300, 19 * MILLISECOND),
+        (4, 300, 40 * MILLISECOND),
+        (1, 300, 10 * MILLISECOND),
+    ] {
+        for spread in [
+            Spread::Constant,
+            Spread::Exponential,
+            Spread::HeavyTail,
+            Spread::Cold(50),
+        ] {
+            let group = Group {
+                spread,
+                ..Group::new(Arrive::Closed(clients), script)
+            };
+            let plan = Plan {
+                groups: vec![group],
+                until: 30 * SECOND,
+                ..Plan::calm(workers)
+            };
+            let (got, stats) = run(&plan, 1);
+            let what = format!("{clients} clients, {workers} workers, {spread:?}");
+            assert_eq!(stats.shed(), 0, "{what}: {stats:?}");
+            assert_eq!(stats.overloads, 0, "{what}");
+            if matches!(spread, Spread::Constant) {
+                let rate = stats.finished / 30;
+                let longest = got[0].longest_wait(0, 30 * SECOND);
+                assert!(
+                    longest <= clients * SECOND / rate * 11 / 10,
+                    "{what}: {longest}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_can_be_served_in_time_is_served_whole() {
+    for who in [Who::Nobody, Who::One(1), Who::Each] {
+        let burst = Group {
+            from: 5 * SECOND,
+            who,
+            ..Group::new(Arrive::Burst(1_000), 20 * MILLISECOND)
+        };
+        let usual = Group {
+            until: 30 * SECOND,
+            ..Group::new(Arrive::Even(40 * MILLISECOND), 20 * MILLISECOND)
+        };
+        let plan = Plan {
+            groups: vec![usual, burst],
+            ..Plan::calm(4)
+        };
+        let (got, stats) = run(&plan, 1);
+        assert_eq!(stats.shed(), 0, "{who:?}: {stats:?}");
+        assert_eq!(got[1].answers.len(), 1_000);
+    }
+}
+
+#[test]
+fn of_a_burst_that_cannot_be_served_in_time_the_rest_is_refused_at_once() {
+    let usual = Group::new(Arrive::Even(100 * MILLISECOND), 100 * MILLISECOND);
+    let burst = Group {
+        from: 20 * SECOND,
+        ..Group::new(Arrive::Burst(900), 100 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![usual, burst],
+        until: 60 * SECOND,
+        ..Plan::calm(4)
+    };
+    let (got, stats) = run(&plan, 1);
+    // 40 a second for 10 s.
+    let served = got[1].answers.len();
+    assert!((380..=402).contains(&served), "{served}");
+    let hopeless = got[1].refused_for(ShedReason::Hopeless);
+    assert!(hopeless >= 490, "{hopeless} of {:?}", got[1].refused.len());
+    assert!(
+        got[1]
+            .refused
+            .iter()
+            .filter(|(_, after, _)| *after > 0)
+            .count()
+            <= 10
+    );
+    assert_eq!(stats.overloads, 0, "{stats:?}");
+}
+
+// Overload that lasts
+
+/// Scenario 5: 1.5 and 3 times what can be done, for 60 s, clients that give up after 2 s, and half of it after that.
+#[test]
+fn overload_that_lasts_costs_nothing_of_what_is_done_and_is_over_when_it_is_over() {
+    for (workers, script, spread) in [
+        (4, 40 * MILLISECOND, Spread::Constant),
+        (4, 40 * MILLISECOND, Spread::Exponential),
+        (2, 10 * MILLISECOND, Spread::Exponential),
+        (20, 100 * MILLISECOND, Spread::Exponential),
+        (1, 20 * MILLISECOND, Spread::Constant),
+        (4, 500 * MILLISECOND, Spread::Constant),
+        (2, MILLISECOND, Spread::Exponential),
+    ] {
+        for percent in [150, 300] {
+            for seed in 1..=3 {
+                let plan = overload(workers, script, spread, percent);
+                let (got, stats) = run(&plan, seed);
+                let what = format!("{percent} %, {workers} × {script} µs {spread:?}, {seed}");
+                let capacity = u64::from(workers) * 60 * SECOND / script;
+                let good = got[0].answered(0, 60 * SECOND) * 100 / capacity;
+                assert!(good >= 95, "{what}: goodput {good} %: {stats:?}");
+                let late = |outcome: &Outcome| {
+                    let refused = outcome.refused.iter();
+                    refused
+                        .filter(|(_, after, _)| *after > 100 * MILLISECOND)
+                        .count()
+                };
+                assert_eq!(late(&got[0]), 0, "{what}: refused at once");
+                // It does not go to and fro.
+                assert!(stats.overloads <= 2, "{what}: {}", stats.overloads);
+                let longest = got[1].longest_wait(61 * SECOND, 75 * SECOND);
+                let normal = (4 * script).max(150 * MILLISECOND);
+                assert!(longest <= normal, "{what}: {longest} after it");
+                let refused = got[1].refused.iter();
+                let refused = refused.filter(|(at, ..)| *at > 61 * SECOND);
+                assert_eq!(refused.count(), 0, "{what}: {:?}", got[1].refused);
+                assert!(!stats.overloaded);
+            }
+        }
+    }
+}
+
+#[test]
+fn first_come_first_served_would_have_lost_nearly_everything() {
+    let mut plan = overload(4, 40 * MILLISECOND, Spread::Constant, 150);
+    plan.limits.order = Order::Fifo;
+    let (got, stats) = run(&plan, 1);
+    let capacity = 100 * 60;
+    assert!(got[0].answered(0, 60 * SECOND) * 100 / capacity < 30);
+    assert_eq!((stats.overloads, stats.shed_overload), (0, 0));
+}
+
+/// Deadlines that are told take the place of clients that leave.
+#[test]
+fn overload_by_requests_with_deadlines_is_seen_as_well() {
+    for percent in [150, 300] {
+        let mut plan = overload(4, 40 * MILLISECOND, Spread::Exponential, percent);
+        plan.groups.iter_mut().for_each(|group| {
+            group.patience = 0;
+            group.deadline = 2 * SECOND;
+        });
+        let (got, stats) = run(&plan, 1);
+        let in_time = |answer: &&(u64, u64, u64)| answer.2 <= 2 * SECOND;
+        let good = got[0].answers.iter().filter(in_time).count();
+        assert!(good >= 5_700, "{percent} %: {good}: {stats:?}");
+    }
+}
+
+#[test]
+fn clients_that_stay_are_refused_at_once_too_when_more_come_than_can_be_served() {
+    let mut plan = overload(4, 40 * MILLISECOND, Spread::Exponential, 200);
+    plan.groups.iter_mut().for_each(|group| group.patience = 0);
+    let (got, stats) = run(&plan, 1);
+    assert!(got[0].answered(0, 60 * SECOND) >= 5_700, "{stats:?}");
+    let longest = got[0].longest_wait(30 * SECOND, 60 * SECOND);
+    assert!(
+        longest <= 2 * SECOND,
+        "{longest}: the queue is short by then"
+    );
+    assert_eq!(stats.left, 0);
+}
+
+/// 300 clients that are refused come again a second later: it looks as if they were many more.
+#[test]
+fn a_pause_of_all_workers_does_not_leave_a_closed_loop_refused_for_ever() {
+    let group = Group {
+        patience: 3 * SECOND,
+        ..Group::new(Arrive::Closed(150), 20 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![group],
+        stuck: (10 * SECOND, 16 * SECOND, 4),
+        until: 120 * SECOND,
+        ..Plan::calm(4)
+    };
+    let mut overloaded_at = Vec::new();
+    let (got, stats) = run_watched(&plan, 1, |second, stats: &Stats| {
+        if stats.overloaded {
+            overloaded_at.push(second / SECOND);
+        }
+    });
+    assert!(!overloaded_at.is_empty(), "{stats:?}");
+    let refused = got[0].refused.iter().filter(|(at, ..)| *at > 60 * SECOND);
+    assert_eq!(refused.count(), 0, "overloaded at {overloaded_at:?} s");
+    assert_eq!(got[0].answered(60 * SECOND, 120 * SECOND) / 60, 200);
+}
+
+#[test]
+fn clients_at_the_edge_of_their_patience_get_what_can_be_done() {
+    for clients in [150, 190, 210, 250, 400] {
+        // 100 a second, so that 200 clients wait for 2 s.
+        let group = Group {
+            patience: 2 * SECOND,
+            spread: Spread::Exponential,
+            ..Group::new(Arrive::Closed(clients), 40 * MILLISECOND)
+        };
+        let plan = Plan {
+            groups: vec![group],
+            until: 60 * SECOND,
+            ..Plan::calm(4)
+        };
+        let (got, stats) = run(&plan, 1);
+        let good = got[0].answered(0, 60 * SECOND);
+        assert!(good >= 5_500, "{clients}: {good}: {stats:?}");
+    }
+}
+
+#[test]
+fn a_thousand_at_once_who_give_up_after_two_seconds_are_over_when_they_are_gone() {
+    let burst = Group {
+        from: 5 * SECOND,
+        patience: 2 * SECOND,
+        ..Group::new(Arrive::Burst(1_000), 20 * MILLISECOND)
+    };
+    let usual = Group {
+        patience: 2 * SECOND,
+        until: 20 * SECOND,
+        ..Group::new(Arrive::Even(10 * MILLISECOND), 20 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![usual, burst],
+        ..Plan::calm(4)
+    };
+    let (got, stats) = run(&plan, 1);
+    assert!(got[1].answers.len() + got[0].answered(5 * SECOND, 7 * SECOND) as usize >= 390);
+    // Until 9 s those are served who came meanwhile.
+    let after = 9 * SECOND..20 * SECOND;
+    let refused = got[0].refused.iter().filter(|(at, ..)| after.contains(at));
+    assert_eq!(refused.count(), 0, "{stats:?}");
+    let longest = got[0].longest_wait(9 * SECOND, 20 * SECOND);
+    assert!(longest <= 50 * MILLISECOND, "{longest}");
+}
+
+// Workers that are stuck
+
+#[test]
+fn while_all_workers_are_stuck_newcomers_are_told_at_once_and_after_that_served_at_once() {
+    let group = Group {
+        patience: 2 * SECOND,
+        until: 60 * SECOND,
+        ..Group::new(Arrive::Even(20 * MILLISECOND), 40 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![group],
+        stuck: (10 * SECOND, 40 * SECOND, 4),
+        ..Plan::calm(4)
+    };
+    let (got, stats) = run(&plan, 1);
+    let refused = got[0].refused.iter();
+    let at_once = refused.filter(|(at, after, _)| *at > 15 * SECOND && *after == 0);
+    assert!(at_once.count() >= 1_200, "{stats:?}");
+    assert!(
+        got[0].answered(42 * SECOND, 60 * SECOND) >= 880,
+        "50 a second"
+    );
+    assert!(got[0].longest_wait(42 * SECOND, 60 * SECOND) <= 100 * MILLISECOND);
+}
+
+#[test]
+fn three_of_four_stuck_workers_leave_a_quarter_of_what_can_be_done() {
+    let group = Group {
+        patience: 2 * SECOND,
+        until: 60 * SECOND,
+        ..Group::new(Arrive::Even(15 * MILLISECOND), 40 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![group],
+        stuck: (10 * SECOND, 60 * SECOND, 3),
+        ..Plan::calm(4)
+    };
+    let (got, stats) = run(&plan, 1);
+    let good = got[0].answered(15 * SECOND, 59 * SECOND);
+    assert!(good >= 44 * 25 * 90 / 100, "{good}: {stats:?}");
+}
+
+// Fair shares
+
+/// One client with 1,000 requests at a time and ten with one each, on 4 workers.
+#[test]
+fn a_flood_of_one_client_makes_the_others_wait_no_longer_than_three_times() {
+    for spread in [Spread::Constant, Spread::Exponential] {
+        let ten: Vec<Group> = (0..10)
+            .map(|client| Group {
+                who: Who::One(100 + client),
+                spread,
+                ..Group::new(Arrive::Closed(1), 40 * MILLISECOND)
+            })
+            .collect();
+        let flood = Group {
+            who: Who::One(1),
+            spread,
+            ..Group::new(Arrive::Closed(1_000), 40 * MILLISECOND)
+        };
+        let mean = |groups: Vec<Group>| {
+            let plan = Plan {
+                groups,
+                until: 30 * SECOND,
+                ..Plan::calm(4)
+            };
+            let (got, _) = run(&plan, 1);
+            let times = got[..10].iter().flat_map(|got| &got.answers);
+            let (sum, count) = times.fold((0, 0), |(sum, n), answer| (sum + answer.2, n + 1));
+            let refused: usize = got[..10].iter().map(|got| got.refused.len()).sum();
+            assert_eq!(refused, 0, "who has one request is never refused");
+            sum / count
+        };
+        let alone = mean(ten.clone());
+        let beside = mean(ten.into_iter().chain([flood]).collect());
+        assert!(beside <= 2 * alone, "{beside} beside, {alone} alone");
+    }
+}
+
+#[test]
+fn who_has_few_waiting_takes_the_place_of_who_has_most_when_the_queue_is_full() {
+    let flood = Group {
+        who: Who::One(1),
+        ..Group::new(Arrive::Closed(500), 40 * MILLISECOND)
+    };
+    let others = Group {
+        from: SECOND,
+        ..Group::new(Arrive::Even(50 * MILLISECOND), 40 * MILLISECOND)
+    };
+    let mut plan = Plan {
+        groups: vec![flood, others],
+        until: 20 * SECOND,
+        ..Plan::calm(4)
+    };
+    plan.limits.max_queue = 100;
+    plan.limits.order = Order::Fifo;
+    let (got, stats) = run(&plan, 1);
+    assert_eq!(got[1].refused, []);
+    assert!(stats.shed_pushed_out > 10, "{stats:?}");
+    assert!(got[1].longest_wait(0, 20 * SECOND) <= 100 * MILLISECOND);
+}
+
+#[test]
+fn a_flood_of_new_clients_takes_no_more_memory_than_its_requests() {
+    let flood = Group {
+        until: 10 * SECOND,
+        ..Group::new(Arrive::Even(100), 40 * MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![flood],
+        ..Plan::calm(4)
+    };
+    // The queue's own check compares the number of flows with what waits.
+    let (_, stats) = run(&plan, 1);
+    assert!(stats.max_waiting <= 1_000);
+    assert!(stats.shed() > 90_000);
+}
+
+// Classes and reserves
+
+#[test]
+fn a_better_class_does_not_notice_the_overload_of_a_worse_one() {
+    for order in [Order::Adaptive, Order::Fifo] {
+        let crawler = Group {
+            priority: 50,
+            patience: 2 * SECOND,
+            ..Group::new(Arrive::Even(4 * MILLISECOND), 40 * MILLISECOND)
+        };
+        let checkout = Group {
+            from: 5 * SECOND,
+            priority: -10,
+            patience: 2 * SECOND,
+            ..Group::new(Arrive::Even(50 * MILLISECOND), 40 * MILLISECOND)
+        };
+        let mut plan = Plan {
+            groups: vec![crawler, checkout],
+            until: 30 * SECOND,
+            ..Plan::calm(4)
+        };
+        plan.limits.order = order;
+        let (got, stats) = run(&plan, 1);
+        assert_eq!(got[1].refused, [], "{order:?}: {stats:?}");
+        assert_eq!(got[1].left, []);
+        let longest = got[1].longest_wait(0, 30 * SECOND);
+        assert!(longest <= 45 * MILLISECOND, "{order:?}: {longest}");
+    }
+}
+
+#[test]
+fn a_reserve_keeps_a_worker_for_those_it_is_for_and_the_others_have_the_rest() {
+    let slow = Group {
+        priority: 0,
+        ..Group::new(Arrive::Closed(30), SECOND)
+    };
+    let health = Group {
+        from: 3 * SECOND,
+        priority: -10,
+        ..Group::new(Arrive::Even(250 * MILLISECOND), 10 * MILLISECOND)
+    };
+    let mut plan = Plan {
+        groups: vec![slow, health],
+        until: 30 * SECOND,
+        ..Plan::calm(4)
+    };
+    plan.limits.timeout = Micros::from_secs(60);
+    plan.limits.reserve = Reserves::new(&[Reserve {
+        priority: -10,
+        workers: 1,
+    }])
+    .unwrap();
+    let (got, stats) = run(&plan, 1);
+    assert_eq!(got[1].longest_wait(0, 30 * SECOND), 0, "{stats:?}");
+    assert_eq!(
+        got[0].answered(0, 30 * SECOND + 1),
+        90,
+        "three workers, one each second"
+    );
+    assert_eq!(stats.max_busy, 4);
+}
+
+// Deadlines
+
+#[test]
+fn who_cannot_be_served_before_its_deadline_is_told_at_once_and_the_others_wait() {
+    let patient = Group::new(Arrive::Closed(100), 40 * MILLISECOND);
+    let hurried = Group {
+        from: 5 * SECOND,
+        deadline: 300 * MILLISECOND,
+        ..Group::new(Arrive::Even(500 * MILLISECOND), 40 * MILLISECOND)
+    };
+    let less = Group {
+        deadline: 3 * SECOND,
+        ..hurried
+    };
+    let plan = Plan {
+        groups: vec![patient, hurried, less],
+        until: 30 * SECOND,
+        ..Plan::calm(4)
+    };
+    let (got, stats) = run(&plan, 1);
+    assert_eq!(got[0].refused, [], "{stats:?}");
+    assert_eq!(got[1].answers, [], "100 wait, which takes a second");
+    assert!(
+        got[1]
+            .refused
+            .iter()
+            .all(|(_, after, reason)| { *after == 0 && *reason == ShedReason::Hopeless })
+    );
+    assert_eq!(got[2].refused, []);
+}
+
+#[test]
+fn a_deadline_that_passes_while_waiting_is_kept_to_the_microsecond() {
+    let slow = Group::new(Arrive::Burst(1), 10 * SECOND);
+    let hurried = Group {
+        from: SECOND,
+        deadline: 300 * MILLISECOND,
+        ..Group::new(Arrive::Burst(1), MILLISECOND)
+    };
+    let plan = Plan {
+        groups: vec![slow, hurried],
+        ..Plan::calm(1)
+    };
+    let (got, _) = run(&plan, 1);
+    let told = (
+        SECOND + 300 * MILLISECOND,
+        300 * MILLISECOND,
+        ShedReason::Deadline,
+    );
+    assert_eq!(
+        got[1].refused,
+        [told],
+        "nothing is known of how long scripts run"
+    );
+}
+
+// What is told
+
+#[test]
+fn who_comes_again_when_it_was_told_to_finds_a_place() {
+    let usual = Group {
+        until: 5 * SECOND,
+        ..Group::new(Arrive::Even(100 * MILLISECOND), 100 * MILLISECOND)
+    };
+    let burst = Group {
+        from: 5 * SECOND,
+        ..Group::new(Arrive::Burst(900), 100 * MILLISECOND)
+    };
+    let mut plan = Plan {
+        groups: vec![usual, burst],
+        ..Plan::calm(4)
+    };
+    plan.limits.max_queue = 200;
+    plan.limits.timeout = Micros::from_secs(2);
+    let (got, _) = run(&plan, 1);
+    let refused = got[1].refused.len();
+    assert!(refused > 700);
+}
+
+#[test]
+fn the_area_under_the_queue_is_the_waiting_of_all() {
+    let plan = overload(4, 40 * MILLISECOND, Spread::Exponential, 150);
+    let (got, stats) = run(&plan, 1);
+    assert_eq!(stats.waiting, 0);
+    let patience = 2 * SECOND * got[0].left.len() as u64;
+    let refused: u64 = got[0].refused.iter().map(|(_, after, _)| after).sum();
+    assert_eq!(stats.queue_time.0, stats.waited_time.0 + patience + refused);
+}
+
+fn overload(workers: u32, script: u64, spread: Spread, percent: u64) -> Plan {
+    let every = script * 100 / u64::from(workers) / percent;
+    let group = Group {
+        spread,
+        patience: 2 * SECOND,
+        until: 60 * SECOND,
+        ..Group::new(Arrive::Random(every), script)
+    };
+    let after = Group {
+        arrive: Arrive::Random(script * 2 / u64::from(workers)),
+        from: 60 * SECOND,
+        until: 75 * SECOND,
+        ..group
+    };
+    Plan {
+        groups: vec![group, after],
+        ..Plan::calm(workers)
+    }
+}
