@@ -638,11 +638,8 @@ impl Stop {
             // clap knows whether it goes to stdout or stderr, and in colour.
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
-                let hint = match *command {
-                    _ => {
-                        "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, bench, fpm"
-                    }
-                };
+                let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
+                            bench, fpm";
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
         }

@@ -472,11 +472,6 @@ impl PoolHandle {
         self.state().pool.stats().busy
     }
 
-    /// Requests waiting now.
-    pub(crate) fn waiting(&self) -> usize {
-        self.stats().waiting
-    }
-
     /// The pool's figures now.
     pub(crate) fn stats(&self) -> Stats {
         let mut state = self.state();

@@ -279,10 +279,10 @@ impl State {
         after.decisions.extend(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
         let expected = !scaling.down && scaling.scaler.expects_worker();
+        let soon = if expected { scaling.soon() } else { 0 };
         self.wake_at(next, after);
         self.pool.worker_expected(expected);
-        self.pool
-            .workers_soon(if expected { scaling.soon() } else { 0 });
+        self.pool.workers_soon(soon);
         if orders.start > 0 {
             after.messages.push(ToManager::StartWorkers {
                 pool: pool.id,

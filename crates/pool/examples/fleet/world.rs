@@ -409,7 +409,7 @@ impl Fleet {
         let second = self.second();
         second.refused += 1;
         second.refusals.add(now.since(asked_at));
-        let after = match &self.nodes[node as usize].desk {
+        let after = match &mut self.nodes[node as usize].desk {
             Desk::Pool(pool) => pool.retry_after(now),
             Desk::Backlog { .. } => Micros::ZERO,
         };
