@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{
     chart::{self, Frame, Line, escape},
     summary::{Moment, PERCENTILES, Summary, Times},
-    text::{megabytes, span},
+    text::{come_again, megabytes, span},
 };
 
 /// All of it.
@@ -279,6 +279,9 @@ fn failures(out: &mut String, summary: &Summary) {
         );
     }
     out.push_str("</table></div>\n");
+    if summary.refused > 0 {
+        let _ = writeln!(out, "<p>{}</p>", escape(&come_again(summary)));
+    }
 }
 
 fn fairness(out: &mut String, summary: &Summary) {
