@@ -104,10 +104,10 @@ pub struct Stats {
 impl Stats {
     /// Refusals for all reasons.
     pub fn shed(&self) -> u64 {
-        self.shed_at_arrival_or_later().iter().sum()
+        self.sheds().iter().sum()
     }
 
-    fn shed_at_arrival_or_later(&self) -> [u64; 7] {
+    fn sheds(&self) -> [u64; 7] {
         [
             self.shed_queue_full,
             self.shed_queue_timeout,

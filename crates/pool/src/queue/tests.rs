@@ -154,3 +154,21 @@ fn deadlines_are_found_in_their_order_wherever_their_requests_are() {
     }
     assert_eq!(queue.len(), 0);
 }
+
+#[test]
+fn ten_thousand_that_wait_each_of_another_client_take_less_than_four_megabytes() {
+    let mut queue = Queue::new();
+    for request in 0..10_000 {
+        queue.push(Waiting {
+            start_by: Micros(request),
+            ..of(request, waiting(request, request))
+        });
+    }
+    let room = queue.capacity();
+    // Each table has an index of twice its size, rounded up to a power of two.
+    let entries = room * (size_of::<Entry>() + 4 * size_of::<u32>());
+    let flows = 2 * 10_000 * (size_of::<Flow>() + 4 * size_of::<u32>());
+    let deadlines = 2 * 10_000 * size_of::<u32>();
+    let bytes = entries + flows + deadlines;
+    assert!(bytes < 4 << 20, "{bytes}");
+}
