@@ -56,6 +56,8 @@ fn entry(time: SystemTime) -> Entry<'static> {
         time_first_byte: Some(5_300),
         time_total: 6_100,
         queue: Some(0),
+        priority: Some(0),
+        time_limit: None,
         retries: 0,
         reason: None,
         request: &Nothing,

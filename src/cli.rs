@@ -2,6 +2,7 @@
 //!
 //! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
 
+mod advise;
 mod folder;
 mod window;
 
@@ -126,6 +127,7 @@ pub fn main() -> ExitCode {
             Ok(window) => watch::main(&flags, window.as_ref()),
             Err(code) => code,
         },
+        Ok(Command::Bench(args)) if args.advise => advise::main(&args),
         Ok(Command::Bench(args)) => bench::main(&args),
         Err(code) => code,
     }
@@ -403,7 +405,8 @@ impl Stop {
             // clap knows whether it goes to stdout or stderr, and in colour.
             Self::Clap(error) => drop(error.print()),
             Self::NotBuiltYet(command) => {
-                let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, bench, fpm";
+                let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
+                            bench, fpm";
                 say("error", &format!("`weir {command}` is not built yet"), hint);
             }
         }

@@ -31,7 +31,7 @@ const LICENCES: &[&str] = &[
 ];
 
 /// The rooms of the binary: none may know another.
-const ROOMS: &[&str] = &["gateway", "manager", "egress", "admin"];
+const ROOMS: &[&str] = &["gateway", "manager", "egress", "admin", "bench"];
 
 #[test]
 fn only_sys_is_unsafe() {

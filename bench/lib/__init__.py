@@ -13,7 +13,10 @@ idle       ten thousand clients that keep their connection and say nothing
 measure    CPU time and memory while a load runs
 works      works with the same thing behind all servers, and one sample of one work by one server
 php_works  works with whole stacks under load
+overload   scenarios 1 and 4: too many users, each stack set up in several ways; the kernel's queues
+crowds     scenario 5, fairness, ten thousand that wait, status at saturation
 trials     works with bursts, reloads, dying workers, and very many requests
 table      medians, tables, and what was asked against what was measured
 php_table  the same for the works with whole stacks
+crowd_table  the same for overload and crowds
 """

@@ -13,7 +13,6 @@ class Responder:
     """`bench/responder`: answers at once, and counts connections and requests."""
 
     kind = "responder"
-    maxconn = 64
     path = "/nothing.php"
 
     def __init__(self, binary, folder, threads):
@@ -22,6 +21,10 @@ class Responder:
             binary, "--listen", self.socket, "--counters", self.counters_socket, "--threads", str(threads),
         ], f"{folder}/responder.log")
         processes.wait_for(lambda: os.path.exists(self.counters_socket), 5, "responder did not listen", self.tree)
+
+    def values(self):
+        """For templates."""
+        return {}
 
     def counters(self):
         """{"accepted", "open", "requests"} since it was started."""
@@ -35,12 +38,23 @@ class Responder:
         self.tree.stop()
 
 
-class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare")):
-    """How many PHP workers there are, in PHP-FPM's words."""
+class Pool(collections.namedtuple("Pool", "pm workers start_servers min_spare max_spare backlog maxconn minconn "
+                                       "queue_timeout max_queue threads",
+                                  defaults=(4096, None, None, "60s", None, None))):
+    """How many PHP workers there are, in PHP-FPM's words, and how many requests are at work and wait at once, in
+    HAProxy's. `backlog`: of PHP-FPM's socket. `threads`: of the server in front. None: what each does by itself, and
+    for `maxconn` all workers."""
 
     def values(self):
         """For templates."""
-        return dict(self._asdict(), if_dynamic="" if self.pm == "dynamic" else "#")
+        said = {f"if_{name}": "#" if getattr(self, name) is None else ""
+                for name in ("workers", "maxconn", "minconn", "queue_timeout", "max_queue")}
+        values = {name: "" if value is None else value for name, value in self._asdict().items()}
+        if not self.threads:
+            del values["threads"]
+        return dict(values, **said, if_dynamic="" if self.pm == "dynamic" else "#",
+                    maxconn=self.maxconn or self.workers, fullconn=100,
+                    minconn=f"minconn {self.minconn}" if self.minconn else "")
 
 
 FOUR = Pool("static", 4, 4, 1, 4)
@@ -53,13 +67,17 @@ class PhpFpm:
     path = "/hello.php"
 
     def __init__(self, binary, folder, root_identity, php_ini, pool=FOUR, cores=None):
-        self.socket, self.pool, self.maxconn = f"{folder}/php-fpm.sock", pool, pool.workers
+        self.socket, self.pool = f"{folder}/php-fpm.sock", pool
         config = render("php-fpm/php-fpm.conf", folder, {
             "dir": folder, "backend": self.socket, "if_root": "" if root_identity else ";", **pool.values(),
         })
         self.tree = processes.Tree("php-fpm", [binary, "-F", "-c", php_ini, "-y", config], f"{folder}/php-fpm.log",
                                    cores=cores)
         processes.wait_for(lambda: os.path.exists(self.socket), 10, "php-fpm did not listen", self.tree)
+
+    def values(self):
+        """For templates."""
+        return self.pool.values()
 
     def counters(self):
         return None
@@ -74,7 +92,11 @@ class Own:
     socket = ""
 
     def __init__(self, kind, pool):
-        self.kind, self.pool, self.maxconn = kind, pool, pool.workers
+        self.kind, self.pool = kind, pool
+
+    def values(self):
+        """For templates."""
+        return self.pool.values()
 
     def stop(self):
         pass

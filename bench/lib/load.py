@@ -135,6 +135,41 @@ def siege_result(output, seconds):
     }
 
 
+def bench_argv(programs, url, seconds, rate=None, users=None, timeout=30.0, sources=(), kept=True):
+    """The command line of `weir bench` for `seconds`: open loop with a `rate`, closed with `users`. `timeout`: how long
+    a client waits, in seconds; `sources`: addresses that clients connect from."""
+    argv = [programs["weir"], "bench", url, "-t", f"{seconds}s", "--timeout", f"{round(timeout * 1000)}ms", "--json",
+            "--no-probe", "--threads", "1"]
+    argv += ["-r", f"{rate:.3f}"] if rate else ["-c", str(users)]
+    argv += [word for source in sources for word in ("--source", source)]
+    return argv if kept else [*argv, "--no-keepalive"]
+
+
+def bench(programs, url, seconds, **options):
+    """`weir bench`, as bench_argv; its result has what it says as `report`."""
+    output, finished = _bounded(bench_argv(programs, url, seconds, **options), seconds + options.get("timeout", 30) + 15)
+    return bench_result(output, finished)
+
+
+def bench_result(output, finished=True):
+    """What `weir bench --json` printed."""
+    try:
+        # Warnings of the program go to the same place, before it.
+        report = json.loads(output[output.index("{\n"):])
+    except ValueError:
+        return dict(_nothing(output, finished), report=None)
+    ms = lambda times, name: times[name] * 1e3 if times.get(name) is not None else None
+    good = report["response_time"]
+    errors = {f"status {fault['status']}" if fault["status"] else fault["reason"]: 0 for fault in report["failures"]}
+    for fault in report["failures"]:
+        errors[f"status {fault['status']}" if fault["status"] else fault["reason"]] += fault["count"]
+    return {
+        "requests": report["transactions"] + report["refused"] + report["failed"], "in_time": report["transactions"],
+        "bytes": report["bytes"], "seconds": report["elapsed"], "errors": errors, "finished": finished, "report": report,
+        "p50_ms": ms(good, "p50"), "p90_ms": ms(good, "p90"), "p99_ms": ms(good, "p99"), "longest_ms": ms(good, "max"),
+    }
+
+
 def download(url, connections, seconds, size):
     """Whole files one after the other on kept connections; every byte of `size` has to come."""
     argv = [sys.executable, os.path.join(FOLDER, "download.py"), url, str(connections), str(seconds), str(size)]

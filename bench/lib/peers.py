@@ -40,7 +40,6 @@ class Peer:
             "dir": folder,
             "kind": backend.kind,
             "backend": backend.socket,
-            "maxconn": backend.maxconn,
             "root": settings.root,
             "address": f"127.0.0.1:{self.port}",
             "threads": settings.threads or self.own_threads,
@@ -51,7 +50,7 @@ class Peer:
             "mod_php": settings.programs.get("mod_php", ""),
             "fallback": fallback,
             "if_fallback": "" if fallback else "#",
-            **(backend.pool.values() if hasattr(backend, "pool") else {}),
+            **backend.values(),
         }
         argv, log = self.command(values)
         self.tree = processes.Tree(self.name, argv, log, cores)

@@ -14,6 +14,8 @@ SITE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 # Answered by scripts that say one line.
 LINE = b"hello world\n"
 POSTS_LOG = "posts.log"
+# What page.php costs, and how large it is: scenario 4.
+PAGE_US, PAGE_BYTES = 10_000, 55_757
 
 
 def version(fpm):
@@ -44,6 +46,18 @@ def write_site(root):
     with open(log, "w", encoding="ascii"):
         pass
     os.chmod(log, 0o666)
+
+
+def write_rounds(root, php_cgi, php_ini):
+    """Has page.php cost `PAGE_US` of CPU: the number of its rounds, by what the engine takes for 10,000 of them."""
+    path = f"{root}/rounds.php"
+    def write(rounds):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"<?php return {rounds};\n")
+    write(10_000)
+    rounds = round(10_000 * PAGE_US / engine_us(php_cgi, php_ini, f"{root}/page.php", runs=200))
+    write(rounds)
+    return rounds
 
 
 class SameSettings:

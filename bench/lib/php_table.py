@@ -1,9 +1,9 @@
 """Tables of the works that run PHP, and what was asked of them."""
 
-from . import php_works, trials
+from . import overload, php_works, trials
 from .table import Figure, failures, ratio, short
 
-LOADED = tuple(php_works.WORKS)
+LOADED = {**php_works.WORKS, **overload.WORKS}
 STACKS = {"weir": "weir", "nginx": "nginx + PHP-FPM", "haproxy": "HAProxy + PHP-FPM",
           "apache": "Apache event + PHP-FPM", "prefork": "Apache prefork + mod_php"}
 
@@ -12,14 +12,14 @@ def loaded_tables(summary, facts):
     """Markdown: one table a work."""
     parts = []
     for work in dict.fromkeys(key[0] for key in summary if key[0] in LOADED):
-        lines = [f"### {work}: {php_works.WORKS[work].title}", "",
+        lines = [f"### {work}: {LOADED[work].title}", "",
                  "| stack | requests | failures | requests/s | p50 ms | p90 ms | p99 ms | longest ms | requests of a client, "
                  "fewest to most | CPU µs/request: gateway | workers | both | memory, PSS MB | of it PHP |",
                  "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]
         for (of_work, phase, peer), row in summary.items():
             if of_work != work:
                 continue
-            name = STACKS[peer] + (f", by {phase}" if phase else "")
+            name = STACKS[peer] + (f", {phase}" if phase else "")
             gateway = "–" if peer == "prefork" else short(row["gateway_us"])
             share = f"{row['fewest']:,.0f} to {row['most']:,.0f}" if row.get("most") else "–"
             lines.append(

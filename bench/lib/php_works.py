@@ -3,6 +3,7 @@
 What is disturbed on purpose (bursts, reloads, dying workers) and what takes long is in `trials.py`.
 """
 
+import copy
 import os
 import shutil
 
@@ -10,7 +11,8 @@ from . import backends, load, measure, php, processes, stacks, wordpress, works
 
 # The pool of scenario 1: two at the start, twenty at most.
 DYNAMIC = backends.Pool("dynamic", 20, 2, 2, 5)
-HELLO = b"hello world\n" * 1000
+# weir's as it is without a word about it.
+OWN = backends.Pool("auto", None, 1, 1, 1, queue_timeout=None)
 # Memory is looked at so often (seconds): with many processes that takes its time.
 LOOK_EVERY = 1.0
 
@@ -120,25 +122,21 @@ class Scripted(PhpWork):
         return Nothing()
 
 
-class Overload(Scripted):
-    """Scenario 1: a hundred users at a small pool; by siege as published, and by clients that cost less than siege."""
+class Shaped(PhpWork):
+    """The same load on each stack as it is set up in several ways: `shapes`, {peer: {what is said of it: Pool}}."""
 
-    programs = (*PhpWork.programs, "siege")
-    path, expected, pool, clients = backends.PhpFpm.path, HELLO, DYNAMIC, 100
-    peers = ("weir", "nginx", "haproxy")
+    shapes = {}
 
-    def measure(self, stack, folder, shared, context):
-        self.load(stack, folder, context, 2)
-        urls = [stack.url(self.path)]
-        attack = lambda: load.siege(context.settings.programs, urls, self.clients, context.seconds, folder, keep=False)
-        return [dict(self.measured(stack, attack), phase="siege"),
-                dict(self.measured(stack, lambda: self.load(stack, folder, context, context.seconds)), phase="clients")]
+    @property
+    def peers(self):
+        return tuple(self.shapes)
 
-    def load(self, stack, folder, context, seconds):
-        return super().load(stack, folder, context, seconds, close=True)
-
-    def cut_off(self, context):
-        return self.clients
+    def shaped(self, name):
+        """(what is said of it, this work with that pool), one for each way to set `name` up."""
+        for shape, pool in self.shapes[name].items():
+            work = copy.copy(self)
+            work.pool = pool
+            yield shape, work
 
 
 class WithDatabase:
@@ -233,7 +231,6 @@ class SmallMachine(FrontPage):
 
 WORKS = {work.key: work for work in (
     Scripted("php", "One line of PHP, 64 kept connections, 4 workers"),
-    Overload("overload", "1,000 × echo \"hello world\", 100 users, a connection per request, pool of 2 to 20"),
     FrontPage("wordpress", "WordPress's front page, 30 clients, 4 workers"),
     SmallMachine("small-machine", "WordPress with its static files on one core, siege with 30 users"),
 )}

@@ -113,9 +113,29 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
+    /// Load in steps of -t [default: 3s] with more and more users, and propose a pool's limits as lines of weir.toml
+    #[arg(long, conflicts_with_all = ["rate", "replay", "requests", "html", "fail_below", "warm_up"])]
+    pub advise: bool,
+
+    /// With --advise: the pool [default: the only one, or the one that gets the requests]
+    #[arg(long, value_name = "NAME", requires = "advise")]
+    pub pool: Option<String>,
+
+    /// With --advise: how long a request may wait for a worker
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span, requires = "advise")]
+    pub target_wait: Duration,
+
     /// Exit code 1 where availability is below so many percent
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_below: Option<f64>,
+}
+
+impl BenchArgs {
+    /// Whether -c is a number, and so no configuration.
+    pub fn users_is_number(&self) -> bool {
+        let users = self.users.as_deref();
+        users.is_some_and(|users| users.parse::<u64>().is_ok())
+    }
 }
 
 const AFTER: &str = "Only this machine is loaded, unless --yes says that another one may be. Redirects are not followed. \

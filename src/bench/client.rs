@@ -226,6 +226,8 @@ fn connect_failure(error: &io::Error) -> Failure {
         Some(EMFILE | ENFILE) => Failure::NoDescriptor,
         _ => match error.kind() {
             io::ErrorKind::ConnectionRefused => Failure::ConnectRefused,
+            // connect(2): EAGAIN of a unix socket that does not block.
+            io::ErrorKind::WouldBlock => Failure::AcceptQueueFull,
             io::ErrorKind::AddrNotAvailable => Failure::NoPort,
             io::ErrorKind::TimedOut => Failure::ConnectTimeout,
             _ => Failure::ConnectFailed,
@@ -323,8 +325,25 @@ const ENFILE: i32 = 23;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_reason_is_short_and_plain_whatever_is_sent(value in "\\PC{0,300}", name in "(details|error)=\"?") {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = HeaderValue::from_str(&format!("x; {name}{value}")) {
+                headers.insert("proxy-status", value);
+            }
+            if let Some(reason) = proxy_status(&headers) {
+                prop_assert!(reason.len() <= LONGEST_REASON && reason.is_ascii());
+                let markup = reason.contains(['<', '"', '\u{1b}']);
+                prop_assert!(!markup);
+            }
+        }
+    }
 
     #[test]
     fn the_reason_is_the_last_proxys() {
@@ -364,5 +383,6 @@ mod tests {
         assert_eq!(of(111), Failure::ConnectRefused);
         assert_eq!(of(99), Failure::NoPort);
         assert_eq!(of(113), Failure::ConnectFailed);
+        assert_eq!(of(11), Failure::AcceptQueueFull);
     }
 }

@@ -496,6 +496,7 @@ impl Failure {
         matches!(
             self,
             Failure::ConnectRefused
+                | Failure::AcceptQueueFull
                 | Failure::ConnectFailed
                 | Failure::NoDescriptor
                 | Failure::NoPort

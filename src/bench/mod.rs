@@ -8,9 +8,11 @@
 //! | `engine` | sends: closed and open loop; with `client`, one connection |
 //! | `record` | adds up what happened; with `series`, by seconds |
 //! | `report` | what of it is told: `summary`, then `text`, `json`, `html` |
+//! | `advise` | loads in steps, and proposes a pool's limits |
 //!
 //! It knows nothing of the gateway: what it measures is what any client would see.
 
+mod advise;
 mod args;
 mod client;
 mod engine;
@@ -37,6 +39,7 @@ use weir_sys::{
     signal::{Signal, Signals},
 };
 
+pub use advise::{Known, main as advise};
 pub use args::BenchArgs;
 use engine::{Run, Running};
 use plan::Plan;
@@ -54,7 +57,11 @@ pub struct Stop {
 
 /// Performs `weir bench`.
 pub fn main(args: &BenchArgs) -> ExitCode {
-    match bench(args) {
+    say(bench(args))
+}
+
+fn say(done: Result<ExitCode, Stop>) -> ExitCode {
+    match done {
         Ok(code) => code,
         Err(stop) => {
             eprintln!("weir: error: {}", stop.message);
@@ -68,9 +75,6 @@ pub fn main(args: &BenchArgs) -> ExitCode {
 
 fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     let mut plan = Plan::of(args)?;
-    let signals = Signals::take(&[Signal::Int, Signal::Term])
-        .map_err(|error| Stop::internal(format!("signals: {error}")))?;
-    allow_descriptors(&mut plan)?;
     // Before the load: what cannot be written is not measured for nothing.
     let page = match &args.html {
         Some(path) => {
@@ -80,24 +84,16 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
         }
         None => None,
     };
-    if !args.no_probe {
-        probe::ask(&mut plan)?;
-    }
+    let signals = begin(&mut plan, args)?;
     for note in &plan.notes {
         eprintln!("note: {note}");
     }
     let run = load(&plan, &signals)?;
     let summary = Summary::of(&plan, &run);
-    let text = match args.json {
+    print(&match args.json {
         true => report::json(&summary),
         false => report::text(&summary),
-    };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Stop::internal(format!("standard output: {error}")));
-        }
-        _ => {}
-    }
+    })?;
     if let Some((mut page, path)) = page {
         page.write_all(report::html(&summary).as_bytes())
             .map_err(|error| Stop::internal(format!("--html {}: {error}", path.display())))?;
@@ -106,6 +102,27 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
         .fail_below
         .is_some_and(|least| summary.availability.unwrap_or(0.0) < least);
     Ok(ExitCode::from(u8::from(too_low)))
+}
+
+/// What comes before each load: signals, descriptors, and the question whether anybody answers.
+fn begin(plan: &mut Plan, args: &BenchArgs) -> Result<Signals, Stop> {
+    let signals = Signals::take(&[Signal::Int, Signal::Term])
+        .map_err(|error| Stop::internal(format!("signals: {error}")))?;
+    allow_descriptors(plan)?;
+    if !args.no_probe {
+        probe::ask(plan)?;
+    }
+    Ok(signals)
+}
+
+/// Writes to stdout; a reader that has gone is no error of ours.
+fn print(text: &str) -> Result<(), Stop> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Stop::internal(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Runs a load to its end, or until somebody ends it, and shows how far it is where somebody looks.

@@ -33,6 +33,8 @@ pub enum Outcome {
 pub enum Failure {
     /// Nobody listens there.
     ConnectRefused,
+    /// The accept queue of a unix socket is full (TCP keeps who knocks waiting instead).
+    AcceptQueueFull,
     /// No connection within the timeout.
     ConnectTimeout,
     /// No connection for another reason.
@@ -295,6 +297,7 @@ impl Failure {
     pub fn word(self) -> &'static str {
         match self {
             Failure::ConnectRefused => "connect_refused",
+            Failure::AcceptQueueFull => "accept_queue_full",
             Failure::ConnectTimeout => "connect_timeout",
             Failure::ConnectFailed => "connect_failed",
             Failure::Timeout => "timeout",

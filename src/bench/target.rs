@@ -186,7 +186,19 @@ impl fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn anything_may_be_typed(text in "(http://|unix:|https://)?\\PC{0,40}") {
+            if let Ok(url) = Url::read(&text, None) {
+                prop_assert!(url.path.as_str().starts_with('/') || url.path.as_str().starts_with('?'));
+                prop_assert!(url.unix.is_some() || url.port != 0 && !url.host.is_empty());
+            }
+        }
+    }
 
     fn read(text: &str) -> Url {
         Url::read(text, None).unwrap_or_else(|wrong| panic!("{text}: {wrong}"))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regex::bytes::{Regex, RegexBuilder};
-use weir_config::{Address, Config, Pool, PoolId, Runtime, Settings, fpm};
+use weir_config::{Address, Config, Pool, PoolId, Runtime, Servers, Settings, Upstream, fpm};
 use weir_sys::limits::OpenFiles;
 
 use super::{
@@ -95,10 +95,10 @@ impl<'a> Case<'a> {
 
     /// Whom the workers behind servers of this machine are, and what they are locked into, if a PHP-FPM configuration of
     /// this machine says it of all of them alike.
-    pub(super) fn fpm_behind(&self, servers: &[Address]) -> Option<(Who, Option<PathBuf>)> {
+    pub(super) fn fpm_behind(&self, servers: &Servers) -> Option<(Who, Option<PathBuf>)> {
         let mut found = None;
-        for server in servers {
-            let (_, pool) = servers::behind(&self.fpms, server)?;
+        for server in &servers.list {
+            let (_, pool) = servers::behind(&self.fpms, &server.address)?;
             let who = Who::named(pool.user.as_deref()?, pool.group.as_deref())?;
             let this = (who, pool.chroot.as_ref().map(PathBuf::from));
             match &found {
@@ -176,11 +176,10 @@ pub(super) fn pattern(text: &str) -> Option<Regex> {
 pub(super) fn is_here(pool: &Pool) -> bool {
     match &pool.runtime {
         Runtime::Php(_) | Runtime::Command(_) => true,
-        Runtime::Servers(servers) => servers.addresses().is_some_and(|addresses| {
-            addresses.iter().all(|address| match address {
-                Address::Unix(_) => true,
-                Address::Tcp(address) => address.ip().is_loopback(),
-            })
+        Runtime::Servers(servers) => servers.list.iter().all(|server| match &server.address {
+            Upstream::At(Address::Unix(_)) => true,
+            Upstream::At(Address::Tcp(address)) => address.ip().is_loopback(),
+            Upstream::Named { .. } => false,
         }),
     }
 }

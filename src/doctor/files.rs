@@ -58,6 +58,9 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             notes,
         );
     }
+    if let Some(file) = &config.server.admin_token_file {
+        token(starter, file, notes);
+    }
     spool(case, notes);
     disks(case, notes);
 }
@@ -96,6 +99,26 @@ fn slow_logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
         Some((format!("[pool.{}] slowlog", pool.name), file))
     });
     logs.collect()
+}
+
+/// Read at the start and at a reload.
+fn token(who: &Who, file: &Path, notes: &mut Notes) {
+    let label = format!("[server] admin_token_file = \"{}\"", file.display());
+    match may(who, None, file, Need::Read) {
+        Answer::Yes => notes.ok(format!("{label} can be read by {}", who.name)),
+        Answer::No(barrier) => notes.breaks(
+            format!("{label} cannot be read by {}: {barrier}", who.name),
+            "weir does not start",
+            match barrier.cause {
+                Cause::Missing => format!(
+                    "(umask 077; head -c 24 /dev/urandom | base64 > {})",
+                    quoted(file)
+                ),
+                _ => barrier.mend(who),
+            },
+        ),
+        Answer::Unseen(at) => unseen(notes, &label, &at),
+    }
 }
 
 /// A file that who starts weir opens, and makes where it is not there.

@@ -92,9 +92,13 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
         let Runtime::Servers(servers) = &pool.runtime else {
             continue;
         };
-        let is_tcp =
-            |server: &&UpstreamServer| !matches!(server.address, Upstream::At(Address::Unix(_)));
-        let tcp = servers.list.iter().filter(is_tcp).count() as u64;
+        let is_unix =
+            |server: &&UpstreamServer| matches!(server.address, Upstream::At(Address::Unix(_)));
+        let tcp = servers
+            .list
+            .iter()
+            .filter(|server| !is_unix(server))
+            .count() as u64;
         if tcp == 0 {
             continue;
         }

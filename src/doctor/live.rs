@@ -1,6 +1,6 @@
 //! The weir that runs, if one does: what its window tells, and what the kernel tells of its processes.
 
-use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt, path::PathBuf};
+use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
 use http::Method;
 use serde_json::Value;
@@ -45,14 +45,20 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
         Window::Usual => machine::usual_window(),
         Window::Off => None,
     };
-    let Some(socket) = socket else {
-        return Found::NoWindow;
-    };
-    at(socket)
+    let tcp = config.server.admin_tcp.filter(|_| named.is_none());
+    match (socket, tcp) {
+        (Some(socket), _) => at(&Place::Unix(socket)),
+        // Who asks from this machine is shown the status without a token.
+        (None, Some(address)) => at(&Place::Tcp {
+            address,
+            token: None,
+        }),
+        (None, None) => Found::NoWindow,
+    }
 }
 
-fn at(socket: PathBuf) -> Found {
-    let answer = match admin::client::ask(&Place::Unix(socket), Method::GET, "/status") {
+fn at(place: &Place) -> Found {
+    let answer = match admin::client::ask(place, Method::GET, "/status") {
         Ok(answer) => answer,
         Err(admin::client::Error::Unreachable { error, .. })
             if matches!(
@@ -158,6 +164,9 @@ mod tests {
     #[test]
     fn nobody_answers_where_there_is_no_socket() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(at(folder.path().join("no.sock")), Found::Nobody));
+        assert!(matches!(
+            at(&Place::Unix(folder.path().join("no.sock"))),
+            Found::Nobody
+        ));
     }
 }

@@ -35,7 +35,7 @@ impl Php {
     }
 
     /// From what phpinfo() prints, and what went to standard error.
-    fn of(info: &str, errors: &str) -> Self {
+    pub(super) fn of(info: &str, errors: &str) -> Self {
         let mut settings = BTreeMap::new();
         let mut complaints: Vec<String> = Vec::new();
         let mut version = String::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use weir_config::{Address, Pool};
+use weir_config::{Address, Pool, Runtime};
 
 use super::{Notes, case::Case, timeouts::seconds};
 
@@ -130,6 +130,13 @@ fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
 
 fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     let queue = &pool.queue;
+    if matches!(&pool.runtime, Runtime::Servers(servers) if servers.adaptive.is_some()) {
+        notes.ok(format!(
+            "[pool.{}] how many requests its servers bear is found out by trying",
+            pool.name
+        ));
+        return;
+    }
     // Each would have to be over within this: what that means is for its reader to judge.
     let each = queue.timeout.as_secs_f64() * queue.maxconn as f64 / queue.max_queue.max(1) as f64;
     if queue.max_queue > 0 {

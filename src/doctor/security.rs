@@ -22,6 +22,46 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     roots(case, notes);
     listeners(case, notes);
     window(case, notes);
+    window_on_tcp(case, notes);
+}
+
+/// What the window shows and does over TCP.
+fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
+    let server = &case.config.server;
+    let Some(address) = server.admin_tcp else {
+        return;
+    };
+    if address.ip().is_loopback() {
+        notes.ok(format!(
+            "[server] admin_tcp = \"{address}\" is for this machine"
+        ));
+    } else {
+        notes.note(
+            format!("[server] admin_tcp = \"{address}\" is for all who reach it"),
+            "it shows figures of all pools and sites to whoever asks",
+            "an address of an inner network, or 127.0.0.1",
+        );
+    }
+    let Some(file) = &server.admin_token_file else {
+        return;
+    };
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.mode() & 0o007 != 0 => notes.warn(
+            format!(
+                "[server] admin_token_file = \"{}\" may be read by everybody ({:04o})",
+                file.display(),
+                metadata.mode() & 0o7777
+            ),
+            "who knows the token may stop weir",
+            format!("chmod 600 {}", quoted(file)),
+        ),
+        Ok(_) => notes.ok(format!(
+            "[server] admin_token_file = \"{}\" is not everybody's to read",
+            file.display()
+        )),
+        // Whether it is there is said with the start.
+        Err(_) => {}
+    }
 }
 
 /// Who may write to the folder of the window's socket may put his own in its place.
@@ -293,6 +333,32 @@ mod tests {
             let found = looked(&text);
             assert!(found.last().unwrap().starts_with(verdict), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_window_on_tcp_and_its_token_are_told() {
+        let folder = root();
+        let token = folder.path().join("token");
+        fs::write(&token, "0123456789abcdef").unwrap();
+        let looked = |address: &str, mode| {
+            fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
+            let text = format!(
+                "[server]\nadmin = \"off\"\nadmin_tcp = \"{address}\"\nadmin_token_file = \"{}\"\n[listen.a]\n\
+                 address = \":1\"\n[site.a]\nroot = \"/\"\n",
+                token.display()
+            );
+            looked(&text)
+        };
+        let found = looked("127.0.0.1:9", 0o600);
+        assert!(
+            found.iter().all(|text| text.starts_with("ok: ")),
+            "{found:?}"
+        );
+        let found = looked("0.0.0.0:9", 0o644);
+        assert!(
+            found[0].starts_with("note: ") && found[1].starts_with("warn: "),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -4,14 +4,16 @@
 use std::{
     fs,
     io::{self, ErrorKind},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 
 use socket2::{Domain, SockAddr, Socket, Type};
-use weir_config::{Address, Pool, Runtime, Upstream, fpm};
+use weir_config::{Address, Check, Pool, Runtime, Servers, Upstream, fpm};
 
 use super::{
     Notes,
@@ -30,14 +32,57 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             match &server.address {
                 Upstream::At(Address::Unix(path)) => unix(case, pool, path, notes),
                 Upstream::At(Address::Tcp(address)) => tcp(pool, *address, notes),
-                // Its addresses are the gateway's to find out.
-                Upstream::Named { .. } => {}
+                Upstream::Named { host, port } => named(pool, host, *port, notes),
             }
         }
-        // Without maxconn the limit is found out, and there is nothing to compare.
-        if let Some(addresses) = servers.addresses().filter(|_| servers.adaptive.is_none()) {
-            workers_behind(pool, &addresses, &case.fpms, notes);
+        taken_out(pool, servers, notes);
+        workers_behind(pool, servers, &case.fpms, notes);
+    }
+}
+
+/// A name: as this system looks it up. weir asks /etc/hosts and DNS itself, and finds no names that only other services
+/// of this system know.
+fn named(pool: &Pool, host: &str, port: u16, notes: &mut Notes) {
+    let label = format!("[pool.{}] servers: {host}:{port}", pool.name);
+    let (tell, told) = mpsc::channel();
+    let asked = (host.to_owned(), port);
+    thread::spawn(move || {
+        let found = asked.to_socket_addrs().map(Vec::from_iter);
+        // Nobody waits for an answer that comes too late.
+        let _ = tell.send(found);
+    });
+    match told.recv_timeout(NAMES) {
+        Ok(Ok(addresses)) => {
+            notes.ok(format!("{label} has {} addresses", addresses.len()));
+            for address in addresses.into_iter().take(MOST_ADDRESSES) {
+                tcp(pool, address, notes);
+            }
         }
+        Ok(Err(error)) => notes.breaks(
+            format!("{label}: the name is not found: {error}"),
+            "requests for this server are answered with 503 no_worker until it is",
+            "correct the name; or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] of [server]",
+        ),
+        Err(_) => notes.warn(
+            format!(
+                "{label}: no answer to what the name means within {} s",
+                NAMES.as_secs()
+            ),
+            "a server whose address is not known gets no requests",
+            "see that the DNS servers of /etc/resolv.conf answer",
+        ),
+    }
+}
+
+/// What takes a dead server out.
+fn taken_out(pool: &Pool, servers: &Servers, notes: &mut Notes) {
+    if servers.check == Check::Off && servers.max_fails == 0 && servers.list.len() > 1 {
+        notes.warn(
+            format!("[pool.{}] check is off, and max_fails = 0", pool.name),
+            "a server that hangs is never taken out: its share of the requests waits in vain, each for connect_timeout or \
+             read_timeout",
+            "max_fails = 3, or check = \"tcp\"",
+        );
     }
 }
 
@@ -132,11 +177,11 @@ fn tcp(pool: &Pool, address: SocketAddr, notes: &mut Notes) {
 }
 
 /// `maxconn` against what the PHP-FPM of this machine says of its pools.
-fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &mut Notes) {
+fn workers_behind(pool: &Pool, servers: &Servers, fpms: &[fpm::Fpm], notes: &mut Notes) {
     let mut behind = 0_usize;
     let mut names = Vec::new();
-    for server in servers {
-        let Some((fpm, found)) = self::behind(fpms, server) else {
+    for server in &servers.list {
+        let Some((fpm, found)) = self::behind(fpms, &server.address) else {
             return;
         };
         behind += usize::try_from(found.pm_max_children).unwrap_or(0);
@@ -145,10 +190,17 @@ fn workers_behind(pool: &Pool, servers: &[Address], fpms: &[fpm::Fpm], notes: &m
             found.name, fpm.file, found.pm_max_children
         ));
         silence(pool, found, notes);
+        pinged(pool, servers, found, notes);
     }
     let (maxconn, names) = (pool.queue.maxconn, names.join(", "));
     let label = format!("[pool.{}.queue] maxconn = {maxconn}", pool.name);
     if behind == 0 {
+    } else if servers.adaptive.is_some() {
+        notes.note(
+            format!("[pool.{}] maxconn is not said, and is known: {names} (pm.max_children)", pool.name),
+            "weir finds out by trying how many requests a server bears, which takes some time after each start",
+            format!("[pool.{}.queue] maxconn = {behind}", pool.name),
+        );
     } else if maxconn > behind {
         notes.warn(
             format!("{label} is more than the {behind} workers behind it: {names} (pm.max_children)"),
@@ -178,6 +230,29 @@ pub(super) fn connect_unix(path: &Path) -> io::Result<()> {
     socket.connect(&SockAddr::unix(path)?)
 }
 
+/// The path of checks against what PHP-FPM answers there.
+fn pinged(pool: &Pool, servers: &Servers, found: &fpm::Pool, notes: &mut Notes) {
+    let Check::FastCgi(path) = &servers.check else {
+        return;
+    };
+    let there = [&found.ping_path, &found.pm_status_path];
+    if there.iter().any(|known| known.as_ref() == Some(path)) {
+        notes.ok(format!(
+            "[pool.{}] check_path = \"{path}\" is answered by PHP-FPM's [{}]",
+            pool.name, found.name
+        ));
+    } else {
+        notes.note(
+            format!("[pool.{}] check_path = \"{path}\" is not ping.path of PHP-FPM's [{}]", pool.name, found.name),
+            "unless there is a script of that name the answer is 404, and the server is taken for down",
+            match &found.ping_path {
+                Some(ping) => format!("check_path = \"{ping}\""),
+                None => format!("ping.path = {path} in PHP-FPM's [{}]", found.name),
+            },
+        );
+    }
+}
+
 /// How long a script may be silent, here and there.
 fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
     let terminate = found.request_terminate_timeout;
@@ -201,11 +276,14 @@ fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
 /// The PHP-FPM pool that listens on this address.
 pub(super) fn behind<'f>(
     fpms: &'f [fpm::Fpm],
-    address: &Address,
+    address: &Upstream,
 ) -> Option<(&'f fpm::Fpm, &'f fpm::Pool)> {
     let mut pools = fpms
         .iter()
         .flat_map(|fpm| fpm.pools.iter().map(move |pool| (fpm, pool)));
+    let Upstream::At(address) = address else {
+        return None;
+    };
     pools.find(|(_, pool)| listens(pool, address))
 }
 
@@ -235,6 +313,12 @@ pub(super) fn configurations() -> Vec<fpm::Fpm> {
     files.sort();
     files.iter().filter_map(|file| look::pools(file)).collect()
 }
+
+/// Longest wait for what a name means.
+const NAMES: Duration = Duration::from_secs(10);
+
+/// Addresses of a name that are tried.
+const MOST_ADDRESSES: usize = 16;
 
 /// Longest wait for a connection to be made.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -300,6 +384,71 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_looked_up_and_its_addresses_are_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // As a server it is no name: weir.toml's localhost is 127.0.0.1.
+        let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\n\
+                    runtime = \"servers\"\nservers = [\"127.0.0.1:1\"]\n";
+        let found = with_config(text, |case| {
+            let mut notes = Notes::default();
+            named(&case.config.pools[0], "localhost", port, &mut notes);
+            said(&notes)
+        });
+        assert!(
+            found[0].starts_with("ok: ") && found[0].contains("localhost"),
+            "{found:?}"
+        );
+        assert!(
+            found
+                .iter()
+                .any(|f| f.contains("127.0.0.1") && f.contains("somebody listens")),
+            "{found:?}"
+        );
+        // RFC 2606: nobody has it.
+        let found = looked("\"weir.invalid:9000\"", "");
+        assert!(!found[0].starts_with("ok: "), "{found:?}");
+    }
+
+    #[test]
+    fn what_takes_servers_out_and_what_they_answer_is_told() {
+        let servers = "\"127.0.0.1:1\", \"127.0.0.1:2\"";
+        let told = |more: &str| {
+            looked(servers, more)
+                .iter()
+                .any(|f| f.contains("max_fails = 0"))
+        };
+        assert!(told("max_fails = 0"));
+        assert!(!told(""));
+        let pinged = |ping: &str, check_path: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let conf = folder.path().join("php-fpm.conf");
+            let pool = "user = nobody\ngroup = nogroup\nlisten = /run/x.sock\npm = static\npm.max_children = 1\n";
+            std::fs::write(
+                &conf,
+                format!("[global]\nerror_log = /dev/null\n[www]\n{pool}{ping}"),
+            )
+            .unwrap();
+            let fpm = look::pools(&conf).expect("a configuration");
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\n\
+                 runtime = \"servers\"\nservers = [\"unix:/run/x.sock\"]\ncheck = \"fastcgi\"\n{check_path}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                let Runtime::Servers(servers) = &case.config.pools[0].runtime else {
+                    panic!("servers");
+                };
+                super::pinged(&case.config.pools[0], servers, &fpm.pools[0], &mut notes);
+                said(&notes).remove(0)
+            })
+        };
+        assert!(pinged("ping.path = /ping\n", "").starts_with("ok: "));
+        assert!(pinged("ping.path = /alive\n", "").ends_with("check_path = \"/alive\""));
+        assert!(pinged("", "check_path = \"/up\"").contains("ping.path = /up"));
+    }
+
+    #[test]
     fn maxconn_is_held_against_the_children_of_the_fpm_that_listens_there() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("php-fpm.conf");
@@ -311,18 +460,15 @@ mod tests {
             std::fs::write(&conf, text).unwrap();
             vec![look::pools(&conf).expect("a configuration")]
         };
-        let servers = [Address::Unix("/run/no-such-fpm.sock".into())];
         let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\nruntime = \"servers\"\n\
                     servers = [\"unix:/run/no-such-fpm.sock\"]\nqueue = { maxconn = 10 }\n";
         let looked = |children| {
             with_config(text, |case| {
                 let mut notes = Notes::default();
-                workers_behind(
-                    &case.config.pools[0],
-                    &servers,
-                    &write(children),
-                    &mut notes,
-                );
+                let Runtime::Servers(servers) = &case.config.pools[0].runtime else {
+                    panic!("servers");
+                };
+                workers_behind(&case.config.pools[0], servers, &write(children), &mut notes);
                 said(&notes)
             })
         };

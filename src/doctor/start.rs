@@ -28,9 +28,30 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     workers(case, notes);
     for listener in &case.config.listeners {
         match &listener.address {
-            Address::Tcp(address) => tcp(case, listener, *address, notes),
+            Address::Tcp(address) => {
+                let label = format!("[listen.{}] address = \"{address}\"", listener.name);
+                if case
+                    .live()
+                    .is_some_and(|live| serves(live, &listener.address))
+                {
+                    notes.ok(format!("{label} is served by the weir that runs"));
+                } else {
+                    tcp(case, &label, *address, notes);
+                }
+            }
             Address::Unix(path) => unix(case, listener, path, notes),
         }
+    }
+    // Nobody but the weir that runs tells where its window is.
+    if let Some(address) = case.config.server.admin_tcp
+        && case.live().is_none()
+    {
+        tcp(
+            case,
+            &format!("[server] admin_tcp = \"{address}\""),
+            address,
+            notes,
+        );
     }
     if let Found::Unseen(why) = &case.found {
         let how = match identity::is_root() {
@@ -134,19 +155,12 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut Notes) {
-    let label = format!("[listen.{}] address = \"{address}\"", listener.name);
-    if case
-        .live()
-        .is_some_and(|live| serves(live, &listener.address))
-    {
-        notes.ok(format!("{label} is served by the weir that runs"));
-        return;
-    }
+/// Whether a socket can be had there.
+fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let (root, port) = (case.people.starter.is_root(), address.port());
     match listener::try_tcp(address) {
         Ok(()) => notes.ok(format!("{label} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, &label, address, notes),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => taken(case, label, address, notes),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => notes.breaks(
             format!("{label}: this machine has no such address"),
             "weir does not start",
@@ -155,7 +169,7 @@ fn tcp(case: &Case<'_>, listener: &Listener, address: SocketAddr, notes: &mut No
         // Who starts weir may, though who asks may not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && root => {
             match who_listens(address) {
-                Some(_) => taken(case, &label, address, notes),
+                Some(_) => taken(case, label, address, notes),
                 None => notes.ok(format!("{label}: root may listen there, and nobody does")),
             }
         }
@@ -362,7 +376,7 @@ mod tests {
         let text = format!("[listen.a]\naddress = \"{address}\"\n[site.a]\nroot = \"/\"\n");
         let found = with_config(&text, |case| {
             let mut notes = Notes::default();
-            tcp(case, &case.config.listeners[0], address, &mut notes);
+            tcp(case, "[listen.a] address", address, &mut notes);
             said(&notes)
         });
         assert!(found[0].starts_with("break: "), "{found:?}");

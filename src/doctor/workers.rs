@@ -13,8 +13,8 @@ use super::{
     case::Case,
     files::size,
     people::Who,
-    php::size as size_of_php,
-    rights::{Answer, Cause, Need, may, quoted, seen_from_outside},
+    php::{Php, size as size_of_php},
+    rights::{Answer, Cause, Need, may, quoted, resolve, seen_from_outside},
 };
 use crate::machine;
 
@@ -30,6 +30,8 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         chdir(pool, workers, who, notes);
         if let Some(chroot) = &workers.chroot {
             chroot_contents(pool, chroot, notes);
+            let php = case.php.get(index).and_then(Option::as_ref);
+            time_zones(pool, chroot, php.and_then(|php| php.as_ref().ok()), notes);
         }
         if pool.php().is_some() {
             php(case, index, pool, who, notes);
@@ -113,8 +115,8 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
 /// What PHP and the C library look for by name while scripts run, and find only inside.
 fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     let missing = |paths: &[&str]| {
-        let there = |path: &&str| super::rights::resolve(Some(chroot), Path::new(path)).is_some();
-        !paths.iter().any(|path| there(path))
+        let there = |path: &&str| resolve(Some(chroot), Path::new(path)).is_some();
+        !paths.iter().any(there)
     };
     let inside = |path: &str| quoted(&seen_from_outside(Some(chroot), Path::new(path)));
     let label = format!("[pool.{}] chroot = \"{}\"", pool.name, chroot.display());
@@ -155,12 +157,9 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
         ),
     );
     told(
-        &["/usr/share/zoneinfo"],
-        "PHP of distributions that patch it to use the system's time zones (Debian) knows none but UTC",
-        format!(
-            "install -d {0} && cp -a /usr/share/zoneinfo {0}",
-            inside("/usr/share")
-        ),
+        &["/etc/hosts"],
+        "names that it has, localhost among them, cannot be looked up",
+        format!("install -Dm644 /etc/hosts {}", inside("/etc/hosts")),
     );
     let null = seen_from_outside(Some(chroot), Path::new("/dev/null"));
     if let Ok(metadata) = null.symlink_metadata()
@@ -179,6 +178,36 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     }
     if complete {
         notes.ok(format!("{label} has what PHP and the C library look for"));
+    }
+}
+
+/// PHP that takes time zones from the system, as Debian's does, ends with SIGSEGV at the first date() where they are
+/// missing (seen with 8.2, PHP-FPM's workers too).
+fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) {
+    if pool.php().is_none() || resolve(Some(chroot), Path::new("/usr/share/zoneinfo")).is_some() {
+        return;
+    }
+    let version = php.and_then(|php| php.setting("\"Olson\" Timezone Database Version"));
+    let label = format!(
+        "[pool.{}] chroot = \"{}\" has no /usr/share/zoneinfo",
+        pool.name,
+        chroot.display()
+    );
+    let within = quoted(&seen_from_outside(Some(chroot), Path::new("/usr/share")));
+    let mend = format!("install -d {within} && cp -a /usr/share/zoneinfo {within}");
+    match version {
+        Some(version) if version.ends_with("system") => notes.breaks(
+            format!("{label}, where this PHP looks for time zones"),
+            "a worker dies with SIGSEGV when a script asks for the date: 502 worker_died",
+            mend,
+        ),
+        // It has its own.
+        Some(_) => {}
+        None => notes.warn(
+            label,
+            "PHP that takes time zones from the system, as Debian's does, dies when a script asks for the date",
+            mend,
+        ),
     }
 }
 
@@ -466,9 +495,9 @@ mod tests {
         let found = looked(&lines);
         for name in [
             "/etc/resolv.conf",
+            "/etc/hosts",
             "/dev/null",
             "/etc/ssl/certs",
-            "/usr/share/zoneinfo",
         ] {
             assert!(
                 found
@@ -477,14 +506,44 @@ mod tests {
                 "{name}: {found:?}"
             );
         }
-        for name in ["etc/ssl/certs", "usr/share/zoneinfo", "dev"] {
+        for name in ["etc/ssl/certs", "dev"] {
             fs::create_dir_all(chroot.join(name)).unwrap();
         }
         fs::write(chroot.join("etc/resolv.conf"), "").unwrap();
+        fs::write(chroot.join("etc/hosts"), "").unwrap();
         fs::write(chroot.join("dev/null"), "").unwrap();
         let found = looked(&lines);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("not the device"), "{found:?}");
+    }
+
+    #[test]
+    fn time_zones_are_missed_by_a_php_that_has_none_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\nruntime = \"php\"\n";
+        let looked = |php: Option<&str>| {
+            let php = php.map(|version| {
+                Php::of(
+                    &format!("\"Olson\" Timezone Database Version => {version}\n"),
+                    "",
+                )
+            });
+            with_config(text, |case| {
+                let mut notes = Notes::default();
+                time_zones(
+                    &case.config.pools[0],
+                    folder.path(),
+                    php.as_ref(),
+                    &mut notes,
+                );
+                said(&notes)
+            })
+        };
+        assert!(looked(Some("0.system"))[0].starts_with("break: "));
+        assert!(looked(None)[0].starts_with("warn: "));
+        assert_eq!(looked(Some("2024.2")), [""; 0]);
+        fs::create_dir_all(folder.path().join("usr/share/zoneinfo")).unwrap();
+        assert_eq!(looked(Some("0.system")), [""; 0]);
     }
 
     #[test]

@@ -361,6 +361,22 @@ fn a_php_fpm_configuration_is_looked_at_as_weir_fpm_would_run_it() {
     );
 }
 
+/// Users that no machine has, and what else docs/doctor.md shows.
+#[test]
+fn the_example_of_mistakes_can_be_read_and_breaks() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mistakes.toml");
+    let output = doctor(&["-c", example, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = report(&output);
+    finds(&report, "start", "break", &["there is no user"]);
+    finds(
+        &report,
+        "timeouts",
+        "warn",
+        &["request_slowlog_timeout = \"30s\""],
+    );
+}
+
 #[test]
 fn wrong_configurations_and_command_lines_have_their_codes() {
     let setup = Setup::new();

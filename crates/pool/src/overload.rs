@@ -171,14 +171,12 @@ impl Overload {
         // Windows in which nothing happened at all are not looked at one by one.
         let passed = span.0 / self.ends.since(self.began).0.max(1);
         self.history = self.history.checked_shl(passed as u32).unwrap_or(0) | u32::from(is_bad);
-        let fade = |(refused, finished): (u64, u64)| {
-            let keep = |value: u64| value - value / 4;
-            (
-                keep(refused) + window.refused + window.lost / 2,
-                keep(finished) + window.finished,
-            )
-        };
-        self.recent = fade(self.recent);
+        let keep = |value: u64| value - value / 4;
+        let (refused, finished) = self.recent;
+        self.recent = (
+            keep(refused) + window.refused + window.lost / 2,
+            keep(finished) + window.finished,
+        );
         if self.is_on {
             self.go_on(now, &window, seen);
         }

@@ -32,7 +32,9 @@ pub fn lines(frame: &Frame<'_>, lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let last = all().map(|point| point.0).fold(0.0, f64::max);
     let most = all().map(|point| point.1).fold(0.0, f64::max);
-    let (end, x_step) = scale(last, 8);
+    // Time ends where the run does, not at a round number.
+    let (round, x_step) = scale(last, 8);
+    let end = if last > 0.0 { last } else { round };
     let (top, y_step) = scale(most, 4);
     let x = |seconds: f64| LEFT + (WIDTH - LEFT - RIGHT) * seconds / end;
     let y = |value: f64| BOTTOM - (BOTTOM - TOP) * value / top;
@@ -40,7 +42,7 @@ pub fn lines(frame: &Frame<'_>, lines: &[Line]) -> String {
     for tick in ticks(top, y_step) {
         grid(&mut out, y(tick), &(frame.value)(tick));
     }
-    for tick in ticks(end, x_step) {
+    for tick in ticks(end, x_step).take_while(|tick| *tick <= end) {
         let _ = writeln!(
             out,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{} s</text>",
@@ -170,7 +172,11 @@ fn names(out: &mut String, mut ends: Vec<(f64, f64, &Line)>) {
         free = at - ROW;
         placed.push((at, x, line));
     }
-    for (at, x, line) in placed {
+    // And down again, where there was no room for all above.
+    let mut free = TOP;
+    for (at, x, line) in placed.into_iter().rev() {
+        let at = at.max(free);
+        free = at + ROW;
         let _ = writeln!(
             out,
             "<text class=\"name {}\" x=\"{:.1}\" y=\"{at:.1}\">{}</text>",
@@ -301,27 +307,37 @@ mod tests {
             class,
             points: vec![(0.0, 1.0), (1.0, 0.0)],
         };
-        let picture = lines(&FRAME, &[line("good"), line("bad"), line("warn")]);
-        let mut at: Vec<f64> = picture
-            .lines()
-            .filter(|line| line.contains("class=\"name"))
-            .map(|line| {
-                line.split(" y=\"")
-                    .nth(1)
-                    .unwrap()
-                    .split('"')
-                    .next()
-                    .unwrap()
-                    .parse()
-                    .unwrap()
-            })
-            .collect();
-        at.sort_by(f64::total_cmp);
-        assert_eq!(at.len(), 3);
-        assert!(
-            at.windows(2).all(|pair| pair[1] - pair[0] >= ROW - 0.1),
-            "{at:?}"
-        );
+        let high = |class| Line {
+            points: vec![(0.0, 0.0), (1.0, 1.0)],
+            ..line(class)
+        };
+        for lines_of in [
+            [line("good"), line("bad"), line("warn")],
+            [high("good"), high("bad"), high("warn")],
+        ] {
+            let picture = lines(&FRAME, &lines_of);
+            let mut at: Vec<f64> = picture
+                .lines()
+                .filter(|line| line.contains("class=\"name"))
+                .map(|line| {
+                    line.split(" y=\"")
+                        .nth(1)
+                        .unwrap()
+                        .split('"')
+                        .next()
+                        .unwrap()
+                        .parse()
+                        .unwrap()
+                })
+                .collect();
+            at.sort_by(f64::total_cmp);
+            assert_eq!(at.len(), 3);
+            assert!(
+                at.windows(2).all(|pair| pair[1] - pair[0] >= ROW - 0.1),
+                "{at:?}"
+            );
+            assert!(at[0] >= TOP && at[2] <= BOTTOM + 5.0, "{at:?}");
+        }
     }
 
     #[test]

@@ -11,4 +11,4 @@ pub use html::html;
 pub use json::json;
 pub use progress::Progress;
 pub use summary::Summary;
-pub use text::text;
+pub use text::{span, text};

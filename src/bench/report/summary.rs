@@ -457,6 +457,49 @@ mod tests {
         assert!(bars.last().unwrap().to >= 3.0);
     }
 
+    /// What is doubted of a run of nothing, changed so.
+    fn doubts(change: impl FnOnce(&mut Run)) -> Vec<String> {
+        use clap::Parser;
+        #[derive(Debug, Parser)]
+        struct Typed {
+            #[command(flatten)]
+            args: crate::bench::BenchArgs,
+        }
+        let words = ["bench", "http://127.0.0.1/", "-r", "10"];
+        let plan = Plan::of(&Typed::try_parse_from(words).unwrap().args).unwrap();
+        let mut run = Run {
+            record: crate::bench::record::Recorder::new(std::time::Instant::now(), None, 0),
+            window: Duration::from_secs(1),
+            cpu: Duration::ZERO,
+            busiest: 0.1,
+            threads: 1,
+            unfinished: 0,
+            stopped: false,
+            most_connections: 3,
+        };
+        change(&mut run);
+        Summary::of(&plan, &run).warnings
+    }
+
+    #[test]
+    fn the_generators_limit_is_not_taken_for_the_servers() {
+        assert_eq!(doubts(|_| ()), Vec::<String>::new());
+        let told = |change: fn(&mut Run), word: &str| {
+            let doubts = doubts(change);
+            assert!(doubts.len() == 1 && doubts[0].contains(word), "{doubts:?}");
+        };
+        told(|run| run.busiest = 0.95, "at work 95 %");
+        told(
+            |run| run.record.late.saturating_record(50_000),
+            "fell behind",
+        );
+        told(|run| run.most_connections = 10_000, "--max-connections");
+        let no_port = |run: &mut Run| {
+            run.record.reasons.insert((0, "no_port".into()), 7);
+        };
+        told(no_port, "7 requests failed here");
+    }
+
     #[test]
     fn no_percentile_is_longer_than_the_longest() {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, 86_400_000_000, 3).unwrap();

@@ -190,7 +190,7 @@ pub(super) fn megabytes(bytes: f64) -> String {
 }
 
 /// A time in the unit that fits it.
-pub(super) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     let three = |value: f64| match value {
         value if value >= 99.95 => format!("{value:.0}"),
         value if value >= 9.995 => format!("{value:.1}"),

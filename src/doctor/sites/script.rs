@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use weir_config::{Address, Pool, PoolId, Runtime, Settings};
+use weir_config::{Pool, PoolId, Runtime, Servers, Settings};
 
 use super::{hides, unseen};
 use crate::doctor::{
@@ -88,14 +88,11 @@ fn worker_reads(
     if !is_here(pool) {
         return;
     }
-    let addresses = match &pool.runtime {
-        // A pool that is here has them all.
-        Runtime::Servers(servers) => servers.addresses().unwrap_or_default(),
-        Runtime::Php(_) | Runtime::Command(_) => Vec::new(),
-    };
     let (who, chroot) = match &pool.runtime {
-        Runtime::Servers(_) if refused_by_fpm(case, place, &addresses, script, notes) => return,
-        Runtime::Servers(_) => match case.fpm_behind(&addresses) {
+        Runtime::Servers(servers) if refused_by_fpm(case, place, servers, script, notes) => {
+            return;
+        }
+        Runtime::Servers(servers) => match case.fpm_behind(servers) {
             Some((who, chroot)) => (Some(who), chroot),
             None => return,
         },
@@ -157,13 +154,14 @@ fn worker_reads(
 fn refused_by_fpm(
     case: &Case<'_>,
     place: &Place<'_>,
-    servers: &[Address],
+    servers: &Servers,
     script: &Script,
     notes: &mut Notes,
 ) -> bool {
     let mut behind = servers
+        .list
         .iter()
-        .filter_map(|address| behind(&case.fpms, address));
+        .filter_map(|server| behind(&case.fpms, &server.address));
     let refused = behind.find(|(_, pool)| {
         let limit = pool
             .security_limit_extensions
@@ -314,13 +312,7 @@ mod tests {
                     name: name.into(),
                     key: "index",
                 };
-                refused_by_fpm(
-                    case,
-                    place,
-                    &servers.addresses().unwrap(),
-                    &script,
-                    &mut notes,
-                )
+                refused_by_fpm(case, place, servers, &script, &mut notes)
             };
             assert!(!refused("/index.php"));
             assert!(refused("/index.phtml"));

@@ -1,5 +1,6 @@
 //! `weir bench`: what it counts, what it survives, what it refuses to do, what it tells.
 
+mod advise;
 mod counts;
 mod hostile;
 mod page;

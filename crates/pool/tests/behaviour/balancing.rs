@@ -267,7 +267,7 @@ fn backups_serve_only_while_no_other_is_up() {
 #[test]
 fn failures_in_a_row_take_a_server_out_and_pauses_grow() {
     let mut balancer = with(settings(Algorithm::LeastConn), &[100, 100]);
-    let mut fail = |balancer: &mut Balancer, now: u64, finish: Finish| {
+    let fail = |balancer: &mut Balancer, now: u64, finish: Finish| {
         let tried = [ServerId(1)];
         let chosen = balancer
             .choose(Micros(now), None, &tried)
@@ -355,7 +355,7 @@ fn checks_take_servers_out_and_bring_them_back_slowly() {
     settings.capacity = Capacity::Shared(200);
     let mut balancer = with(settings, &[100, 100]);
     let first = ServerId(0);
-    let mut check = |balancer: &mut Balancer, now, good| balancer.checked(Micros(now), first, good);
+    let check = |balancer: &mut Balancer, now, good| balancer.checked(Micros(now), first, good);
     // One that was never seen well is down at once; of the other it takes more.
     assert!(matches!(
         check(&mut balancer, 1, false),

@@ -1,0 +1,72 @@
+//! A small fleet keeps its promises: the simulator of `examples/fleet` with few nodes and few seconds.
+#![forbid(unsafe_code)]
+
+#[path = "../examples/fleet/calendar.rs"]
+mod calendar;
+#[path = "../examples/fleet/world.rs"]
+mod world;
+
+use weir_pool::Micros;
+use world::{Fleet, Loss, Plan, Rules, Second};
+
+/// Ten nodes: from 4 s one is gone for 4 s; from 12 s there is a crowd for 8 s.
+fn plan(rules: Rules) -> Plan {
+    Plan {
+        rules,
+        nodes: 10,
+        workers: 16,
+        gateways: 2,
+        rate: 500.0,
+        seconds: 30,
+        losses: vec![Loss {
+            first: 0,
+            nodes: 1,
+            from: 4,
+            until: 8,
+        }],
+        crowd: (5.0, 12, 20),
+    }
+}
+
+#[test]
+fn a_lost_node_costs_what_was_on_it_at_most() {
+    let course = Fleet::new(plan(Rules::Pool), 1).run();
+    for (number, second) in course.iter().enumerate().take(12).skip(1) {
+        assert_eq!(second.refused, 0, "second {number}: {second:?}");
+        assert!(
+            quantile(second, 0.99) < Micros::from_millis(200),
+            "second {number}"
+        );
+    }
+    let lost: u64 = course.iter().map(|second| second.lost).sum();
+    assert!(lost <= 16, "{lost}");
+}
+
+#[test]
+fn one_seed_is_one_course() {
+    let short = Plan {
+        seconds: 3,
+        ..plan(Rules::Pool)
+    };
+    let good = |seed| -> Vec<u64> {
+        let course = Fleet::new(short.clone(), seed).run();
+        course.iter().map(|second| second.good).collect()
+    };
+    assert_eq!(good(7), good(7));
+    assert_ne!(good(7), good(8));
+}
+
+/// What the picture compares with: the model of people is one under which a queue without an end does fall.
+#[test]
+fn a_queue_without_an_end_serves_nobody() {
+    let course = Fleet::new(plan(Rules::Backlog), 1).run();
+    let last = &course[18..20];
+    assert!(
+        last.iter().all(|second| second.good * 10 < second.capacity),
+        "{last:?}"
+    );
+}
+
+fn quantile(second: &Second, share: f64) -> Micros {
+    second.waits.quantile(share).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,649 @@
+//! Measurements → how many workers, how long a queue. Pure: no clock, no machine; what it is told is all it knows.
+//!
+//! The reasoning is Little's law (requests at work = rate × time that each is at work) with two bounds: the processors
+//! (rate ≤ cores ÷ processor time of a request), and what the load has shown to be the most (where something else,
+//! such as a database, is the limit).
+
+/// What one step of the load showed: so many users, each waiting for its answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// Users.
+    pub users: u32,
+    /// Good answers a second.
+    pub rate: f64,
+    /// Mean time of good answers, s.
+    pub mean: f64,
+    /// 95 of 100 were there within, s.
+    pub p95: f64,
+    /// What was refused or failed, of all, 0 to 1.
+    pub failed: f64,
+    /// Processors at work for it, the load generator's own left out; none: it cannot be seen from here.
+    pub cpu: Option<f64>,
+}
+
+/// All that is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// With growing numbers of users.
+    pub steps: Vec<Step>,
+    /// Processors.
+    pub cores: f64,
+    /// Time that a worker is at work for a request when it is alone, s; none: nobody said, the answer's time is taken.
+    pub service: Option<f64>,
+    /// What a worker costs, bytes.
+    pub worker_memory: Option<u64>,
+    /// What workers may take in all, bytes.
+    pub memory: Option<u64>,
+    /// Workers that there may be now.
+    pub workers: Option<u32>,
+    /// How long a request may wait, s.
+    pub target_wait: f64,
+    /// Longest accept queue that the kernel grants.
+    pub somaxconn: Option<u32>,
+}
+
+/// What limits the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The processors.
+    Cpu,
+    /// The number of workers.
+    Workers,
+    /// Memory for more workers.
+    Memory,
+    /// Something that is not seen from here: a database, a lock, a disk, another host.
+    Elsewhere,
+}
+
+/// What to write, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// Users at which more of them made no difference.
+    pub knee: u32,
+    /// Good answers a second at most, measured.
+    pub measured_rate: f64,
+    /// The same with this advice, as far as can be said.
+    pub rate: f64,
+    /// Time of a request alone, s.
+    pub service: f64,
+    /// Processor time of a request, s.
+    pub cpu_per_request: Option<f64>,
+    /// What limits it then.
+    pub bound: Bound,
+    /// Workers, and requests at work.
+    pub workers: u32,
+    /// Waiting at most, s.
+    pub timeout: f64,
+    /// Requests waiting at most.
+    pub max_queue: u64,
+    /// The kernel's accept queue.
+    pub backlog: u32,
+    /// Why, a sentence each.
+    pub reasons: Vec<String>,
+    /// What should be looked at before it is believed.
+    pub doubts: Vec<String>,
+}
+
+/// The users of the step after these; none: enough is known.
+pub fn next(steps: &[Step]) -> Option<u32> {
+    let Some(last) = steps.last() else {
+        return Some(1);
+    };
+    if last.failed > MOST_FAILED || last.users >= MOST_USERS {
+        return None;
+    }
+    // Two steps in a row that made no difference.
+    if let [.., before, middle, last] = steps
+        && middle.rate.max(last.rate) < before.rate * STILL_GROWS
+    {
+        return None;
+    }
+    Some(last.users * 2)
+}
+
+/// Decides.
+///
+/// # Errors
+/// There is nothing to decide from, and why.
+pub fn decide(facts: &Facts) -> Result<Advice, String> {
+    let usable: Vec<&Step> = facts
+        .steps
+        .iter()
+        .filter(|step| step.rate > 0.0 && step.failed <= MOST_FAILED)
+        .collect();
+    let (Some(first), Some(best)) = (
+        usable.first(),
+        usable.iter().max_by(|a, b| a.rate.total_cmp(&b.rate)),
+    ) else {
+        return Err(
+            "no step was answered well: look at what the URL answers before it is loaded".into(),
+        );
+    };
+    let knee = usable
+        .iter()
+        .find(|step| step.rate >= best.rate * AT_THE_KNEE)
+        .map_or(best.users, |step| step.users);
+    let mut reasons = Vec::new();
+    let mut doubts = Vec::new();
+    let service = facts.service.filter(|time| *time > 0.0);
+    let service = service.unwrap_or(first.mean).max(1e-6);
+    reasons.push(format!(
+        "a request alone keeps a worker for {}; more than {knee} users at once did not bring more than {} a second",
+        time(service),
+        rate(best.rate)
+    ));
+
+    // Of the step that had the most of everything: there the idle machine's own work counts least.
+    let cpu = best.cpu.map(|cores| (cores / best.rate).max(1e-7));
+    let busy = best.cpu.map_or(0.0, |cores| cores / facts.cores);
+    let by_cpu = cpu.map(|cpu| facts.cores / cpu);
+    // More than this many at work would have been needed for the measured rate (Little's law).
+    let at_work = best.rate * service;
+    let full = facts
+        .workers
+        .is_some_and(|workers| at_work >= f64::from(workers) * ALL_AT_WORK);
+    let (mut bound, mut possible) = match (by_cpu, full) {
+        (Some(by_cpu), _) if busy >= BUSY => (Bound::Cpu, by_cpu.max(best.rate)),
+        (Some(by_cpu), true) => (Bound::Workers, by_cpu.max(best.rate)),
+        (None, true) => (Bound::Workers, best.rate),
+        _ => (Bound::Elsewhere, best.rate),
+    };
+    if let Some(cpu) = cpu {
+        reasons.push(format!(
+            "it takes {} of processor time; the {} cores were {:.0} % busy at {} a second",
+            time(cpu),
+            facts.cores,
+            (busy * 100.0).min(100.0),
+            rate(best.rate)
+        ));
+    }
+    let wanted = (possible * service * ROOM)
+        .ceil()
+        .clamp(1.0, f64::from(MOST_WORKERS));
+    let mut workers = wanted as u32;
+    if let Some(now) = facts.workers {
+        let most = now.saturating_mul(MOST_GROWTH).max(MOST_GROWTH);
+        if bound == Bound::Workers && workers > most {
+            workers = most;
+            doubts.push(format!(
+                "{wanted} workers would be what the processors can feed; that is far from the {now} that were measured: \
+                 go this far, and measure again"
+            ));
+        }
+    }
+    reasons.push(match bound {
+        Bound::Cpu => format!(
+            "the processors are the limit: {} a second × {} × {ROOM} = {workers} workers keep them busy; more would only \
+             take turns",
+            rate(possible),
+            time(service)
+        ),
+        Bound::Workers if cpu.is_some() => format!(
+            "the workers were the limit, not the processors, which could do {} a second: × {} × {ROOM} = {workers} workers",
+            rate(possible),
+            time(service)
+        ),
+        Bound::Workers => format!(
+            "the workers were the limit; whether the machine can do more cannot be seen from here: {} a second × {} × \
+             {ROOM} = {workers} workers",
+            rate(possible),
+            time(service)
+        ),
+        Bound::Elsewhere | Bound::Memory => format!(
+            "neither processors nor workers were the limit, but something behind them (a database, a lock, a disk, \
+             another host): {} a second × {} × {ROOM} = {workers} workers are all that it feeds",
+            rate(possible),
+            time(service)
+        ),
+    });
+    match (facts.worker_memory.filter(|size| *size > 0), facts.memory) {
+        (Some(each), Some(all)) => {
+            let fit = u32::try_from(all / each).unwrap_or(u32::MAX);
+            let relation = match fit < workers {
+                true => "fewer than would be of use",
+                false => "which is enough",
+            };
+            reasons.push(format!(
+                "a worker costs {:.1} MB, so that {fit} fit into {} MB: {relation}",
+                each as f64 / f64::from(1 << 20),
+                all >> 20
+            ));
+            if fit < workers {
+                workers = fit.max(1);
+                bound = Bound::Memory;
+            }
+            if fit == 0 {
+                doubts.push("not even one worker fits into the memory that is left".into());
+            }
+        }
+        _ => doubts.push(
+            "what a worker costs in memory is not known from here: see that so many of them fit"
+                .into(),
+        ),
+    }
+    // With that many at work.
+    possible = possible.min(f64::from(workers) / service).max(1e-3);
+    let timeout = round_time(facts.target_wait.max(MIN_TIMEOUT));
+    if facts.target_wait < service {
+        doubts.push(format!(
+            "a request itself takes {}, which is longer than the wait that is wanted",
+            time(service)
+        ));
+    }
+    let max_queue = round_up(possible * timeout).max(u64::from(workers));
+    reasons.push(format!(
+        "who waits {} is turned away; {} a second × {} = {max_queue} may wait, for more would not be served in time",
+        time(timeout),
+        rate(possible),
+        time(timeout)
+    ));
+    let backlog = backlog(possible);
+    let grants = match facts.somaxconn {
+        Some(grants) if grants < backlog => {
+            format!("; the kernel grants {grants}: sysctl -w net.core.somaxconn={backlog}")
+        }
+        _ => String::new(),
+    };
+    reasons.push(format!(
+        "the accept queue holds what comes within a second of {FLASH} times that rate while nobody accepts: {backlog}{grants}"
+    ));
+    if cpu.is_none() {
+        doubts.push(
+            "how busy the processors were could not be seen: other work keeps them busy, or they are another machine's".into(),
+        );
+    }
+    if usable.len() < 3 {
+        doubts
+            .push("few steps could be used: measure for longer (-t), or without other load".into());
+    }
+    if facts
+        .steps
+        .last()
+        .is_some_and(|last| last.users >= MOST_USERS)
+        && knee >= MOST_USERS / 2
+    {
+        doubts.push(format!(
+            "the rate still grew at {MOST_USERS} users: this is a lower bound"
+        ));
+    }
+    Ok(Advice {
+        knee,
+        measured_rate: best.rate,
+        rate: possible,
+        service,
+        cpu_per_request: cpu,
+        bound,
+        workers,
+        timeout,
+        max_queue,
+        backlog,
+        reasons,
+        doubts,
+    })
+}
+
+fn backlog(rate: f64) -> u32 {
+    let wanted = (rate * FLASH).clamp(f64::from(LEAST_BACKLOG), f64::from(MOST_BACKLOG));
+    (wanted as u32).next_power_of_two().min(MOST_BACKLOG)
+}
+
+/// To two digits, up.
+fn round_up(value: f64) -> u64 {
+    let digits = value.max(1.0).log10().floor() as i32 - 1;
+    let unit = 10_f64.powi(digits.max(0));
+    ((value / unit).ceil() * unit) as u64
+}
+
+/// Whole milliseconds, so that it can be written.
+fn round_time(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}
+
+fn rate(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    crate::bench::report::span(seconds)
+}
+
+/// A rate that is so near to the best is as good.
+const AT_THE_KNEE: f64 = 0.95;
+
+/// A step that brings less than so much more has brought nothing.
+const STILL_GROWS: f64 = 1.05;
+
+/// A step of which more than this failed says nothing of what can be served.
+const MOST_FAILED: f64 = 0.05;
+
+/// Processors that are at work for so much of the time are all at work.
+const BUSY: f64 = 0.85;
+
+/// Workers that were at work for so much of the time were all at work.
+const ALL_AT_WORK: f64 = 0.85;
+
+/// Workers beyond what is needed on average, for requests are not all alike.
+const ROOM: f64 = 1.1;
+
+/// Users of the last step at most.
+const MOST_USERS: u32 = 1024;
+
+/// Workers at most.
+const MOST_WORKERS: u32 = 10_000;
+
+/// Times as many workers as were measured.
+const MOST_GROWTH: u32 = 10;
+
+/// What may come in a crowd, as a multiple of the rate.
+const FLASH: f64 = 3.0;
+
+const LEAST_BACKLOG: u32 = 512;
+const MOST_BACKLOG: u32 = 65_536;
+
+/// Seconds.
+const MIN_TIMEOUT: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that serves: workers, processors, and something behind that only so many can use at once.
+    struct World {
+        cores: f64,
+        workers: u32,
+        /// Processor time and other time of a request, s.
+        cpu: f64,
+        idle: f64,
+        /// What is behind serves so many a second.
+        behind: f64,
+        /// More users than this make it swap.
+        thrashes_at: u32,
+    }
+
+    const WORLD: World = World {
+        cores: 2.0,
+        workers: 1000,
+        cpu: 0.01,
+        idle: 0.0,
+        behind: f64::INFINITY,
+        thrashes_at: u32::MAX,
+    };
+
+    impl World {
+        fn step(&self, users: u32) -> Step {
+            let at_work = f64::from(users.min(self.workers));
+            let alone = self.cpu + self.idle;
+            let mut rate = (at_work / alone)
+                .min(self.cores / self.cpu)
+                .min(self.behind);
+            if users > self.thrashes_at {
+                rate *= f64::from(self.thrashes_at) / f64::from(users);
+            }
+            Step {
+                users,
+                rate,
+                mean: f64::from(users) / rate,
+                p95: 1.2 * f64::from(users) / rate,
+                failed: 0.0,
+                cpu: Some(rate * self.cpu),
+            }
+        }
+
+        fn facts(&self) -> Facts {
+            let mut steps = Vec::new();
+            while let Some(users) = next(&steps) {
+                steps.push(self.step(users));
+            }
+            Facts {
+                steps,
+                cores: self.cores,
+                service: None,
+                worker_memory: Some(20 << 20),
+                memory: Some(4 << 30),
+                workers: Some(self.workers),
+                target_wait: 1.0,
+                somaxconn: Some(4096),
+            }
+        }
+
+        fn advice(&self) -> Advice {
+            decide(&self.facts()).unwrap()
+        }
+    }
+
+    #[test]
+    fn work_that_is_all_cpu_gets_about_a_worker_per_core() {
+        for workers in [2, 20, 200] {
+            let advice = World { workers, ..WORLD }.advice();
+            assert_eq!(
+                (advice.bound, advice.workers),
+                (Bound::Cpu, 3),
+                "{workers}: {advice:?}"
+            );
+            assert!((advice.rate - 200.0).abs() < 1.0);
+            assert_eq!(advice.max_queue, 200);
+            assert_eq!(advice.knee, 2);
+            assert!((advice.cpu_per_request.unwrap() - 0.01).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn work_that_waits_gets_as_many_as_keep_the_cores_busy() {
+        // 100 ms of sleep, 2 ms of CPU: two cores feed 1000 a second, by 102 workers.
+        let world = World {
+            cpu: 0.002,
+            idle: 0.1,
+            ..WORLD
+        };
+        let advice = world.advice();
+        assert_eq!(advice.bound, Bound::Cpu, "{advice:?}");
+        assert!((110..=115).contains(&advice.workers), "{advice:?}");
+        assert_eq!(advice.max_queue, 1000);
+        // The same where there are too few workers today: they are the limit, and it is seen that more would do.
+        let few = World {
+            workers: 20,
+            ..world
+        }
+        .advice();
+        assert_eq!(few.bound, Bound::Workers, "{few:?}");
+        assert!((110..=115).contains(&few.workers), "{few:?}");
+        assert!((few.measured_rate - 196.0).abs() < 1.0, "{few:?}");
+        // Very few: not further than ten times what was measured.
+        let two = World {
+            cpu: 0.002,
+            idle: 0.1,
+            workers: 2,
+            ..WORLD
+        }
+        .advice();
+        assert_eq!(two.workers, 20, "{two:?}");
+        assert!(
+            two.doubts
+                .iter()
+                .any(|doubt| doubt.contains("measure again"))
+        );
+        assert!((two.rate - 20.0 / 0.102).abs() < 1.0, "{two:?}");
+    }
+
+    #[test]
+    fn memory_is_a_limit() {
+        let world = World {
+            cpu: 0.002,
+            idle: 0.1,
+            ..WORLD
+        };
+        let facts = Facts {
+            memory: Some(400 << 20),
+            ..world.facts()
+        };
+        let advice = decide(&facts).unwrap();
+        assert_eq!(
+            (advice.bound, advice.workers),
+            (Bound::Memory, 20),
+            "{advice:?}"
+        );
+        // What 20 workers do: 20 ÷ 102 ms.
+        assert!((advice.rate - 196.0).abs() < 1.0, "{advice:?}");
+        assert_eq!(advice.max_queue, 200);
+        let none = decide(&Facts {
+            memory: Some(1 << 20),
+            ..facts.clone()
+        })
+        .unwrap();
+        assert_eq!(none.workers, 1);
+        assert!(
+            none.doubts
+                .iter()
+                .any(|doubt| doubt.contains("not even one"))
+        );
+        let unknown = decide(&Facts {
+            worker_memory: None,
+            ..facts
+        })
+        .unwrap();
+        assert_eq!(unknown.bound, Bound::Cpu);
+        assert!(
+            unknown.doubts.iter().any(|doubt| doubt.contains("memory")),
+            "{unknown:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_behind_is_not_hurried_by_more_workers() {
+        // A database that serves 80 a second, 50 ms each.
+        let advice = World {
+            cpu: 0.001,
+            idle: 0.05,
+            behind: 80.0,
+            ..WORLD
+        }
+        .advice();
+        assert_eq!(advice.bound, Bound::Elsewhere, "{advice:?}");
+        assert_eq!(advice.workers, 5, "80 × 51 ms × 1.1");
+        assert_eq!(advice.max_queue, 80);
+    }
+
+    #[test]
+    fn a_machine_that_gets_slower_under_load_is_judged_by_its_best() {
+        let advice = World {
+            cpu: 0.002,
+            idle: 0.03,
+            thrashes_at: 16,
+            ..WORLD
+        }
+        .advice();
+        assert!((advice.measured_rate - 500.0).abs() < 1.0, "{advice:?}");
+        assert_eq!(advice.knee, 16);
+        assert!((17..=18).contains(&advice.workers), "{advice:?}");
+    }
+
+    #[test]
+    fn steps_end_when_more_users_bring_nothing_or_fail() {
+        let facts = World {
+            workers: 4,
+            ..WORLD
+        }
+        .facts();
+        assert!(facts.steps.len() <= 5, "{:?}", facts.steps);
+        let failed = Step {
+            failed: 0.5,
+            ..WORLD.step(4)
+        };
+        assert_eq!(next(&[WORLD.step(1), failed]), None);
+        assert_eq!(next(&[]), Some(1));
+        let endless = World {
+            cores: 1e9,
+            cpu: 1e-6,
+            idle: 0.1,
+            workers: u32::MAX,
+            ..WORLD
+        };
+        assert_eq!(endless.facts().steps.last().unwrap().users, MOST_USERS);
+        assert!(
+            endless
+                .advice()
+                .doubts
+                .iter()
+                .any(|doubt| doubt.contains("lower bound"))
+        );
+    }
+
+    #[test]
+    fn nothing_is_decided_from_nothing() {
+        let facts = Facts {
+            steps: vec![],
+            ..WORLD.facts()
+        };
+        assert!(decide(&facts).is_err());
+        let failed = Step {
+            failed: 1.0,
+            rate: 0.0,
+            ..WORLD.step(1)
+        };
+        assert!(
+            decide(&Facts {
+                steps: vec![failed],
+                ..facts.clone()
+            })
+            .is_err()
+        );
+        // A machine that is not ours to look at.
+        let blind = Facts {
+            steps: WORLD
+                .facts()
+                .steps
+                .into_iter()
+                .map(|step| Step { cpu: None, ..step })
+                .collect(),
+            workers: None,
+            worker_memory: None,
+            memory: None,
+            ..facts
+        };
+        let advice = decide(&blind).unwrap();
+        assert_eq!(
+            (advice.bound, advice.workers),
+            (Bound::Elsewhere, 3),
+            "{advice:?}"
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_grant_is_told() {
+        let fast = World {
+            cpu: 0.000_05,
+            ..WORLD
+        };
+        let facts = Facts {
+            somaxconn: Some(128),
+            ..fast.facts()
+        };
+        let advice = decide(&facts).unwrap();
+        assert_eq!(advice.backlog, MOST_BACKLOG, "{advice:?}");
+        assert!(
+            advice
+                .reasons
+                .iter()
+                .any(|reason| reason.contains("net.core.somaxconn=65536"))
+        );
+        assert_eq!(WORLD.advice().backlog, 1024);
+        assert_eq!(backlog(1.0), 512);
+    }
+
+    #[test]
+    fn numbers_are_round() {
+        for (value, round) in [
+            (0.2, 1),
+            (7.0, 7),
+            (23.4, 24),
+            (196.07, 200),
+            (1234.0, 1300),
+        ] {
+            assert_eq!(round_up(value), round);
+        }
+        assert_eq!(round_time(0.123_456), 0.123);
+    }
+}

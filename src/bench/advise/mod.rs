@@ -1,0 +1,336 @@
+//! `weir bench --advise`: loads a URL in steps, and proposes a pool's limits.
+//!
+//! `decide` has the reasoning and knows no machine; `observe` looks at this one and at the running weir; `fragment`
+//! writes lines of weir.toml. What is printed is such lines as a whole: everything else is a comment in them.
+
+mod decide;
+mod fragment;
+mod observe;
+
+use std::{process::ExitCode, time::Duration};
+
+use serde_json::{Value, json};
+use weir_config::{Address, Config, Listener, Pool};
+use weir_sys::signal::Signals;
+
+use self::{
+    decide::{Advice, Facts, Step},
+    observe::{Scope, Seen},
+};
+use super::{
+    BenchArgs, Stop, begin, load,
+    plan::{Load, Plan},
+    report::{Summary, span},
+    say,
+    target::Place,
+};
+
+/// What is known of the weir that is to be advised.
+pub struct Known<'a> {
+    /// Its configuration.
+    pub config: &'a Config,
+    /// The same as text.
+    pub text: &'a str,
+    /// Whether another text would be taken, or what is wrong with it.
+    pub accepts: &'a dyn Fn(&str) -> Result<(), String>,
+    /// What its window says now, or why nothing.
+    pub status: &'a dyn Fn() -> Result<Value, String>,
+    /// What one of these processes costs on average, bytes.
+    pub cost: fn(&[u32]) -> Option<u64>,
+    /// What workers may still take of this machine's memory, bytes.
+    pub memory_left: fn() -> u64,
+    /// Processors.
+    pub cores: usize,
+    /// Longest accept queue that the kernel grants.
+    pub somaxconn: Option<u32>,
+}
+
+/// Performs `weir bench --advise`.
+pub fn main(args: &BenchArgs, known: &Known<'_>) -> ExitCode {
+    say(advise(args, known))
+}
+
+fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
+    let named = named_pool(args, known)?;
+    let mut plan = Plan::of(&BenchArgs {
+        users: Some("1".into()),
+        time: Some(args.time.unwrap_or(STEP)),
+        ..args.clone()
+    })?;
+    let signals = begin(&mut plan, args)?;
+    for note in &plan.notes {
+        eprintln!("note: {note}");
+    }
+    let before = (known.status)();
+    let is_own = plan.places.iter().all(Place::is_own);
+    let scope = match is_own {
+        true => Scope::choose(before.as_ref().ok(), known.cores as f64),
+        false => Scope::Nothing,
+    };
+    let (steps, first) = measure(&mut plan, &signals, known, scope)?;
+    let after = (known.status)();
+    let seen = Seen::of(before.as_ref().ok(), first.as_ref(), after.as_ref().ok());
+    let pool = pool(named, &seen, known)?;
+    let figures = seen.pool(&pool.name);
+    let mut doubts = Vec::new();
+    if let Err(why) = &after {
+        doubts.push(format!(
+            "the running weir could not be asked ({why}): the time of a worker is taken from answers, its memory is not known"
+        ));
+    }
+    if let Scope::Tree(_, others) = scope {
+        doubts.push(format!(
+            "{others:.1} of {} cores were busy with other work before the load began: measure on a quiet machine",
+            known.cores
+        ));
+    }
+    let worker_memory = figures.as_ref().and_then(|seen| (known.cost)(&seen.pids));
+    let taken = figures.as_ref().zip(worker_memory);
+    let taken = taken.map_or(0, |(seen, each)| seen.pids.len() as u64 * each);
+    let facts = Facts {
+        steps,
+        cores: known.cores as f64,
+        service: figures.as_ref().and_then(|seen| seen.service),
+        worker_memory,
+        memory: is_own.then(|| (known.memory_left)().saturating_add(taken)),
+        workers: Some(
+            figures
+                .as_ref()
+                .and_then(|seen| seen.limit)
+                .unwrap_or_else(|| u32::try_from(pool.queue.maxconn).unwrap_or(u32::MAX)),
+        ),
+        target_wait: args.target_wait.as_secs_f64(),
+        somaxconn: known.somaxconn,
+    };
+    let mut advice = decide::decide(&facts).map_err(Stop::unavailable)?;
+    advice.doubts.extend(doubts);
+    let settings = fragment::settings(&advice, pool, listener(&plan, known));
+    if let Err(wrong) = (known.accepts)(&fragment::merge(known.text, &settings)) {
+        advice.doubts.push(format!(
+            "this does not fit what else stands in the configuration: {}",
+            wrong.trim().replace('\n', " ")
+        ));
+    }
+    let text = match args.json {
+        true => in_json(&plan, &facts, &advice, pool, &settings),
+        false => in_toml(&plan, &facts, &advice, pool, &settings),
+    };
+    super::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The steps, and what the window said after the first.
+fn measure(
+    plan: &mut Plan,
+    signals: &Signals,
+    known: &Known<'_>,
+    scope: Scope,
+) -> Result<(Vec<Step>, Option<Value>), Stop> {
+    let length = plan.end.time.unwrap_or(STEP);
+    // What is started because of a step, such as workers, is not measured in it.
+    plan.warm_up = length / 4;
+    plan.end.time = Some(length + plan.warm_up);
+    let threads = plan.threads;
+    let mut steps = Vec::new();
+    let mut first = None;
+    while let Some(users) = decide::next(&steps) {
+        plan.load = Load::Users(users);
+        plan.threads = threads.min(users as usize);
+        super::allow_descriptors(plan)?;
+        let before = scope.now();
+        let run = load(plan, signals)?;
+        let cpu = before.zip(scope.now());
+        if run.stopped {
+            break;
+        }
+        let summary = Summary::of(plan, &run);
+        let whole = (summary.elapsed + plan.warm_up.as_secs_f64()).max(0.001);
+        let own = summary.own.cpu / whole;
+        let cpu = cpu.map(|(before, after)| scope.between(&before, &after, own));
+        let all = (summary.good + summary.refused + summary.failed).max(1);
+        let step = Step {
+            users,
+            rate: summary.rate,
+            mean: summary.times.mean,
+            p95: summary.times.percentiles[3],
+            failed: (summary.refused + summary.failed) as f64 / all as f64,
+            cpu,
+        };
+        eprintln!("{}", row(&step));
+        steps.push(step);
+        if first.is_none() {
+            first = (known.status)().ok();
+        }
+    }
+    Ok((steps, first))
+}
+
+fn row(step: &Step) -> String {
+    let cpu = step.cpu.map_or("-".to_owned(), |cpu| format!("{cpu:.2}"));
+    format!(
+        "{:>6} users {:>10.1} a second {:>10} mean {:>10} p95 {:>6} cores {:>5.1} % refused or failed",
+        step.users,
+        step.rate,
+        span(step.mean),
+        span(step.p95),
+        cpu,
+        step.failed * 100.0
+    )
+}
+
+/// The pool that `--pool` names, if it names one.
+fn named_pool<'a>(args: &BenchArgs, known: &Known<'a>) -> Result<Option<&'a Pool>, Stop> {
+    let pools = &known.config.pools;
+    let Some(name) = &args.pool else {
+        return match pools.len() {
+            0 => Err(Stop::usage(
+                "the configuration has no pool to be advised on",
+            )),
+            1 => Ok(pools.first()),
+            _ => Ok(None),
+        };
+    };
+    match pools.iter().find(|pool| pool.name == *name) {
+        Some(pool) => Ok(Some(pool)),
+        None => Err(Stop::usage(format!(
+            "--pool {name}: the configuration has {}",
+            names(pools)
+        ))),
+    }
+}
+
+/// The one that is named, or else the one that got the requests.
+fn pool<'a>(named: Option<&'a Pool>, seen: &Seen, known: &Known<'a>) -> Result<&'a Pool, Stop> {
+    if let Some(pool) = named {
+        return Ok(pool);
+    }
+    let pools = &known.config.pools;
+    let busiest = seen.busiest();
+    let found = busiest.and_then(|name| pools.iter().find(|pool| pool.name == name));
+    found.ok_or_else(|| Stop {
+        hint: format!("say --pool NAME: {}", names(pools)),
+        ..Stop::usage("it cannot be seen which pool answers that URL")
+    })
+}
+
+fn names(pools: &[Pool]) -> String {
+    let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// The listener that was loaded.
+fn listener<'a>(plan: &Plan, known: &Known<'a>) -> Option<&'a Listener> {
+    let place = plan.places.first()?;
+    known
+        .config
+        .listeners
+        .iter()
+        .find(|listener| match (&listener.address, place) {
+            (Address::Tcp(own), Place::Tcp(loaded)) => {
+                own.port() == loaded.port()
+                    && (own.ip() == loaded.ip() || own.ip().is_unspecified())
+            }
+            (Address::Unix(own), Place::Unix(loaded)) => own == loaded,
+            _ => false,
+        })
+}
+
+/// Lines of weir.toml; the rest as comments.
+fn in_toml(
+    plan: &Plan,
+    facts: &Facts,
+    advice: &Advice,
+    pool: &Pool,
+    settings: &[fragment::Setting],
+) -> String {
+    let mut out = format!(
+        "# weir bench --advise {}, pool {}\n#\n",
+        plan.shown, pool.name
+    );
+    for step in &facts.steps {
+        out.push_str(&format!("# {}\n", row(step)));
+    }
+    out.push_str("#\n");
+    for reason in &advice.reasons {
+        out.push_str(&comment("- ", reason));
+    }
+    for doubt in &advice.doubts {
+        out.push_str(&comment("! ", doubt));
+    }
+    out.push('\n');
+    out.push_str(&fragment::toml(settings));
+    out
+}
+
+/// A sentence on lines that are not too long.
+fn comment(mark: &str, text: &str) -> String {
+    let mut out = format!("# {mark}");
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        if length + word.chars().count() > COLUMNS {
+            out.push_str("\n#  ");
+            length = 0;
+        }
+        if length > 0 || out.ends_with("#  ") {
+            out.push(' ');
+        }
+        out.push_str(word);
+        length += word.chars().count() + 1;
+    }
+    out.push('\n');
+    out
+}
+
+fn in_json(
+    plan: &Plan,
+    facts: &Facts,
+    advice: &Advice,
+    pool: &Pool,
+    settings: &[fragment::Setting],
+) -> String {
+    let steps = facts.steps.iter().map(|step| {
+        json!({
+            "users": step.users,
+            "rate": step.rate,
+            "mean": step.mean,
+            "p95": step.p95,
+            "failed": step.failed,
+            "cores": step.cpu,
+        })
+    });
+    let bound = match advice.bound {
+        decide::Bound::Cpu => "cpu",
+        decide::Bound::Workers => "workers",
+        decide::Bound::Memory => "memory",
+        decide::Bound::Elsewhere => "elsewhere",
+    };
+    let value = json!({
+        "weir_bench_advise": 1,
+        "url": plan.shown,
+        "pool": pool.name,
+        "steps": steps.collect::<Vec<_>>(),
+        "knee": advice.knee,
+        "rate_measured": advice.measured_rate,
+        "rate_expected": advice.rate,
+        "service_time": advice.service,
+        "cpu_per_request": advice.cpu_per_request,
+        "worker_memory": facts.worker_memory,
+        "memory": facts.memory,
+        "bound": bound,
+        "max_children": advice.workers,
+        "maxconn": advice.workers,
+        "max_queue": advice.max_queue,
+        "timeout": advice.timeout,
+        "backlog": advice.backlog,
+        "reasons": advice.reasons,
+        "doubts": advice.doubts,
+        "toml": fragment::toml(settings),
+    });
+    format!("{value:#}\n")
+}
+
+/// Of each step, where -t says nothing.
+const STEP: Duration = Duration::from_secs(3);
+
+/// Of a comment, characters.
+const COLUMNS: usize = 110;

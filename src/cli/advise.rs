@@ -1,0 +1,75 @@
+//! `weir bench --advise`: which configuration is meant, and what of the running weir is shown to the load generator.
+
+use std::{path::Path, process::ExitCode};
+
+use http::Method;
+use serde_json::Value;
+use weir_config::{Window, check_environment, read};
+use weir_sys::limits;
+
+use super::{EX_USAGE, Source, default_config, say};
+use crate::{
+    admin::{self, client::Place},
+    bench::{self, BenchArgs, Known},
+    machine::{ThisMachine, usual_window},
+    manager::memory,
+};
+
+/// Performs it. With `--advise`, `-c` is the configuration, as everywhere else.
+pub(super) fn main(args: &BenchArgs) -> ExitCode {
+    let file = match args.users.as_deref().map(Path::new) {
+        Some(file) if !file.exists() && args.users_is_number() => {
+            let message = format!(
+                "--advise chooses the numbers of users itself; -c {} is no file",
+                file.display()
+            );
+            say(
+                "error",
+                &message,
+                "with --advise, -c is the configuration: -c weir.toml",
+            );
+            return ExitCode::from(EX_USAGE);
+        }
+        Some(file) => Ok(file.to_owned()),
+        None => default_config(),
+    };
+    let source = match file.and_then(|file| Source::of_file(&file)) {
+        Ok(source) => source,
+        Err(code) => return code,
+    };
+    let config = match source.check() {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let accepts = |text: &str| {
+        let checked = read(&source.name, text, &source.environment);
+        let checked = checked.map_err(|wrong| wrong.render(false))?;
+        let mut said = checked.warnings.clone();
+        said.extend(check_environment(&checked, &ThisMachine));
+        match said.has_errors() {
+            true => Err(said.render(false)),
+            false => Ok(()),
+        }
+    };
+    let status = || -> Result<Value, String> {
+        let socket = match &config.server.admin {
+            Window::At(path) => path.clone(),
+            Window::Off => return Err("admin is off".into()),
+            Window::Usual => usual_window().ok_or("XDG_RUNTIME_DIR is not set")?,
+        };
+        let said = admin::client::ask(&Place::Unix(socket), Method::GET, "/status");
+        let said = said.map_err(|error| error.to_string())?;
+        serde_json::from_str(&said).map_err(|error| format!("the status is no JSON: {error}"))
+    };
+    let known = Known {
+        config: &config,
+        text: &source.text,
+        accepts: &accepts,
+        status: &status,
+        cost: |pids| memory::cost(pids.iter().copied()),
+        memory_left: || memory::left().available,
+        cores: source.environment.cores,
+        somaxconn: limits::somaxconn(),
+    };
+    bench::advise(args, &known)
+}
