@@ -184,6 +184,8 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
             page.put(Metric::Refused, &[name, reason], count as f64);
         }
     }
+    let in_memory = gateway.spool_space.in_memory();
+    page.put(Metric::SpoolMemory, &[], in_memory as f64);
     page.put(Metric::Spool, &[], gateway.spool_space.used() as f64);
     page.put(Metric::SpoolLimit, &[], server.max_spool as f64);
     page.put(Metric::Build, &[env!("CARGO_PKG_VERSION")], 1.0);
@@ -203,6 +205,9 @@ fn put_kernel(page: &mut Page, gateway: &Gateway) {
         put(Metric::KernelQueueLimit, queue.limit.into());
         put(Metric::KernelQueueMax, queue.max_length.into());
         put(Metric::KernelQueueFull, queue.full_events as f64);
+        if let Some(drops) = queue.drops {
+            put(Metric::KernelQueueDrops, drops as f64);
+        }
     }
     if let Some(Overflows { overflows, drops }) = view.overflows {
         page.put(Metric::KernelOverflows, &[], overflows as f64);

@@ -27,12 +27,22 @@ pub(crate) struct Spooled {
     memory: Bytes,
     /// The rest of them.
     file: Option<Arc<SpoolFile>>,
+    /// Its first bytes are counted for as long as this lives; none: there are none.
+    _held: Option<Arc<Held>>,
+}
+
+/// Bytes of a body in memory, counted for as long as it is there.
+#[derive(Debug)]
+struct Held {
+    bytes: u64,
+    space: Arc<SpoolSpace>,
 }
 
 /// A body on its way: what has come of it.
 #[derive(Debug)]
 pub(crate) struct Spooler {
     memory: Vec<u8>,
+    held: Held,
     memory_limit: usize,
     /// What is to go to the file.
     pending: Vec<u8>,
@@ -55,6 +65,8 @@ pub(crate) struct SpoolSpace {
     dir: OwnedFd,
     max: u64,
     used: AtomicU64,
+    /// Bytes of bodies in memory.
+    memory: AtomicU64,
 }
 
 /// Why a body is not there.
@@ -105,6 +117,11 @@ pub(crate) async fn spool(
 }
 
 impl SpoolSpace {
+    /// What bodies of requests take in memory, bytes.
+    pub(crate) fn in_memory(&self) -> u64 {
+        self.memory.load(Relaxed)
+    }
+
     /// What temporary files take now, bytes.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
@@ -116,6 +133,10 @@ impl Spooler {
     pub(crate) fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
         Spooler {
             memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
+            held: Held {
+                bytes: 0,
+                space: space.clone(),
+            },
             memory_limit,
             pending: Vec::new(),
             file: None,
@@ -133,6 +154,7 @@ impl Spooler {
         };
         let (near, far) = data.split_at(data.len().min(room));
         self.memory.extend_from_slice(near);
+        self.held.add(near.len() as u64);
         self.pending.extend_from_slice(far);
     }
 
@@ -176,9 +198,23 @@ impl Spooler {
             file.append(std::mem::take(&mut self.pending)).await?;
         }
         Ok(Spooled {
+            _held: (!self.memory.is_empty()).then(|| Arc::new(self.held)),
             memory: self.memory.into(),
             file: self.file,
         })
+    }
+}
+
+impl Held {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.space.memory.fetch_add(bytes, Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.space.memory.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -275,6 +311,7 @@ impl SpoolSpace {
             dir,
             max,
             used: AtomicU64::new(0),
+            memory: AtomicU64::new(0),
         }
     }
 

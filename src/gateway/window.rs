@@ -94,6 +94,7 @@ impl Window for View {
             },
             "spool": {
                 "bytes": gateway.spool_space.used(),
+                "memory": gateway.spool_space.in_memory(),
                 "max": gateway.config.server.max_spool,
             },
             "listeners": self.listeners(&view),
@@ -200,6 +201,7 @@ impl View {
                     "limit": queue.limit,
                     "most": queue.max_length,
                     "full": queue.full_events,
+                    "drops": queue.drops,
                     "sockets": queue.sockets,
                 })),
             })

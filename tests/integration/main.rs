@@ -22,6 +22,7 @@ mod own_php;
 mod php;
 mod policy;
 mod pool_log;
+mod queue;
 mod routing;
 mod servers;
 mod status_page;

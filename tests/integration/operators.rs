@@ -297,6 +297,30 @@ fn a_queue_that_is_full_enough_makes_it_not_ready() {
 }
 
 #[test]
+fn bodies_in_memory_and_on_the_disk_are_told_and_forgotten() {
+    let running = start(1, "", "", false);
+    let mut waits = running.ask();
+    let body = vec![b'x'; 200_000];
+    let mut client = running.weir.client();
+    let head = format!(
+        "POST /run.php HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    client.send(head).send(&body);
+    wait_until("the body is here", || {
+        let spool = &running.status()["spool"];
+        spool["memory"] == 65_536 && spool["bytes"] == 200_000 - 65_536
+    });
+    running.gate.open();
+    waits.response().expect(200);
+    client.response().expect(200);
+    wait_until("it is gone", || {
+        let spool = &running.status()["spool"];
+        spool["memory"] == 0 && spool["bytes"] == 0
+    });
+}
+
+#[test]
 fn maxconn_is_set_while_it_runs_until_the_next_reload() {
     let running = start(3, "", "", false);
     let place = running.unix();
@@ -393,6 +417,8 @@ fn what_processes_take_is_told() {
     weir_there.get("/pid.php").expect(200);
     let mut last = Value::Null;
     wait_until("all is measured", || {
+        // The kernel counts in hundredths of a second.
+        weir_there.get("/pid.php").expect(200);
         let json = weir(&admin, &["status", "--json"]);
         last = serde_json::from_slice(&json.stdout).unwrap_or_default();
         let pool = &last["pools"][0];

@@ -1,0 +1,300 @@
+//! `weir status`, `reload`, `stop`, `drain`, `pool`: which weir is meant, what it is asked for, and what it says.
+
+use std::{
+    fs,
+    io::{IsTerminal, Write},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use weir_config::{Address, Window, parse_address};
+
+use super::{Source, print, refuse_config, say};
+use crate::{
+    admin::{self, client::Place},
+    machine,
+    manager::{EX_CONFIG, EX_SOFTWARE},
+};
+
+/// Where the operator's window is, as it is written on a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admin {
+    /// `unix:PATH` or `off`
+    Window(Window),
+    /// `host:port`
+    Tcp(SocketAddr),
+}
+
+/// Flags that say which running weir is meant.
+#[derive(Debug, Args)]
+pub struct WindowArgs {
+    /// Its window: unix:PATH or host:port [default: that of -c, else unix:RUNTIME_DIR/weir/admin.sock]
+    #[arg(long, value_name = "ADDR", value_parser = admin_address)]
+    pub admin: Option<Admin>,
+
+    /// File with the token that a window on TCP takes
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+
+    /// Its configuration
+    #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
+    pub config: Option<PathBuf>,
+}
+
+/// What a running weir is asked for.
+#[derive(Debug)]
+pub enum Asked {
+    /// `weir status`
+    Status {
+        /// As it came, for programs.
+        json: bool,
+        /// Again and again.
+        watch: bool,
+    },
+    /// `weir drain`
+    Drain {
+        /// No more.
+        off: bool,
+    },
+    /// `weir pool NAME set`
+    SetPool {
+        /// Its name.
+        pool: String,
+        /// `max_children=N`, `maxconn=N`
+        limits: Vec<String>,
+    },
+    /// `weir reload`
+    Reload,
+    /// `weir stop`
+    Stop {
+        /// At once.
+        now: bool,
+    },
+    /// `weir pool NAME restart`
+    RestartPool {
+        /// Its name.
+        pool: String,
+    },
+}
+
+/// Talks to the window of a running weir.
+pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
+    let place = match args.place() {
+        Ok(place) => place,
+        Err(code) => return code,
+    };
+    if let Asked::Status { watch: true, .. } = asked {
+        return watch(&place);
+    }
+    let (method, path) = match asked {
+        Asked::Status { .. } => (Method::GET, "/status".to_owned()),
+        Asked::Reload => (Method::POST, "/reload".to_owned()),
+        Asked::Stop { now: false } => (Method::POST, "/stop".to_owned()),
+        Asked::Stop { now: true } => (Method::POST, "/stop?now".to_owned()),
+        Asked::RestartPool { pool } => {
+            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+            (Method::POST, format!("/pool/{pool}/restart"))
+        }
+        Asked::Drain { off: false } => (Method::POST, "/drain".to_owned()),
+        Asked::Drain { off: true } => (Method::POST, "/drain?off".to_owned()),
+        Asked::SetPool { pool, limits } => {
+            let pool = utf8_percent_encode(pool, NON_ALPHANUMERIC);
+            (
+                Method::POST,
+                format!("/pool/{pool}/set?{}", limits.join("&")),
+            )
+        }
+    };
+    match (admin::client::ask(&place, method, &path), asked) {
+        (Ok(status), Asked::Status { json: false, .. }) => match shown(&status) {
+            Ok(text) => print(&text),
+            Err(code) => code,
+        },
+        (Ok(answer), _) => print(&answer),
+        (Err(error), _) => {
+            let (hint, code) = match &error {
+                admin::client::Error::Unreachable {
+                    place: Place::Tcp { .. },
+                    ..
+                } => (
+                    "is weir running, with admin_tcp or --admin of that address?",
+                    EX_SOFTWARE,
+                ),
+                admin::client::Error::Unreachable { .. } => (
+                    "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
+                    EX_SOFTWARE,
+                ),
+                admin::client::Error::Silent { .. } => (
+                    "its gateway or manager hangs or is stopped; the manager (\"weir serve\" in ps) takes signals: \
+                     SIGTERM ends it, SIGHUP has it reload",
+                    EX_SOFTWARE,
+                ),
+                admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
+                    ("", EX_CONFIG)
+                }
+                _ => ("", EX_SOFTWARE),
+            };
+            say("error", &error.to_string(), hint);
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// The status for people.
+fn shown(status: &str) -> Result<String, ExitCode> {
+    match serde_json::from_str(status) {
+        Ok(status) => Ok(admin::status_text(&status)),
+        Err(error) => {
+            say("error", &format!("the status is no JSON: {error}"), "");
+            Err(ExitCode::from(EX_SOFTWARE))
+        }
+    }
+}
+
+/// Shows the status again and again until it is interrupted.
+fn watch(place: &Place) -> ExitCode {
+    loop {
+        let text = match admin::client::ask(place, Method::GET, "/status") {
+            Ok(status) => match shown(&status) {
+                Ok(text) => text,
+                Err(code) => return code,
+            },
+            // It may come again: whoever watches a reload or a restart goes on watching.
+            Err(error) => format!("{error}\n"),
+        };
+        // To the upper left corner, and nothing below what was there before (ECMA-48, CUP and ED).
+        let frame = match std::io::stdout().is_terminal() {
+            true => format!("\x1b[H\x1b[2J{text}"),
+            false => format!("{text}\n"),
+        };
+        let mut out = std::io::stdout();
+        if out
+            .write_all(frame.as_bytes())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            return ExitCode::SUCCESS;
+        }
+        std::thread::sleep(WATCH_EVERY);
+    }
+}
+
+impl Admin {
+    /// Where it is on TCP, if that is what it says.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Window(_) => None,
+        }
+    }
+
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Self::Window(window) => Some(window.clone()),
+            Self::Tcp(_) => None,
+        }
+    }
+}
+
+impl WindowArgs {
+    /// The window that is meant; none: none was named, and there is no usual one.
+    pub fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
+        match (&self.admin, &self.config) {
+            (None, None) => Ok(machine::usual_window().map(Place::Unix)),
+            _ => self.place().map(Some),
+        }
+    }
+
+    /// The window that is meant.
+    fn place(&self) -> Result<Place, ExitCode> {
+        let tcp = |address, token_file: Option<&Path>| {
+            let token = token_file.map(token).transpose()?;
+            Ok(Place::Tcp { address, token })
+        };
+        let window = match (&self.admin, &self.config) {
+            (Some(Admin::Tcp(address)), _) => return tcp(*address, self.token_file.as_deref()),
+            (Some(Admin::Window(window)), _) => window.clone(),
+            (None, Some(file)) => {
+                let server = Source::of_file(file)?.server()?;
+                match (server.admin, server.admin_tcp) {
+                    (Window::Off, Some(address)) => {
+                        let token_file = self
+                            .token_file
+                            .as_ref()
+                            .or(server.admin_token_file.as_ref());
+                        return tcp(address, token_file.map(PathBuf::as_path));
+                    }
+                    (window, _) => window,
+                }
+            }
+            (None, None) => Window::Usual,
+        };
+        let hint = "say where its window is: --admin unix:PATH, or --admin host:port";
+        match window {
+            Window::At(path) => Ok(Place::Unix(path)),
+            Window::Off => Err(refuse_config("this weir has no window: admin is off", hint)),
+            Window::Usual => machine::usual_window().map(Place::Unix).ok_or_else(|| {
+                refuse_config(
+                    "XDG_RUNTIME_DIR is not set, so no usual place is known",
+                    hint,
+                )
+            }),
+        }
+    }
+}
+
+/// Reads `unix:PATH` or `off`.
+///
+/// # Errors
+/// Why it is neither.
+pub fn window_address(text: &str) -> Result<Window, String> {
+    match admin_address(text)? {
+        Admin::Window(window) => Ok(window),
+        Admin::Tcp(_) => Err("the doctor asks on the unix socket: unix:PATH".into()),
+    }
+}
+
+/// Reads `unix:PATH`, `HOST:PORT` or `off`.
+pub(super) fn admin_address(text: &str) -> Result<Admin, String> {
+    match text {
+        "off" => Ok(Admin::Window(Window::Off)),
+        text => match parse_address(text)? {
+            Address::Unix(path) => {
+                let path = std::path::absolute(&path).unwrap_or(path);
+                Ok(Admin::Window(Window::At(path)))
+            }
+            Address::Tcp(address) => Ok(Admin::Tcp(address)),
+        },
+    }
+}
+
+/// `KEY=N`, as the window takes it.
+pub(super) fn limit(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some(("max_children" | "maxconn", number))
+            if number.parse::<u32>().is_ok_and(|number| number > 0) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("max_children=N or maxconn=N, with a whole number from 1".into()),
+    }
+}
+
+/// The token that a file holds.
+fn token(file: &Path) -> Result<String, ExitCode> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) => Err(refuse_config(
+            &format!("{}: {error}", file.display()),
+            "--token-file names the file that admin_token_file of that weir names",
+        )),
+    }
+}
+
+/// Between two looks of `weir status --watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(2);

@@ -1,0 +1,454 @@
+//! The messages as packets: a byte that says which, then fields.
+//!
+//! Decoding takes what encoding makes and nothing else: no byte more, no byte less, no descriptor that the message does
+//! not speak of.
+
+use weir_sys::{identity::Identity, process::Exit};
+
+use super::{
+    Action, BadMessage, Jail, ManagerCounts, Source, ToGateway, ToManager,
+    wire::{Reader, Writer},
+};
+
+impl<F> ToGateway<F> {
+    /// The packet and what is attached to it.
+    pub fn encode(&self) -> (Vec<u8>, Option<&F>) {
+        let mut out = Writer::default();
+        let attached = match self {
+            Self::Jail(jail) => {
+                out.u8(1);
+                out.option(jail.identity.as_ref(), |out, identity| {
+                    out.u32(identity.uid);
+                    out.u32(identity.gid);
+                    out.u32(identity.groups.len() as u32);
+                    identity.groups.iter().for_each(|group| out.u32(*group));
+                });
+                out.option(jail.chroot.as_ref(), |out, path| out.path(path));
+                None
+            }
+            Self::Config {
+                source,
+                trace,
+                reactors,
+                text,
+            } => {
+                out.u8(2);
+                out.text(&source.name);
+                out.path(&source.folder);
+                out.u64(source.cores);
+                out.u64(source.memory);
+                out.u64(source.open_files);
+                out.u8((*trace).into());
+                out.u16(*reactors);
+                Some(text)
+            }
+            Self::Listener {
+                listener,
+                reactor,
+                socket,
+            } => {
+                out.u8(3);
+                out.u16(*listener);
+                out.u16(*reactor);
+                Some(socket)
+            }
+            Self::AccessLog(file) => {
+                out.u8(4);
+                Some(file)
+            }
+            Self::PoolLog { pool, file } => {
+                out.u8(18);
+                out.u16(*pool);
+                Some(file)
+            }
+            Self::ErrorLog(file) => {
+                out.u8(5);
+                Some(file)
+            }
+            Self::SpoolDir(folder) => {
+                out.u8(6);
+                Some(folder)
+            }
+            Self::Opened { path, file } => {
+                out.u8(7);
+                out.path(path);
+                Some(file)
+            }
+            Self::Start => {
+                out.u8(8);
+                None
+            }
+            Self::Worker {
+                pool,
+                worker,
+                pid,
+                generation,
+                used,
+                connection,
+            } => {
+                out.of_pool(9, *pool, *worker);
+                out.u32(*pid);
+                out.u32(*generation);
+                out.u8((*used).into());
+                Some(connection)
+            }
+            Self::WorkerExited {
+                pool,
+                worker,
+                pid,
+                exit,
+            } => {
+                out.of_pool(10, *pool, *worker);
+                out.u32(*pid);
+                let (kind, number) = match *exit {
+                    Exit::Code(code) => (0, code),
+                    Exit::Signal(signal) => (1, signal),
+                };
+                out.u8(kind);
+                out.u32(number.cast_unsigned());
+                None
+            }
+            Self::PoolDown { pool, message } => {
+                out.u8(11);
+                out.u16(*pool);
+                out.text(message);
+                None
+            }
+            Self::Drain { last } => {
+                out.u8(12);
+                out.u8(u8::from(*last));
+                None
+            }
+            Self::Stop => {
+                out.u8(13);
+                None
+            }
+            Self::Window(socket) => {
+                out.u8(20);
+                Some(socket)
+            }
+            Self::WindowTcp(socket) => {
+                out.u8(40);
+                Some(socket)
+            }
+            Self::WindowToken(token) => {
+                out.u8(41);
+                out.text(token);
+                None
+            }
+            Self::Decline { on } => {
+                out.u8(42);
+                out.u8((*on).into());
+                None
+            }
+            Self::Limits {
+                pool,
+                max_children,
+                maxconn,
+            } => {
+                out.u8(43);
+                out.u16(*pool);
+                out.option(max_children.as_ref(), |out, number| out.u32(*number));
+                out.option(maxconn.as_ref(), |out, number| out.u32(*number));
+                None
+            }
+            Self::PoolUse {
+                pool,
+                all,
+                worker_memory,
+            } => {
+                out.u8(44);
+                out.u16(*pool);
+                out.of_process(*all);
+                out.u64(*worker_memory);
+                None
+            }
+            Self::OwnUse {
+                manager,
+                gateway,
+                counts,
+            } => {
+                out.u8(45);
+                out.of_process(*manager);
+                out.of_process(*gateway);
+                out.u64(counts.reloads);
+                out.u64(counts.failed_reloads);
+                out.u64(counts.gateway_restarts);
+                None
+            }
+            Self::PoolReady { pool, generation } => {
+                out.u8(14);
+                out.u16(*pool);
+                out.u32(*generation);
+                None
+            }
+            Self::StartFailed { pool, count } => {
+                out.of_pool(15, *pool, *count);
+                None
+            }
+            Self::Memory {
+                pool,
+                worker_cost,
+                available,
+                pressure,
+            } => {
+                out.u8(16);
+                out.u16(*pool);
+                out.u64(*worker_cost);
+                out.u64(*available);
+                out.u8((*pressure).into());
+                None
+            }
+            Self::ActionDone { id, done, text } => {
+                out.u8(17);
+                out.u32(*id);
+                out.u8((*done).into());
+                out.text(text);
+                None
+            }
+        };
+        (out.bytes, attached)
+    }
+
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// For anything that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: &[u8], attached: Option<F>) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let had_descriptor = attached.is_some();
+        let mut attached = attached;
+        let mut take = || attached.take().ok_or(BadMessage);
+        let message = match from.u8()? {
+            1 => Self::Jail(Jail {
+                identity: from.option(|from| {
+                    let (uid, gid) = (from.u32()?, from.u32()?);
+                    let count = from.u32()?;
+                    let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
+                    Ok(Identity { uid, gid, groups })
+                })?,
+                chroot: from.option(Reader::path)?,
+            }),
+            2 => Self::Config {
+                source: Source {
+                    name: from.text()?,
+                    folder: from.path()?,
+                    cores: from.u64()?,
+                    memory: from.u64()?,
+                    open_files: from.u64()?,
+                },
+                trace: from.flag()?,
+                reactors: from.u16()?,
+                text: take()?,
+            },
+            3 => Self::Listener {
+                listener: from.u16()?,
+                reactor: from.u16()?,
+                socket: take()?,
+            },
+            4 => Self::AccessLog(take()?),
+            5 => Self::ErrorLog(take()?),
+            18 => Self::PoolLog {
+                pool: from.u16()?,
+                file: take()?,
+            },
+            6 => Self::SpoolDir(take()?),
+            7 => Self::Opened {
+                path: from.path()?,
+                file: take()?,
+            },
+            8 => Self::Start,
+            9 => Self::Worker {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                pid: from.u32()?,
+                generation: from.u32()?,
+                used: from.flag()?,
+                connection: take()?,
+            },
+            10 => Self::WorkerExited {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                pid: from.u32()?,
+                exit: match (from.u8()?, from.u32()?.cast_signed()) {
+                    (0, code) => Exit::Code(code),
+                    (1, signal) => Exit::Signal(signal),
+                    _ => return Err(BadMessage),
+                },
+            },
+            11 => Self::PoolDown {
+                pool: from.u16()?,
+                message: from.text()?,
+            },
+            12 => Self::Drain {
+                last: from.u8()? != 0,
+            },
+            13 => Self::Stop,
+            20 => Self::Window(take()?),
+            40 => Self::WindowTcp(take()?),
+            41 => Self::WindowToken(from.text()?),
+            42 => Self::Decline { on: from.flag()? },
+            43 => Self::Limits {
+                pool: from.u16()?,
+                max_children: from.option(Reader::u32)?,
+                maxconn: from.option(Reader::u32)?,
+            },
+            44 => Self::PoolUse {
+                pool: from.u16()?,
+                all: from.of_process()?,
+                worker_memory: from.u64()?,
+            },
+            45 => Self::OwnUse {
+                manager: from.of_process()?,
+                gateway: from.of_process()?,
+                counts: ManagerCounts {
+                    reloads: from.u64()?,
+                    failed_reloads: from.u64()?,
+                    gateway_restarts: from.u64()?,
+                },
+            },
+            14 => Self::PoolReady {
+                pool: from.u16()?,
+                generation: from.u32()?,
+            },
+            15 => Self::StartFailed {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            16 => Self::Memory {
+                pool: from.u16()?,
+                worker_cost: from.u64()?,
+                available: from.u64()?,
+                pressure: from.flag()?,
+            },
+            17 => Self::ActionDone {
+                id: from.u32()?,
+                done: from.flag()?,
+                text: from.text()?,
+            },
+            _ => return Err(BadMessage),
+        };
+        // A descriptor that the message does not speak of, or more bytes than it has.
+        if (had_descriptor && attached.is_some()) || !from.bytes.is_empty() {
+            return Err(BadMessage);
+        }
+        Ok(message)
+    }
+}
+
+impl ToManager {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        match self {
+            Self::Ready => out.u8(1),
+            Self::Failed(message) => {
+                out.u8(2);
+                out.text(message);
+            }
+            Self::Warning(message) => {
+                out.u8(3);
+                out.text(message);
+            }
+            Self::Connect { pool, worker } => out.of_pool(4, *pool, *worker),
+            Self::Kill { pool, worker } => out.of_pool(5, *pool, *worker),
+            Self::Drained => out.u8(6),
+            Self::Measure => out.u8(40),
+            Self::StartWorkers { pool, count } => out.of_pool(7, *pool, *count),
+            Self::Retire {
+                pool,
+                worker,
+                spent,
+            } => {
+                out.of_pool(8, *pool, *worker);
+                out.u8(u8::from(*spent));
+            }
+            Self::TraceWorker { pool, worker } => out.of_pool(9, *pool, *worker),
+            Self::Act { id, action } => {
+                out.u8(10);
+                out.u32(*id);
+                match action {
+                    Action::Reload => out.u8(1),
+                    Action::RestartPool { pool } => {
+                        out.u8(2);
+                        out.text(pool);
+                    }
+                    Action::Decline { on } => {
+                        out.u8(5);
+                        out.u8((*on).into());
+                    }
+                    Action::SetPool {
+                        pool,
+                        max_children,
+                        maxconn,
+                    } => {
+                        out.u8(6);
+                        out.text(pool);
+                        out.option(max_children.as_ref(), |out, number| out.u32(*number));
+                        out.option(maxconn.as_ref(), |out, number| out.u32(*number));
+                    }
+                    Action::Stop => out.u8(3),
+                    Action::StopNow => out.u8(4),
+                }
+            }
+        }
+        out.bytes
+    }
+
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// For anything that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let message = match from.u8()? {
+            1 => Self::Ready,
+            2 => Self::Failed(from.text()?),
+            3 => Self::Warning(from.text()?),
+            4 => Self::Connect {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            5 => Self::Kill {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            6 => Self::Drained,
+            40 => Self::Measure,
+            7 => Self::StartWorkers {
+                pool: from.u16()?,
+                count: from.u32()?,
+            },
+            8 => Self::Retire {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                spent: from.flag()?,
+            },
+            9 => Self::TraceWorker {
+                pool: from.u16()?,
+                worker: from.u32()?,
+            },
+            10 => Self::Act {
+                id: from.u32()?,
+                action: match from.u8()? {
+                    1 => Action::Reload,
+                    2 => Action::RestartPool { pool: from.text()? },
+                    3 => Action::Stop,
+                    4 => Action::StopNow,
+                    5 => Action::Decline { on: from.flag()? },
+                    6 => Action::SetPool {
+                        pool: from.text()?,
+                        max_children: from.option(Reader::u32)?,
+                        maxconn: from.option(Reader::u32)?,
+                    },
+                    _ => return Err(BadMessage),
+                },
+            },
+            _ => return Err(BadMessage),
+        };
+        if !from.bytes.is_empty() {
+            return Err(BadMessage);
+        }
+        Ok(message)
+    }
+}
