@@ -9,6 +9,7 @@ mod bodies;
 mod browser;
 mod cli;
 mod command;
+mod crowd;
 mod doctor;
 mod fastcgi_front;
 mod files;

@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(log2(1), 0);
         assert_eq!(log2(2), ONE);
         assert_eq!(log2(1 << 63), 63 * ONE);
-        for (number, expected) in [(3, 1.584_962), (10, 3.321_928), (1_000_003, 19.931_573)] {
+        for (number, expected) in [(3, 1.584_962), (11, 3.459_431), (1_000_003, 19.931_573)] {
             let log = log2(number) as f64 / ONE as f64;
             assert!((log - expected).abs() < 1e-4, "{number}: {log}");
         }
@@ -61,7 +61,7 @@ mod tests {
     fn powers_undo_logarithms() {
         for (log, expected) in [
             (0.0, 1.0),
-            (0.5, 0.7071),
+            (0.25, 0.8409),
             (1.0, 0.5),
             (2.25, 0.210),
             (20.0, 0.0),
