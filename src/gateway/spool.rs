@@ -27,8 +27,8 @@ pub(crate) struct Spooled {
     memory: Bytes,
     /// The rest of them.
     file: Option<Arc<SpoolFile>>,
-    /// None: there are none.
-    held: Option<Arc<Held>>,
+    /// Only kept: dropped with the last copy. None: there are none.
+    _held: Option<Arc<Held>>,
 }
 
 /// Bytes of a body in memory, counted for as long as it is there.
@@ -198,7 +198,7 @@ impl Spooler {
             file.append(std::mem::take(&mut self.pending)).await?;
         }
         Ok(Spooled {
-            held: (!self.memory.is_empty()).then(|| Arc::new(self.held)),
+            _held: (!self.memory.is_empty()).then(|| Arc::new(self.held)),
             memory: self.memory.into(),
             file: self.file,
         })
