@@ -124,7 +124,10 @@ pub fn main() -> ExitCode {
         Ok(Command::Serve(args)) => serve(&args),
         Ok(Command::Ask(asked, args)) => ask(&asked, &args),
         Ok(Command::Watch(flags, args)) => match args.place_if_any() {
-            Ok(window) => watch::main(&flags, window.as_ref()),
+            Ok(window) => {
+                let named = args.admin.is_some() || args.config.is_some();
+                watch::main(&flags, window.as_ref(), named)
+            }
             Err(code) => code,
         },
         Ok(Command::Bench(args)) if args.advise => advise::main(&args),

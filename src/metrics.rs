@@ -406,6 +406,9 @@ rows! {
         KernelQueueFull Counter "weir_listener_queue_full_total" ["listener"]
             "How often the queue of one of its sockets was found full."
             "`backlog`"
+        KernelQueueDrops Counter "weir_listener_queue_drops_total" ["listener"]
+            "Connections that the kernel did not let in at this listener (TCP), because the queue was full or for another reason."
+            "`backlog`"
         KernelOverflows Counter "weir_kernel_listen_overflows_total" []
             "Connections that the kernel turned away because a listener's queue was full (TcpExt ListenOverflows): of any TCP listener of this network namespace."
             "`backlog`"

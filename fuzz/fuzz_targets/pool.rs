@@ -2,14 +2,12 @@
 #![no_main]
 
 use weir_pool::{
-    Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId,
+    Admission, Exit, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId, Reserve,
+    Reserves, Scaler, Scaling, Ticket, WorkerId,
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let mut pool = Pool::new(Limits {
-        maxconn: 3,
-        max_queue: 5,
-        timeout: Micros(100), ..Limits::USUAL });
+    let mut pool = Pool::new(limits(data.last().copied().unwrap_or(0)));
     let mut scaling = scaling(data.first().copied().unwrap_or(0));
     let mut scaler = Scaler::new(scaling);
     let (mut now, mut last, mut gone, mut leaving) = (1_000, 0, Vec::new(), Vec::new());
@@ -18,10 +16,12 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let time = Micros(now);
         let worker = WorkerId(u32::from(argument % 8));
         let home = u16::from(argument / 64);
-        match event % 20 {
+        match event % 24 {
             0..=2 => {
                 last += 1;
-                pool.admit(time, &Ticket::new(RequestId(last), home));
+                if let Admission::Wait { .. } = pool.admit(time, &ticket(last, now, argument)) {
+                    while pool.dispatch(time).is_some() {}
+                }
             }
             3 => _ = pool.release(time, worker),
             4 => drop(pool.worker_up(time, worker, home)),
@@ -31,7 +31,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                     _ => pool.lose(time, worker),
                 };
                 if let Some(request) = lost {
-                    pool.readmit(time, &Ticket::new(request, home), Micros(now.saturating_sub(50)));
+                    pool.readmit(
+                        time,
+                        &ticket(request.0, now, argument),
+                        Micros(now.saturating_sub(50)),
+                    );
                 }
                 while pool.dispatch(time).is_some() {}
                 pool.drain_waiting(time, &mut gone);
@@ -87,6 +91,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                 scaler.set(time, scaling);
             }
             18 => now += u64::from(argument) << (argument & 15),
+            19 => drop(pool.set_limits(time, limits(argument))),
+            20 => pool.client_left(time, Micros(u64::from(argument) << (argument & 31))),
+            21 => pool.workers_soon(argument.into()),
+            // As under overload: time passes while somebody waits.
+            22 => now += u64::from(argument) * 1_000,
             _ => now += u64::from(argument),
         }
         look(&mut scaler, Micros(now), &mut pool, scaling.max_children);
@@ -97,6 +106,39 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         refused.clear();
     }
 });
+
+fn ticket(request: u64, now: u64, seed: u8) -> Ticket {
+    Ticket {
+        deadline: match seed & 12 {
+            0 => Micros(now + u64::from(seed) * 50),
+            _ => Micros::MAX,
+        },
+        priority: i16::from(seed & 3) - 1,
+        client: u64::from(seed >> 4),
+        ..Ticket::new(RequestId(request), u16::from(seed / 64))
+    }
+}
+
+fn limits(seed: u8) -> Limits {
+    let reserves = [0, -1].map(|priority| Reserve {
+        priority,
+        workers: 1,
+    });
+    Limits {
+        maxconn: usize::from(seed & 3) + 1,
+        minconn: 1,
+        fullconn: usize::from(seed >> 2 & 3) * 3,
+        max_queue: 5 + usize::from(seed >> 6) * 100,
+        timeout: Micros(if seed & 8 > 0 { 100 } else { 1_000_000 }),
+        order: if seed & 16 > 0 {
+            Order::Fifo
+        } else {
+            Order::Adaptive
+        },
+        reserve: Reserves::new(&reserves[..usize::from(seed >> 5 & 1) * 2])
+            .unwrap_or(Reserves::NONE),
+    }
+}
 
 /// What the scaler orders can be done, and is done.
 fn look(scaler: &mut Scaler, now: Micros, pool: &mut Pool, max_children: usize) {

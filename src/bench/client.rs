@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::Incoming,
@@ -138,6 +138,11 @@ async fn answer(
         true => None,
         false => proxy_status(response.headers()),
     };
+    let retry_after = match status.is_success() {
+        true => None,
+        false => response.headers().get(header::RETRY_AFTER),
+    };
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let mut bytes = 0;
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
@@ -151,6 +156,7 @@ async fn answer(
         status: status.as_u16(),
         reason,
         bytes,
+        retry_after,
     })
 }
 

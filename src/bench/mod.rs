@@ -104,15 +104,15 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::from(u8::from(too_low)))
 }
 
-/// What comes before each load: signals, descriptors, and the question whether anybody answers.
+/// What comes before each load: descriptors, the question whether anybody answers, signals.
 fn begin(plan: &mut Plan, args: &BenchArgs) -> Result<Signals, Stop> {
-    let signals = Signals::take(&[Signal::Int, Signal::Term])
-        .map_err(|error| Stop::internal(format!("signals: {error}")))?;
     allow_descriptors(plan)?;
     if !args.no_probe {
         probe::ask(plan)?;
     }
-    Ok(signals)
+    // Not before: until there is something to report, Ctrl-C just ends it.
+    Signals::take(&[Signal::Int, Signal::Term])
+        .map_err(|error| Stop::internal(format!("signals: {error}")))
 }
 
 /// Writes to stdout; a reader that has gone is no error of ours.

@@ -84,7 +84,8 @@ impl Plan {
             (Some(log), _) => arrivals(args, Arrivals::Log(log)),
             (None, Some(rate)) if args.poisson => arrivals(args, Arrivals::Poisson(rate)),
             (None, Some(rate)) => arrivals(args, Arrivals::Even(rate)),
-            (None, None) => Load::Users(users(args)?),
+            // Who has nothing to ask for is no user.
+            (None, None) => Load::Users(users(args)?.min(most_users(args.requests))),
         };
         let is_log = matches!(
             load,
@@ -226,6 +227,11 @@ fn users(args: &BenchArgs) -> Result<u32, Stop> {
             "-c {text}: the number of users is 1 to {MOST_USERS}"
         ))),
     }
+}
+
+fn most_users(requests: Option<u64>) -> u32 {
+    let requests = requests.unwrap_or(u64::MAX);
+    u32::try_from(requests).unwrap_or(u32::MAX)
 }
 
 /// Only what is on this machine may be loaded without more ado.
@@ -434,6 +440,8 @@ mod tests {
         let some = plan(&format!("{URL} -n 100 -c 3")).unwrap();
         assert_eq!((some.end.time, some.end.requests), (None, Some(100)));
         assert_eq!(some.window(), None);
+        let few = plan(&format!("{URL} -n 3 -c 10")).unwrap();
+        assert!(matches!(few.load, Load::Users(3)));
         let both = plan(&format!("{URL} -n 100 -t 2s --warm-up 1s")).unwrap();
         assert_eq!(both.end.time, Some(Duration::from_secs(3)));
     }

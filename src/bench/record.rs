@@ -23,6 +23,8 @@ pub enum Outcome {
         reason: Option<Cow<'static, str>>,
         /// Bytes of its body.
         bytes: u64,
+        /// When to come again, s, where it says so (`Retry-After` as a number, RFC 9110 §10.2.3).
+        retry_after: Option<u32>,
     },
     /// There was none.
     Failed(Failure),
@@ -76,6 +78,8 @@ pub struct Recorder {
     pub statuses: BTreeMap<u16, u64>,
     /// Failures by status (0: there was no answer) and reason.
     pub reasons: BTreeMap<(u16, Cow<'static, str>), u64>,
+    /// What refusals say of when to come again.
+    pub retry_after: RetryAfter,
     /// A point for each second.
     pub series: Series,
     /// What each client got, by number.
@@ -100,6 +104,17 @@ pub struct Recorder {
     pub warm_up: u64,
     /// When the last of all ended, since the count began, µs.
     pub last: u64,
+}
+
+/// What refusals say of when to come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RetryAfter {
+    /// How many say it.
+    pub count: u64,
+    /// The soonest, s; 0 where nobody says it.
+    pub soonest: u32,
+    /// The latest, s.
+    pub latest: u32,
 }
 
 /// What one client got.
@@ -127,6 +142,7 @@ impl Recorder {
             late: times(),
             statuses: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            retry_after: RetryAfter::default(),
             series: Series::default(),
             clients: vec![Client::default(); clients],
             good_time: 0,
@@ -202,7 +218,20 @@ impl Recorder {
                 self.good_in_window += u64::from(in_window);
                 return verdict;
             }
-            Verdict::Refused => self.refused.saturating_record(time),
+            Verdict::Refused => {
+                self.refused.saturating_record(time);
+                if let Outcome::Answered {
+                    retry_after: Some(seconds),
+                    ..
+                } = outcome
+                {
+                    self.retry_after.add(RetryAfter {
+                        count: 1,
+                        soonest: *seconds,
+                        latest: *seconds,
+                    });
+                }
+            }
             Verdict::Failed => self.failed.saturating_record(time),
         }
         let key = match outcome {
@@ -249,6 +278,7 @@ impl Recorder {
         for (key, count) in other.reasons {
             *self.reasons.entry(key).or_default() += count;
         }
+        self.retry_after.add(other.retry_after);
         self.series.merge(other.series);
         self.clients.extend(other.clients);
         self.good_time += other.good_time;
@@ -265,6 +295,20 @@ impl Recorder {
 
     fn since(&self, time: Instant) -> Duration {
         time.saturating_duration_since(self.from)
+    }
+}
+
+impl RetryAfter {
+    fn add(&mut self, more: RetryAfter) {
+        if more.count == 0 {
+            return;
+        }
+        self.soonest = match self.count {
+            0 => more.soonest,
+            _ => self.soonest.min(more.soonest),
+        };
+        self.latest = self.latest.max(more.latest);
+        self.count += more.count;
     }
 }
 
@@ -338,6 +382,7 @@ mod tests {
             status,
             reason: None,
             bytes: 10,
+            retry_after: None,
         }
     }
 
@@ -368,6 +413,7 @@ mod tests {
                 status: 500,
                 reason: Some(format!("r{number}").into()),
                 bytes: 0,
+                retry_after: None,
             };
             record.ended(None, start, start, &outcome);
         }
@@ -375,6 +421,30 @@ mod tests {
         assert!(record.reasons.len() <= MOST_REASONS + 2);
         assert_eq!(record.reasons.values().sum::<u64>(), 1001);
         assert_eq!(record.reasons[&(500, "r1".into())], 1);
+    }
+
+    #[test]
+    fn when_to_come_again_is_known_from_first_to_last() {
+        let start = Instant::now();
+        let refusal = |status, retry_after| Outcome::Answered {
+            status,
+            reason: None,
+            bytes: 0,
+            retry_after,
+        };
+        let mut record = Recorder::new(start, None, 0);
+        let mut other = Recorder::new(start, None, 0);
+        for (status, seconds) in [(503, Some(4)), (429, Some(2)), (503, None), (200, Some(9))] {
+            record.ended(None, start, start, &refusal(status, seconds));
+        }
+        other.ended(None, start, start, &refusal(503, Some(7)));
+        record.merge(other);
+        let expected = RetryAfter {
+            count: 3,
+            soonest: 2,
+            latest: 7,
+        };
+        assert_eq!(record.retry_after, expected);
     }
 
     #[test]

@@ -281,7 +281,7 @@ fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if machine.overcommit == Some(2) {
         notes.warn(
             "vm.overcommit_memory = 2",
-            "a worker that is forked needs as much unpromised memory as its master has in all: forks fail while memory is free",
+            "each worker is counted with all the memory of its own that its master has: forks may fail while memory is free",
             "sysctl -w vm.overcommit_memory=0",
         );
     }
@@ -289,7 +289,7 @@ fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if machine.huge_pages.as_deref() == Some("always") && own_php {
         notes.note(
             "transparent huge pages are used everywhere (always)",
-            "workers that touch little of a page hold 2 MiB of it: measured sizes are larger than what scripts need",
+            "a worker that touches little of 2 MiB may hold all of them: measured sizes can be larger than what scripts need",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         );
     }

@@ -114,7 +114,7 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
         notes.note(
             format!("[pool.{name}.queue] timeout = {}", seconds(timeout)),
             format!(
-                "web servers and balancers in front give up after {} by default: who waits longer is not there any more",
+                "many web servers and balancers in front give up after {} by default: who waits longer is not there any more",
                 seconds(CLIENTS_GIVE_UP)
             ),
             "timeout = \"10s\"",
@@ -198,7 +198,7 @@ fn idle(case: &Case<'_>, notes: &mut Notes) {
         if listener.protocol == Protocol::Http && idle <= BALANCERS {
             notes.note(
                 format!("[listen.{}] idle_timeout = {} is not above 60 s", listener.name, seconds(idle)),
-                "balancers keep idle connections for 60 s by default: one that weir closes first may meet a request that is \
+                "many balancers keep idle connections for 60 s by default: one that weir closes first may meet a request that is \
                  on its way, which fails",
                 "idle_timeout = \"75s\", if a balancer is in front",
             );

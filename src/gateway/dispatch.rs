@@ -529,10 +529,12 @@ impl PoolHandle {
         state.scaling.as_ref().map_or(0, Scaling::generation)
     }
 
-    /// There is no worker, and none is expected.
+    /// There is no worker, and none is expected; or no server is up.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
-        state.pool.stats().workers == 0 && state.scaling.as_ref().is_some_and(Scaling::is_down)
+        let none_starts = state.scaling.as_ref().is_some_and(Scaling::is_down);
+        let none_is_up = state.farm.as_ref().is_some_and(Farm::is_down);
+        none_is_up || (none_starts && state.pool.stats().workers == 0)
     }
 
     /// What the scaling decided lately, the oldest first.

@@ -205,6 +205,9 @@ fn put_kernel(page: &mut Page, gateway: &Gateway) {
         put(Metric::KernelQueueLimit, queue.limit.into());
         put(Metric::KernelQueueMax, queue.max_length.into());
         put(Metric::KernelQueueFull, queue.full_events as f64);
+        if let Some(drops) = queue.drops {
+            put(Metric::KernelQueueDrops, drops as f64);
+        }
     }
     if let Some(Overflows { overflows, drops }) = view.overflows {
         page.put(Metric::KernelOverflows, &[], overflows as f64);

@@ -73,8 +73,10 @@ impl Resolver {
         let built = builder.with_options(options).build();
         let mut resolver = built.map_err(|error| format!("cannot look names up: {error}"))?;
         let mut hosts = Hosts::default();
+        // Lines that are no text, or name no address, are passed over.
+        let lines = String::from_utf8_lossy(&files.hosts);
         hosts
-            .read_hosts_conf(&files.hosts[..])
+            .read_hosts_conf(lines.as_bytes())
             .map_err(|error| format!("/etc/hosts cannot be read: {error}"))?;
         resolver.set_hosts(Arc::new(hosts));
         Ok(Resolver(resolver))
@@ -157,3 +159,41 @@ fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer 
 
 /// A name server that does not answer is asked again by the resolver; that ends then.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look_up(files: NameFiles, name: &str) -> Answer {
+        let nobody = [SocketAddr::from(([127, 0, 0, 1], 9))];
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let resolver = Resolver::new(&nobody, &files).expect("a resolver");
+            resolver.look_up(name).await
+        })
+    }
+
+    #[test]
+    fn hosts_are_asked_first_whatever_else_is_in_the_file() {
+        let files = NameFiles {
+            resolv_conf: b"options nonsense:x\nsearch .. \xFF\nnameserver none\n".to_vec(),
+            hosts: b"\xFF\xFE garbage\n10.0.0.5\tphp.internal php # mine\n2001:db8::5 php.internal\n1.2.3 x\n"
+                .to_vec(),
+        };
+        let answer = look_up(files, "php.internal");
+        let expected = ["10.0.0.5", "2001:db8::5"].map(|ip| ip.parse().expect("an address"));
+        assert_eq!(answer.addresses, BTreeSet::from(expected));
+        assert_eq!(answer.failure, None);
+        assert!(answer.ttl > Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_machine_without_such_files_has_a_resolver_too() {
+        let answer = look_up(NameFiles::default(), "php.internal");
+        assert!(answer.addresses.is_empty() && answer.failure.is_some());
+        assert!(answer.unknown_v4 && answer.unknown_v6);
+    }
+}

@@ -27,7 +27,7 @@ pub(crate) struct Spooled {
     memory: Bytes,
     /// The rest of them.
     file: Option<Arc<SpoolFile>>,
-    /// Only kept: dropped with the last copy. None: there are none.
+    /// Its first bytes are counted for as long as this lives; none: there are none.
     _held: Option<Arc<Held>>,
 }
 

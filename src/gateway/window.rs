@@ -201,6 +201,7 @@ impl View {
                     "limit": queue.limit,
                     "most": queue.max_length,
                     "full": queue.full_events,
+                    "drops": queue.drops,
                     "sockets": queue.sockets,
                 })),
             })

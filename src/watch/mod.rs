@@ -69,8 +69,8 @@ pub const NOBODY: u8 = 69;
 /// The kernel does not tell (EX_OSERR is for what cannot be helped; this can: 70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Performs it. `window` is that of the weir that may run.
-pub fn main(flags: &Flags, window: Option<&Place>) -> ExitCode {
+/// Performs it. `window` is that of the weir that may run; `named`: it was asked for, and has to be there.
+pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
     // Before anything that might start a thread.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
         Ok(signals) => signals,
@@ -79,7 +79,13 @@ pub fn main(flags: &Flags, window: Option<&Place>) -> ExitCode {
     let targets = match (flags.addresses.is_empty(), flags.all, window) {
         (false, ..) => Some(flags.addresses.clone()),
         (true, true, _) | (_, _, None) => None,
-        (true, false, Some(window)) => listeners_of(window),
+        (true, false, Some(window)) => match listeners_of(window) {
+            Ok(targets) => Some(targets),
+            Err(error) if named => {
+                return fail(&error, "--all shows everything that listens", NOT_TOLD);
+            }
+            Err(_) => None,
+        },
     };
     let mut watch = match Watch::new(targets) {
         Ok(watch) => watch,
@@ -206,15 +212,21 @@ impl Drop for Screen {
     }
 }
 
-/// Where the weir that runs listens; none: none runs, or it does not say.
-fn listeners_of(window: &Place) -> Option<Vec<Target>> {
-    let status = admin::client::ask(window, Method::GET, "/status").ok()?;
-    let status: Value = serde_json::from_str(&status).ok()?;
-    let addresses = status["listeners"].as_array()?.iter();
-    let targets: Vec<Target> = addresses
-        .filter_map(|listener| Target::parse(listener["address"].as_str()?).ok())
-        .collect();
-    (!targets.is_empty()).then_some(targets)
+/// Where the weir that runs listens.
+///
+/// # Errors
+/// Why that is not known: none runs, as a rule.
+fn listeners_of(window: &Place) -> Result<Vec<Target>, String> {
+    let status = admin::client::ask(window, Method::GET, "/status");
+    let status = status.map_err(|error| error.to_string())?;
+    let status: Value = serde_json::from_str(&status).map_err(|error| error.to_string())?;
+    let listeners = status["listeners"].as_array().into_iter().flatten();
+    let address = |listener: &Value| Target::parse(listener["address"].as_str()?).ok();
+    let targets: Vec<Target> = listeners.filter_map(address).collect();
+    match targets.is_empty() {
+        true => Err("the running weir says of no listener".into()),
+        false => Ok(targets),
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

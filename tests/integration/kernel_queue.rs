@@ -425,7 +425,10 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     let setup = Setup::new();
     let admin = format!("unix:{}/admin.sock", setup.folder().display());
     let weir = setup.server(&format!("admin = \"{admin}\"")).start();
-    let output = watch(&["--once", "--json", &format!("--admin={admin}")]);
+    let admin_is = format!("--admin={admin}");
+    // Connections are taken before anybody answers there.
+    weir.get("/").expect(404);
+    let output = watch(&["--once", "--json", &admin_is]);
     let seen: Value = serde_json::from_slice(&output.stdout).expect("an object");
     let listeners = seen["listeners"].as_array().expect("a list");
     assert_eq!(listeners.len(), 1, "{seen}");
@@ -435,6 +438,11 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     let addresses = all["listeners"].as_array().expect("a list").iter();
     let addresses: Vec<&str> = addresses.filter_map(|l| l["address"].as_str()).collect();
     assert!(addresses.contains(&admin.as_str()), "{addresses:?}");
+    drop(weir);
+    let nobody = watch(&["--once", &admin_is]);
+    assert_eq!(nobody.status.code(), Some(70));
+    let said = String::from_utf8_lossy(&nobody.stderr);
+    assert!(said.contains("no weir answers"), "{said}");
 }
 
 /// A weir whose pool's workers are this responder's, and which tells of it.

@@ -550,3 +550,33 @@ fn a_server_that_takes_no_connection_keeps_nobody_past_the_deadline() {
     }
     weir.wait_for_error(&["503 queue_timeout", "before a server took a connection"]);
 }
+
+#[test]
+fn clients_in_a_hurry_cost_no_more_workers_than_may_be_started() {
+    const RATE: u64 = 4;
+    let weir = scripts()
+        .file("slow.php", "<?php usleep(700000); echo getmypid();")
+        .pool(&own(&format!("max_spawn_rate = {RATE}\n")))
+        .site("timeout_header = \"X-Request-Timeout\"")
+        .start();
+    pid(&weir);
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..15 {
+                    let headers = [("X-Request-Timeout", "0.05")];
+                    let status = weir.request("GET", "/slow.php", &headers, b"").status;
+                    assert!([503, 504].contains(&status), "{status}");
+                }
+            });
+        }
+    });
+    // Who has time is served.
+    weir.get("/slow.php").expect(200);
+    let seconds = began.elapsed().as_secs() + 1;
+    let replaced = weir.stderr().matches("worker ended: SIGKILL").count() as u64;
+    let most = RATE / 2 * (seconds + 1);
+    assert!(replaced <= most, "{replaced} of {most} in {seconds} s");
+    assert!(replaced > 0, "some were stopped");
+}

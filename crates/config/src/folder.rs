@@ -244,4 +244,11 @@ mod tests {
         assert_eq!(php.workers.pm, Pm::Auto { start: 1 });
         assert_eq!(php.define, [("opcache.revalidate_freq".into(), "0".into())]);
     }
+
+    #[test]
+    fn durations_of_the_command_line_are_those_of_the_file() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(parse_duration("soon").unwrap_err().contains("\"500ms\""));
+    }
 }

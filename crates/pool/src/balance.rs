@@ -248,6 +248,14 @@ impl Balancer {
         ServerId(index as u32)
     }
 
+    /// Changes the common limit, where there is one ([`Capacity::Shared`]).
+    pub fn share(&mut self, all: usize) {
+        if matches!(self.settings.capacity, Capacity::Shared(before) if before != all) {
+            self.settings.capacity = Capacity::Shared(all);
+            self.share_out();
+        }
+    }
+
     /// A server is not there any more. True: it had no request, and its number may come again; else that is so when
     /// its last one has ended.
     pub fn remove(&mut self, server: ServerId) -> bool {

@@ -38,7 +38,8 @@
 //! assert!(pool.worker_up(Micros(5_000), WorkerId(0), 0).is_some());
 //! ```
 //!
-//! Read next: `pool.rs` (states, events, rules), then `queue.rs` and `workers.rs` (the two structures below it),
+//! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs` and `workers.rs` (the structures below it),
+//! `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and what follows from that),
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
 //! many do any good), `balance.rs` and `health.rs` (which server, and whether
 //! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the

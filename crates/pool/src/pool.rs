@@ -4,16 +4,20 @@ use alloc::vec::Vec;
 
 use crate::estimate::Service;
 use crate::limits::Reserves;
-use crate::overload::{Overload, Situation};
+use crate::overload::Overload;
 use crate::patience::Patience;
 use crate::queue::{Queue, Waiting};
 use crate::workers::{Job, State, Withdrawal, Workers};
 use crate::{
-    Action, Admission, Assignment, Limits, MAX_RESERVES, Micros, Order, Orders, Refused, Released,
+    Action, Admission, Assignment, Limits, MAX_RESERVES, Micros, Orders, Refused, Released,
     RequestId, ShedReason, Stats, Ticket, WorkerId,
 };
 
+mod figures;
 mod foresight;
+mod passing;
+
+pub(crate) use figures::View;
 
 /// Which worker runs which request, who waits, and who is refused.
 ///
@@ -22,9 +26,10 @@ mod foresight;
 /// A worker is **down** (not there, as all are at first), **free**, **busy** with one request, or **leaving**
 /// (withdrawn, but its process has not yet ended: it gets no request, and its slot is not free). A busy one may be
 /// **retiring**, that is, leave when it is released. One that is up may be **outdated**, that is, it works but shall be
-/// replaced. A request that the pool knows is **waiting** in the queue, or **running**: held by exactly one busy worker. All others are unknown to
-/// it: not yet admitted, finished, refused, or gone. The pool itself is **expecting** a worker or not, which matters
-/// only while all workers are down.
+/// replaced. A request that the pool knows is **waiting** in the queue, or **running**: held by exactly one busy worker.
+/// All others are unknown to it: not yet admitted, finished, refused, or gone. One that waits may become **stale**. The
+/// pool itself is **expecting** a worker or not, which matters only while all workers are down, and is **overloaded** or
+/// not.
 ///
 /// # Events and who may cause them
 ///
@@ -49,6 +54,8 @@ mod foresight;
 /// | `admit`, `readmit` | → running, waiting or refused | asserts; ignored | the caller's defect; not noticed |
 /// | `leave` | false | → unknown | false: stopping it is the worker's matter |
 /// | `expire` | – | → unknown if its time is up | – |
+/// | `client_left` | – | – | noted; stopping it is the worker's matter |
+/// | time passes | – | stale, if it has waited for too long under overload | – |
 ///
 /// Ignored events change nothing but [`Stats::ignored`]: they are what is left of a race between threads, such as a
 /// release on the heels of the worker's death. What the pool cannot see is a late release of a worker that went down
@@ -115,26 +122,6 @@ pub struct Pool {
     busy_time: u64,
     /// Totals only; what can be counted now is filled in by [`Pool::stats`].
     totals: Stats,
-}
-
-/// The pool as the scaling sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
-    pub(crate) free: usize,
-    pub(crate) busy: usize,
-    /// Of the busy ones: those that leave when they are released.
-    pub(crate) retiring: usize,
-    pub(crate) leaving: usize,
-    pub(crate) outdated_free: usize,
-    pub(crate) outdated_busy: usize,
-    /// Requests that wait.
-    pub(crate) queued: usize,
-    /// Of the free ones: those that nobody who waits may use, because they are reserved.
-    pub(crate) kept: usize,
-    /// As the load is now.
-    pub(crate) maxconn: usize,
-    pub(crate) finished: u64,
-    pub(crate) proven: u64,
 }
 
 impl Pool {
@@ -242,12 +229,6 @@ impl Pool {
     /// not refused because there are few yet. It may be told at any time; 0, as at first: those that are there.
     pub fn workers_soon(&mut self, count: usize) {
         self.soon = count;
-    }
-
-    /// Lets time pass. Every other call that is told the time does so as well: this one is for those that look at the
-    /// figures only.
-    pub fn pass(&mut self, now: Micros) {
-        self.advance(now);
     }
 
     /// A request arrives.
@@ -494,145 +475,9 @@ impl Pool {
         self.note_length();
     }
 
-    /// The request that a worker has.
-    pub fn running(&self, worker: WorkerId) -> Option<RequestId> {
-        match self.workers.state(worker) {
-            State::Busy { job, .. } => Some(job.request),
-            State::Down | State::Free | State::Leaving => None,
-        }
-    }
-
-    /// Whether a request is in the queue.
-    pub fn is_waiting(&self, request: RequestId) -> bool {
-        self.queue.contains(request)
-    }
-
-    /// Requests in the queue.
-    pub fn waiting(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// The pool's figures.
-    pub fn stats(&self) -> Stats {
-        let (free, busy) = (self.workers.free(), self.workers.busy());
-        Stats {
-            waiting: self.queue.len(),
-            stale: self.queue.stale(),
-            limit: self.limit(0),
-            expected_wait: self.expected_wait(),
-            service_estimate: self.service.estimate(),
-            patience: self.patience.get(),
-            overloaded: self.overload.is_on(),
-            longest_admitted_wait: self.overload.longest().min(self.limits.timeout),
-            stale_after: self.overload.stale_after(),
-            overloads: self.overload.times(),
-            busy,
-            free,
-            workers: free + busy,
-            retiring: self.workers.retiring(),
-            outdated: self.workers.outdated_free() + self.workers.outdated_busy(),
-            leaving: self.workers.leaving(),
-            ..self.totals
-        }
-    }
-
-    /// So many requests fit into the memory that the queue has now.
-    pub fn queue_capacity(&self) -> usize {
-        self.queue.capacity()
-    }
-
-    /// Walks through all workers and all that wait, and says what is inconsistent. Slow: for tests and fuzzing.
-    pub fn check(&self) -> Result<(), &'static str> {
-        self.workers.check()?;
-        self.queue.check()?;
-        if !self.stats().agree() {
-            return Err("the figures do not agree");
-        }
-        Ok(())
-    }
-
-    /// What the scaling looks at, which is less than [`stats`](Self::stats) and cheaper.
-    pub(crate) fn view(&self) -> View {
-        View {
-            free: self.workers.free(),
-            busy: self.workers.busy(),
-            retiring: self.workers.retiring(),
-            leaving: self.workers.leaving(),
-            outdated_free: self.workers.outdated_free(),
-            outdated_busy: self.workers.outdated_busy(),
-            queued: self.queue.len(),
-            kept: self.kept(),
-            maxconn: self.limit(0),
-            finished: self.totals.finished,
-            proven: self.totals.proven,
-        }
-    }
-
-    /// How many workers are idle since `limit` or longer, counted to `at_most`, and since when the next one is.
-    pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
-        self.workers.idle_since(limit, at_most)
-    }
-
-    /// When the longest waiting was first admitted.
-    pub(crate) fn oldest_waiting(&self) -> Option<Micros> {
-        self.queue.oldest()
-    }
-
     fn withdraw_one(&mut self, worker: WorkerId, out: &mut Vec<WorkerId>) {
         if self.workers.retire(worker) == Withdrawal::Leaves {
             out.push(worker);
-        }
-    }
-
-    #[inline]
-    fn advance(&mut self, now: Micros) -> Micros {
-        if now > self.clock {
-            let passed = now.0 - self.clock.0;
-            let waited = passed.saturating_mul(self.queue.len() as u64);
-            self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
-            let busy = passed.saturating_mul(self.workers.busy() as u64);
-            self.busy_time = self.busy_time.saturating_add(busy);
-            self.clock = now;
-            if self.overload.is_due(now) {
-                self.look_at_overload();
-            }
-            if self.overload.is_on() {
-                self.make_stale();
-            }
-        }
-        self.clock
-    }
-
-    #[cold]
-    fn look_at_overload(&mut self) {
-        self.patience.look(self.clock);
-        let timeout = self.limits.timeout;
-        let situation = Situation {
-            is_fifo: self.limits.order == Order::Fifo,
-            fresh: self.queue.len() - self.queue.stale(),
-            workers: self.workers_now(),
-            service: self.service.estimate(),
-            patience: self
-                .patience
-                .get()
-                .map_or(timeout, |patience| patience.min(timeout)),
-            busy: self.busy_time,
-        };
-        self.overload.look(self.clock, &situation);
-        self.note_length();
-    }
-
-    fn make_stale(&mut self) {
-        let age = self.overload.stale_after();
-        if let Some(limit) = self.clock.0.checked_sub(age.0) {
-            self.queue.make_stale(Micros(limit));
-        }
-    }
-
-    /// Notes it where nobody waits.
-    fn note_length(&mut self) {
-        if self.queue.len() == 0 {
-            self.overload.queue_is_empty();
         }
     }
 
@@ -711,15 +556,6 @@ impl Pool {
     /// Whether the reserves let a request of this class have one of the free workers.
     fn lets(&self, priority: i16) -> bool {
         reserves_let(&self.workers, &self.limits, &self.outsiders, priority)
-    }
-
-    /// Free workers that nobody who waits may use because they are reserved.
-    fn kept(&self) -> usize {
-        let is_kept = !self.limits.reserve.is_empty()
-            && self.queue.len() > 0
-            && self.has_place(0)
-            && !self.queue.is_any_let(|priority| self.lets(priority));
-        if is_kept { self.workers.free() } else { 0 }
     }
 
     fn abandoned(&self) -> bool {

@@ -211,12 +211,12 @@ impl Workers {
 
     /// `Busy` → `Free`, on top of the stacks, or → `Leaving`. None, and nothing changed, if it was not busy.
     pub(crate) fn release(&mut self, worker: WorkerId, now: Micros) -> Option<Release> {
-        let slot = *self.slots.get(worker.0 as usize)?;
+        let slot = self.slots.get(worker.0 as usize)?;
         let State::Busy { job, since } = slot.state else {
             return None;
         };
-        self.leave_busy(worker.0);
         let (first, leaves) = (!slot.proven, slot.retiring);
+        self.leave_busy(worker.0);
         let slot = &mut self.slots[worker.0 as usize];
         slot.proven = true;
         if leaves {

@@ -17,7 +17,7 @@ fn plan(rules: Rules) -> Plan {
         workers: 16,
         gateways: 2,
         rate: 500.0,
-        seconds: 30,
+        seconds: 40,
         losses: vec![Loss {
             first: 0,
             nodes: 1,
@@ -40,6 +40,31 @@ fn a_lost_node_costs_what_was_on_it_at_most() {
     }
     let lost: u64 = course.iter().map(|second| second.lost).sum();
     assert!(lost <= 16, "{lost}");
+}
+
+/// From the third second of the crowd on: until then nobody can know how long people wait.
+#[test]
+fn in_a_crowd_everything_that_is_done_is_for_somebody_who_waits() {
+    let course = Fleet::new(plan(Rules::Pool), 1).run();
+    for (number, second) in course.iter().enumerate().take(20).skip(15) {
+        assert!(
+            second.good * 100 >= second.capacity * 95,
+            "second {number}: {second:?}"
+        );
+        let told = second.refusals.quantile(0.99);
+        assert!(
+            told.is_some_and(|after| after <= Micros::from_millis(100)),
+            "second {number}: {told:?}"
+        );
+    }
+    // Those who were asked to come again have come by then.
+    for (number, second) in course.iter().enumerate().skip(35) {
+        assert_eq!(second.refused, 0, "second {number}");
+        assert!(
+            quantile(second, 0.99) < Micros::from_millis(200),
+            "second {number}"
+        );
+    }
 }
 
 #[test]

@@ -93,12 +93,12 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         service: figures.as_ref().and_then(|seen| seen.service),
         worker_memory,
         memory: is_own.then(|| (known.memory_left)().saturating_add(taken)),
-        workers: Some(
-            figures
-                .as_ref()
-                .and_then(|seen| seen.limit)
-                .unwrap_or_else(|| u32::try_from(pool.queue.maxconn).unwrap_or(u32::MAX)),
-        ),
+        // A pool of servers may not say how many; then it finds that out by itself.
+        workers: figures
+            .as_ref()
+            .and_then(|seen| seen.limit)
+            .or_else(|| u32::try_from(pool.queue.maxconn).ok())
+            .filter(|workers| *workers > 0),
         target_wait: args.target_wait.as_secs_f64(),
         somaxconn: known.somaxconn,
     };

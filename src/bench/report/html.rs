@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::{
     chart::{self, Frame, Line, escape},
     summary::{Moment, PERCENTILES, Summary, Times},
-    text::{megabytes, span},
+    text::{come_again, megabytes, span},
 };
 
 /// All of it.
@@ -83,8 +83,11 @@ fn over_time(out: &mut String, summary: &Summary) {
     let points = &summary.points;
     let middle = |moment: &Moment| moment.at + moment.span / 2.0;
     let rate = |of: fn(&Moment) -> u64| -> Vec<(f64, f64)> {
+        // The rest of a second at the end says little of a rate, and much of chance.
+        let whole =
+            |moment: &&Moment| points.len() == 1 || moment.span >= summary.step as f64 / 4.0;
         let point = |moment: &Moment| (middle(moment), of(moment) as f64 / moment.span);
-        points.iter().map(point).collect()
+        points.iter().filter(whole).map(point).collect()
     };
     let time = |of: fn(&Moment) -> f64, some: fn(&Moment) -> bool| -> Vec<(f64, f64)> {
         let with = points.iter().filter(|moment| some(moment));
@@ -279,6 +282,9 @@ fn failures(out: &mut String, summary: &Summary) {
         );
     }
     out.push_str("</table></div>\n");
+    if summary.refused > 0 {
+        let _ = writeln!(out, "<p>{}</p>", escape(&come_again(summary)));
+    }
 }
 
 fn fairness(out: &mut String, summary: &Summary) {

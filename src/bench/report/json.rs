@@ -46,6 +46,11 @@ pub fn json(summary: &Summary) -> String {
         "late": summary.late.as_ref().map(times),
         "statuses": statuses,
         "failures": reasons.collect::<Vec<_>>(),
+        "retry_after": {
+            "count": summary.retry_after.count,
+            "min": (summary.retry_after.count > 0).then_some(summary.retry_after.soonest),
+            "max": (summary.retry_after.count > 0).then_some(summary.retry_after.latest),
+        },
         "clients": summary.fairness.map(|fair| json!({
             "count": fair.clients,
             "served_least": fair.least,

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use crate::bench::{
     engine::Run,
     plan::{Load, Plan},
+    record::RetryAfter,
     work::Arrivals,
 };
 
@@ -57,6 +58,8 @@ pub struct Summary {
     pub statuses: Vec<(u16, u64)>,
     /// Refusals and failures: status (0: no answer), reason, how many; the most first.
     pub reasons: Vec<(u16, String, u64)>,
+    /// What refusals say of when to come again.
+    pub retry_after: RetryAfter,
     /// What clients got, where there are some.
     pub fairness: Option<Fairness>,
     /// The distribution of good answers' times.
@@ -224,6 +227,7 @@ impl Summary {
             late: limited.then(|| Times::of(&record.late)),
             statuses: record.statuses.iter().map(|(a, b)| (*a, *b)).collect(),
             reasons,
+            retry_after: record.retry_after,
             fairness: Fairness::of(run),
             histogram: bars(&record.good),
             step: record.series.step(),

@@ -30,7 +30,8 @@ pub fn text(summary: &Summary) -> String {
 /// As siege prints them.
 fn lines(out: &mut String, summary: &Summary) {
     let mut line = |name: &str, value: String, unit: &str| {
-        let _ = writeln!(out, "{:<25}{value:>12} {unit}", format!("{name}:"));
+        let line = format!("{:<25}{value:>12} {unit}", format!("{name}:"));
+        let _ = writeln!(out, "{}", line.trim_end());
     };
     let times = &summary.times;
     let tail = match summary.tail >= 0.01 {
@@ -104,7 +105,23 @@ fn failures(out: &mut String, summary: &Summary) {
             0 => "no answer".to_owned(),
             status => status.to_string(),
         };
-        let _ = writeln!(out, "{count:>12}  {status} {reason}");
+        let line = format!("{count:>12}  {status} {reason}");
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    if summary.refused > 0 {
+        let _ = writeln!(out, "{}", come_again(summary));
+    }
+}
+
+/// What refusals say of when to come again.
+pub(super) fn come_again(summary: &Summary) -> String {
+    let said = &summary.retry_after;
+    match said.count {
+        0 => "no refusal says when to come again (Retry-After)".to_owned(),
+        count => format!(
+            "{count} of {} refusals say when to come again: Retry-After {} to {} s",
+            summary.refused, said.soonest, said.latest
+        ),
     }
 }
 

@@ -23,7 +23,7 @@ use weir_config::{
 };
 use weir_pool::{
     Action, Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, LimitBounds, Limits,
-    Micros, NewServer, Orders, ServerId, ServerState, Why, WorkerId, mixed,
+    MAX_WORKERS, Micros, NewServer, Orders, ServerId, ServerState, Why, WorkerId, mixed,
 };
 
 pub(crate) use self::{
@@ -44,8 +44,6 @@ pub(super) struct Farm {
     members: Vec<Option<Member>>,
     /// Numbers members, never twice.
     serials: u64,
-    /// The pool's limit is never higher.
-    most: usize,
     /// Places of the pool that are not in use.
     spare: Vec<WorkerId>,
     /// Names that were not looked up yet.
@@ -93,7 +91,6 @@ impl Farm {
             balancer: Balancer::new(balancing(settings, maxconn), mixed(seed)),
             members: Vec::new(),
             serials: 0,
-            most: maxconn,
             spare: Vec::new(),
             pending_names: 0,
             told_down: false,
@@ -156,6 +153,11 @@ impl Farm {
         if self.balancer.remove(server) {
             self.members[server.0 as usize] = None;
         }
+    }
+
+    /// No server is up; before names were looked up, that is not known.
+    pub(super) fn is_down(&self) -> bool {
+        self.balancer.is_down() && self.pending_names == 0
     }
 
     fn member_mut(&mut self, server: ServerId) -> Option<&mut Member> {
@@ -308,7 +310,8 @@ impl State {
     /// Fits the pool's limit and its places to what the servers may have now.
     pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(farm) = &mut self.farm else { return };
-        let most = farm.most.min(pool.maxconn());
+        let most = pool.maxconn().min(MAX_WORKERS as usize);
+        farm.balancer.share(most);
         let limit = farm.balancer.limit(now).min(most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
         // Without a server, and with none to come, nobody is to wait.

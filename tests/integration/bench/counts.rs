@@ -177,9 +177,14 @@ fn refusals_and_failures_are_told_apart_by_status_and_reason() {
     assert_eq!(failures(&report, "queue_full"), 10);
     assert_eq!(number(&report["refused_time"]["count"]), 10);
     assert_eq!(number(&report["response_time"]["count"]), 20);
+    assert_eq!(
+        report["retry_after"],
+        serde_json::json!({ "count": 10, "min": 1, "max": 1 })
+    );
     let text = text(&bench(&[&server.url("/"), "-c", "1", "-n", "40", "--no-probe"]).stdout);
     for word in [
         "503 queue_full",
+        "10 of 10 refusals say when to come again: Retry-After 1 to 1 s",
         "Availability:",
         "50.00 %",
         "refused",

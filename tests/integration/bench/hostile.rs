@@ -244,6 +244,38 @@ fn an_interrupt_ends_with_the_report_so_far() {
 }
 
 #[test]
+fn before_the_load_an_interrupt_just_ends_it() {
+    let silent = Server::start(|talk| talk.wait_for_close());
+    let child = start(&[&silent.url("/"), "--timeout", "600s"]);
+    // The probe asks on its second connection; the first only knocks.
+    wait_until("it asks", || silent.connections() == 2);
+    process::signal(child.id(), Signal::INT);
+    let output = finish(child);
+    assert_eq!(output.status.code(), None, "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn who_looks_sees_how_far_it_is() {
+    let server = Server::always(answer("200 OK", "", "x"));
+    let line = format!("{BINARY} bench {} -c 2 -t 2500ms", server.url("/"));
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("script");
+    let said = text(&output.stdout);
+    assert!(
+        said.contains(" a second, ") && said.contains(" under way"),
+        "{said}"
+    );
+    assert!(said.contains("Availability:"), "{said}");
+    // Elsewhere it would only be in the way.
+    let output = bench(&[&server.url("/"), "-c", "2", "-t", "1200ms"]);
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn descriptors_that_are_too_few_are_told_or_done_with() {
     let server = Server::always(answer("200 OK", "", "x"));
     let limited = |words: &[&str]| {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::Setup;
+use crate::support::front::WebServer;
+use crate::support::{Setup, wait_until, weir};
 
 use super::server::{Server, answer};
 use super::{number, report};
@@ -176,7 +177,7 @@ fn weirs_own_logs_are_replayed_whole() {
             weir.get(path);
         }
         weir.request("POST", "/a.html", &[], b"x");
-        crate::support::wait_until("all are logged", || {
+        wait_until("all are logged", || {
             weir.read("log/access.log").lines().count() == 5
         });
         let copy = weir.folder().join("copy.log");
@@ -190,10 +191,62 @@ fn weirs_own_logs_are_replayed_whole() {
             again["notes"].to_string().contains("1 requests"),
             "{again:#}"
         );
-        crate::support::wait_until("and again", || {
+        wait_until("and again", || {
             weir.read("log/access.log").lines().count() == 9
         });
         let lines = weir.read("log/access.log");
         assert_eq!(lines.matches("/b.html?x=%22y%22").count(), 2, "{lines}");
+    }
+}
+
+#[test]
+fn logs_of_nginx_and_apache_are_replayed_whole() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let folder = folder.path();
+    let root = folder.join("root");
+    std::fs::create_dir(&root).expect("mkdir");
+    std::fs::write(root.join("a.html"), "a").expect("write");
+    for path in [folder, &root] {
+        weir::mode(path, 0o755);
+    }
+    let (root, place) = (root.display(), folder.display());
+    let nginx = WebServer::nginx(
+        folder,
+        &format!("root {root}; access_log {place}/nginx.log;"),
+        "",
+    );
+    let apache = WebServer::apache(
+        folder,
+        &format!(
+            "DocumentRoot {root}\n<Directory {root}>\nRequire all granted\n</Directory>\n\
+             LogFormat \"%h %l %u %t \\\"%r\\\" %>s %b \\\"%{{Referer}}i\\\" \\\"%{{User-Agent}}i\\\"\" combined\n\
+             CustomLog {place}/apache.log combined"
+        ),
+    );
+    for (server, name) in [(&nginx, "nginx.log"), (&apache, "apache.log")] {
+        let log = folder.join(name);
+        let url = |path: &str| format!("http://{}{path}", server.address());
+        let lines = || {
+            std::fs::read_to_string(&log)
+                .unwrap_or_default()
+                .matches('\n')
+                .count()
+        };
+        report(&[&url("/a.html?b=%22c%22"), "-n", "30", "--no-probe"]);
+        report(&[&url("/none"), "-n", "10", "--no-probe"]);
+        wait_until("all are logged", || lines() == 40);
+        let copy = folder.join("copy.log");
+        std::fs::copy(&log, &copy).expect("copy");
+        let copy = copy.display().to_string();
+        let again = report(&[&url("/"), "--replay", &copy, "--speed", "10", "--no-probe"]);
+        assert_eq!(number(&again["transactions"]), 30, "{name}: {again:#}");
+        assert_eq!(number(&again["statuses"]["404"]), 10, "{name}: {again:#}");
+        wait_until("and again", || lines() == 80);
+        let text = std::fs::read_to_string(&log).expect("a log");
+        assert_eq!(
+            text.matches("/a.html?b=%22c%22").count(),
+            60,
+            "{name}: {text}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Load, fpm_again, fpms, plain, pool, site, states, status, tally};
 use crate::support::{Responder, Setup, wait_until};
@@ -24,7 +24,6 @@ fn a_server_that_dies_under_load_loses_no_request_and_comes_back_slowly() {
     weir.wait_for_error(&["server unix:", "/b/fpm.sock is down"]);
     // What it could not serve is not given to the others beyond what they bear.
     assert_eq!(status(&weir)["workers"]["limit"], 8);
-    std::thread::sleep(Duration::from_millis(300));
     let second = fpm_again(&weir, 'b', 4);
     weir.wait_for_error(&["/b/fpm.sock is up again after", "starts slowly"]);
     wait_until("it is up", || states(&weir)[1] == "up");
@@ -77,9 +76,11 @@ fn all_are_tried_where_all_are_down() {
     weir.get("/who.php").expect(503).expect_reason("no_worker");
     weir.wait_for_error(&["no server is up"]);
     assert_eq!(states(&weir), ["down", "down"]);
+    assert_eq!(status(&weir)["state"], "down");
     let second = fpm_again(&weir, 'b', 1);
     wait_until("it is found", || weir.get("/who.php").status == 200);
     assert_eq!(states(&weir)[1], "up");
+    assert_eq!(status(&weir)["state"], "up");
     drop(second);
 }
 

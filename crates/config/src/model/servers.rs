@@ -37,15 +37,6 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The addresses of all servers; none where one of them is written as a name.
-    pub fn addresses(&self) -> Option<Vec<Address>> {
-        let address = |server: &UpstreamServer| match &server.address {
-            Upstream::At(address) => Some(address.clone()),
-            Upstream::Named { .. } => None,
-        };
-        self.list.iter().map(address).collect()
-    }
-
     /// Whether a server is written as a name.
     pub fn has_names(&self) -> bool {
         let named = |server: &UpstreamServer| matches!(server.address, Upstream::Named { .. });

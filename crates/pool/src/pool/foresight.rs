@@ -7,13 +7,17 @@ impl Pool {
     /// What a usual request (priority 0, of a client that has nothing waiting) would wait if it came now; zero if it
     /// would not, or if nothing is known.
     pub(super) fn expected_wait(&self) -> Micros {
+        self.expected_wait_at(self.clock)
+    }
+
+    fn expected_wait_at(&self, now: Micros) -> Micros {
         let stale_last = self.overload.is_on();
         let waits = self.queue.has_before(0, stale_last) || !self.has_place(1) || !self.lets(0);
         if !waits {
             return Micros::ZERO;
         }
         let place = self.queue.place_of(0, NOBODY, stale_last);
-        self.wait_at(place, self.workers_now())
+        self.wait_at(now, place, self.workers_now())
     }
 
     /// How many a newcomer with this ticket would have before it, at most, and what it would wait, as far as can be
@@ -25,21 +29,19 @@ impl Pool {
             .place_of(ticket.priority, ticket.client, stale_last);
         (
             place,
-            self.wait_at(place, self.workers_for(ticket.priority)),
+            self.wait_at(self.clock, place, self.workers_for(ticket.priority)),
         )
     }
 
     /// In how long a request that came then would find a place, as far as can be foreseen: when what is too long in the
     /// queue is gone, and, while more are refused than can be served, those that were refused as well. A second if
     /// nothing is known, the queue's timeout while there is no worker.
-    pub fn retry_after(&mut self, now: Micros) -> Micros {
-        let now = self.advance(now);
-        let _ = now;
+    pub fn retry_after(&self, now: Micros) -> Micros {
         if self.workers.free() + self.workers.busy() == 0 {
             return self.limits.timeout;
         }
         let each = self.spacing();
-        let waits = self.expected_wait();
+        let waits = self.expected_wait_at(now.max(self.clock));
         let mut excess = waits.since(self.overload.longest().min(self.limits.timeout));
         if self.queue.len() >= self.limits.max_queue {
             excess = excess.max(each);
@@ -61,7 +63,7 @@ impl Pool {
         start_by: Micros,
     ) -> Option<ShedReason> {
         if self.service.is_known() {
-            let wait = self.wait_at(place, self.workers_for(ticket.priority));
+            let wait = self.wait_at(now, place, self.workers_for(ticket.priority));
             if wait > self.limits.timeout {
                 self.overload.lost();
                 return Some(ShedReason::Hopeless);
@@ -106,7 +108,7 @@ impl Pool {
     /// The wait of who has so many before it. Who finds a worker that is not yet there waits for that only. Else the next
     /// worker is free soon, or, if even the request that was started last runs for longer than usual, in as long as that
     /// has taken already; and what is known of the time that requests need is corrected as if those that run ended now.
-    fn wait_at(&self, place: usize, workers: usize) -> Micros {
+    fn wait_at(&self, now: Micros, place: usize, workers: usize) -> Micros {
         let busy = self.workers.busy();
         let Some(place) = place.checked_sub(workers.saturating_sub(busy)) else {
             return Micros::ZERO;
@@ -114,7 +116,7 @@ impl Pool {
         let service = self.service.estimate().0;
         let excess = match busy {
             0 => 0,
-            _ => self.clock.since(self.last_start).0.saturating_sub(service),
+            _ => now.since(self.last_start).0.saturating_sub(service),
         };
         let corrected = service + excess / MEAN_OF * (busy as u64).min(MEAN_OF);
         let workers = workers as u64;

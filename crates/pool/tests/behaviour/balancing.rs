@@ -206,6 +206,8 @@ fn a_share_is_kept_and_leaves_with_its_server() {
     assert_eq!(chosen.server, ServerId(1));
     down(&mut balancer, 2, chosen);
     assert_eq!(balancer.limit(Micros(2)), 3);
+    balancer.share(18);
+    assert_eq!(balancer.limit(Micros(2)), 6);
     // Fewer than servers: the common limit holds.
     settings.capacity = Capacity::Shared(1);
     assert_eq!(with(settings, &[100; 5]).limit(Micros(1)), 1);

@@ -79,6 +79,8 @@ pub(crate) struct Outcome {
     pub(crate) wasted: Vec<u64>,
     /// When each was refused, after how long, and why.
     pub(crate) refused: Vec<(u64, u64, ShedReason)>,
+    /// When each of them was told to come again.
+    pub(crate) told: Vec<u64>,
     /// When clients left while they waited.
     pub(crate) left: Vec<u64>,
     pub(crate) came: u64,
@@ -366,9 +368,10 @@ impl World {
     fn refuse(&mut self, request: RequestId, reason: ShedReason) {
         let known = self.requests.remove(&request).expect("a request");
         let waited = self.now - known.came;
-        self.outcomes[known.group]
-            .refused
-            .push((self.now, waited, reason));
+        let outcome = &mut self.outcomes[known.group];
+        outcome.refused.push((self.now, waited, reason));
+        let told = self.pool.retry_after(Micros(self.now)).0;
+        outcome.told.push(self.now + told);
         self.again(known.group, 1_000_000);
     }
 

@@ -507,11 +507,24 @@ fn who_comes_again_when_it_was_told_to_finds_a_place() {
         groups: vec![usual, burst],
         ..Plan::calm(4)
     };
-    plan.limits.max_queue = 200;
-    plan.limits.timeout = Micros::from_secs(2);
-    let (got, _) = run(&plan, 1);
-    let refused = got[1].refused.len();
-    assert!(refused > 700);
+    for (max_queue, timeout) in [(200, 2), (50, 60), (1_000, 5)] {
+        plan.limits.max_queue = max_queue;
+        plan.limits.timeout = Micros::from_secs(timeout);
+        plan.groups.truncate(2);
+        let (got, _) = run(&plan, 1);
+        let told = &got[1].told;
+        assert!(told.len() > 650, "{}", told.len());
+        for at in [told[0], *told.last().unwrap()] {
+            assert!((6 * SECOND..15 * SECOND).contains(&at), "{at}");
+            plan.groups.truncate(2);
+            plan.groups.push(Group {
+                from: at,
+                ..Group::new(Arrive::Burst(1), 100 * MILLISECOND)
+            });
+            let (got, _) = run(&plan, 1);
+            assert_eq!(got[2].refused, [], "{max_queue} {timeout}");
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod balancing;
 mod checked;
 mod crowd;
 mod crowds;
+mod farm;
 mod limits;
 mod line;
 mod machine;

@@ -1,6 +1,6 @@
 //! How many workers there are in situations that have a name: PHP-FPM's three modes, and what holds for all.
 
-use weir_pool::{Decision, Limits, Micros, Mode, Scaling};
+use weir_pool::{Decision, Limits, Micros, Mode, Reserve, Reserves, Scaling};
 
 use crate::machine::{Clients, Load, Outcome, Plan, run};
 
@@ -71,6 +71,40 @@ fn spare_workers_are_there_before_they_are_needed() {
     assert_eq!(got.longest_wait(0, plan.until), 0, "nobody ever waits");
     assert_eq!(got.most_workers(), 12);
     assert_eq!(got.withdrawals, []);
+}
+
+/// A worker that stands idle because it is kept for others is no spare one.
+#[test]
+fn a_reserve_does_not_keep_a_pool_from_growing() {
+    for mode in [
+        Mode::Static,
+        DYNAMIC,
+        Mode::OnDemand,
+        crate::auto::auto(8),
+        Mode::Auto { start: 1, cores: 8 },
+    ] {
+        let calm = Plan::calm(8, mode, 8);
+        let reserve = Reserve {
+            priority: -10,
+            workers: 2,
+        };
+        let plan = Plan {
+            limits: Limits {
+                reserve: Reserves::new(&[reserve]).unwrap(),
+                ..calm.limits
+            },
+            loads: vec![Load::from(SECOND, Clients::Closed(40), 1_000, 50_000)],
+            until: 30 * SECOND,
+            ..calm
+        };
+        let got = run(&plan, 1);
+        assert_eq!(got.workers_at(plan.until), 8, "{mode:?}");
+        // Six of them work for these.
+        let rate = got.rate(20 * SECOND, plan.until);
+        assert!((110..=118).contains(&rate), "{mode:?}: {rate}");
+        assert_eq!(got.stats.busy, 6);
+        assert_eq!(got.stats.shed(), 0);
+    }
 }
 
 #[test]
