@@ -244,7 +244,7 @@ rows! {
             "A request waits so long at most."
             "`timeout` of `[pool.NAME.queue]`"
         PoolExpectedWait Gauge "weir_pool_expected_wait_seconds" ["pool"]
-            "What a usual request that came now would wait, as far as can be foreseen."
+            "What a usual request of a client that has none waiting would wait if it came now, as far as can be foreseen."
             "`max_children`, `maxconn`"
         PoolAdmittedWait Gauge "weir_pool_admitted_wait_seconds" ["pool"]
             "Who would have to wait for longer is refused at once: the queue's `timeout`, or less under overload."

@@ -81,7 +81,7 @@ fn waits(pool: &Value) -> Option<Trouble> {
     let mut what = format!("pool {}: ", name(pool));
     if waiting > 0 {
         let wait = super::text::span(&queue["expected_wait"]);
-        what += &format!("{waiting} wait, one that came now would for {wait}; ");
+        what += &format!("{waiting} wait, a new client would for {wait}; ");
     }
     if refused >= 0.05 {
         what += &format!("{refused:.1} a second are refused; ");
@@ -187,7 +187,7 @@ mod tests {
         };
         let said = only(pool(6, 12));
         assert!(
-            said.contains("12 wait, one that came now would for 1.5 s"),
+            said.contains("12 wait, a new client would for 1.5 s"),
             "{said}"
         );
         assert!(said.contains("more did not finish more"), "{said}");

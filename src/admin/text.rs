@@ -100,7 +100,7 @@ fn pool(out: &mut String, pool: &Value) {
     wrap(out, "  workers   ", &line);
     let expected = match queue["waiting"].as_u64() {
         None | Some(0) => String::new(),
-        Some(_) => format!(", a new one {}", span(&queue["expected_wait"])),
+        Some(_) => format!(", a new client {}", span(&queue["expected_wait"])),
     };
     let overloaded = match queue["overloaded"] == true {
         true => "; OVERLOADED",

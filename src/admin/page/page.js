@@ -154,7 +154,7 @@ function drawPool(pool, open) {
     ["idle", count(pool.workers.idle)],
     ["starting", count(pool.workers.starting)],
     ["waiting", count(pool.queue.waiting) + " of " + count(pool.queue.max)],
-    ["wait, if it came now", span(pool.queue.expected_wait)],
+    ["wait of a new client", span(pool.queue.expected_wait)],
     ["at a worker, p95", span(pool.times.service.p95)],
     ["refused so far", count(pool.requests.refused)],
     ["memory", pool.memory ? size(pool.memory.all) : "–"],
