@@ -22,7 +22,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
             .map(|second| Some(pick(second) as f64 / nodes))
             .collect()
     };
-    let most = 2_800.0;
+    let most = 4_000.0;
     let above = Panel {
         top: 60.0,
         bottom: 330.0,
@@ -38,6 +38,7 @@ pub(crate) fn draw(plan: &Plan, course: &[Second], other_plan: &Plan, other: &[S
             (500.0, "500"),
             (1_000.0, "1,000"),
             (2_000.0, "2,000"),
+            (4_000.0, "4,000"),
         ],
     );
     above.curve(&mut svg, &rate(plan, course, |s| s.asked), "#bbb", "");

@@ -204,7 +204,7 @@ impl Fleet {
                 next += self.pause(second);
             }
             let up = self.nodes.iter().filter(|node| node.up).count();
-            self.second().capacity = (up as f64 * self.plan.capacity()) as u64;
+            self.course[second as usize].capacity = (up as f64 * self.plan.capacity()) as u64;
         }
         debug_assert!(self.now == end);
         self.course
