@@ -24,6 +24,7 @@ use super::{
     say,
     target::Place,
 };
+use crate::console;
 
 /// What is known of the weir that is to be advised.
 pub struct Known<'a> {
@@ -59,7 +60,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     })?;
     let signals = begin(&mut plan, args)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        console::say(format_args!("note: {note}\n"));
     }
     let before = (known.status)();
     let is_own = plan.places.iter().all(Place::is_own);
@@ -156,7 +157,7 @@ fn measure(
             failed: (summary.refused + summary.failed) as f64 / all as f64,
             cpu,
         };
-        eprintln!("{}", row(&step));
+        console::say(format_args!("{}\n", row(&step)));
         steps.push(step);
         if first.is_none() {
             first = (known.status)().ok();
