@@ -10,7 +10,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -24,7 +24,7 @@ pub use self::window::window_address;
 use self::window::{Admin, Asked, WindowArgs, admin_address, ask, limit};
 use crate::{
     bench::{self, BenchArgs},
-    doctor, error_log,
+    console, doctor, error_log,
     findings::Severity,
     fpm,
     machine::{ThisMachine, limits},
@@ -165,7 +165,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     match manager::run(start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("weir: cannot start\n{failure}");
+            console::say(format_args!("weir: cannot start\n{failure}\n"));
             ExitCode::from(failure.code)
         }
     }
@@ -240,16 +240,12 @@ impl Source {
         if said.has_errors() {
             return Err(refuse(&said));
         }
-        eprint!("{}", said.render(colour()));
+        console::say(said.render(colour()));
         // What has no place in the file. The rest of the kernel's limits depends on who starts weir.
         for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
             if found.severity >= Severity::Warn {
                 let message = format!("{}: {}", found.what, found.why);
-                say(
-                    "warning",
-                    &message,
-                    found.mend.as_deref().unwrap_or_default(),
-                );
+                console::say_warning(&message, found.mend.as_deref().unwrap_or_default());
             }
         }
         Ok(checked.config)
@@ -410,7 +406,7 @@ impl Stop {
             Self::NotBuiltYet(command) => {
                 let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
                             bench, fpm";
-                say("error", &format!("`weir {command}` is not built yet"), hint);
+                console::say_error(&format!("`weir {command}` is not built yet"), hint);
             }
         }
         ExitCode::from(self.code())
@@ -488,32 +484,23 @@ pub fn default_config() -> Result<PathBuf, ExitCode> {
 
 /// Says what is wrong with a configuration, for exit code 78.
 pub fn refuse(wrong: &Diagnostics) -> ExitCode {
-    eprint!("{}", wrong.render(colour()));
+    console::say(wrong.render(colour()));
     ExitCode::from(EX_CONFIG)
 }
 
 fn refuse_config(message: &str, hint: &str) -> ExitCode {
-    say("error", message, hint);
+    console::say_error(message, hint);
     ExitCode::from(EX_CONFIG)
 }
 
-/// A message that belongs to no place in a configuration.
-fn say(severity: &str, message: &str, hint: &str) {
-    let hint = match hint {
-        "" => String::new(),
-        hint => format!("hint: {hint}\n"),
-    };
-    eprint!("weir: {severity}: {message}\n{hint}");
-}
-
-/// Writes to stdout; a reader that has gone is no error of weir's.
+/// Writes to stdout; the exit code says whether that went well.
 pub fn print(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            say("error", &format!("standard output: {error}"), "");
+    match console::print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            console::say_error(format_args!("standard output: {error}"), "");
             ExitCode::from(EX_SOFTWARE)
         }
-        _ => ExitCode::SUCCESS,
     }
 }
 

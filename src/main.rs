@@ -7,6 +7,7 @@
 mod admin;
 mod bench;
 mod cli;
+mod console;
 mod control;
 mod doctor;
 mod error_log;

@@ -39,6 +39,8 @@ use weir_sys::{
     signal::{Signal, Signals},
 };
 
+use crate::console;
+
 pub use advise::{Known, main as advise};
 pub use args::BenchArgs;
 use engine::{Run, Running};
@@ -64,10 +66,7 @@ fn say(done: Result<ExitCode, Stop>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(stop) => {
-            eprintln!("weir: error: {}", stop.message);
-            if !stop.hint.is_empty() {
-                eprintln!("hint: {}", stop.hint);
-            }
+            console::say_error(&stop.message, &stop.hint);
             ExitCode::from(stop.code)
         }
     }
@@ -86,7 +85,7 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     };
     let signals = begin(&mut plan, args)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        console::say(format_args!("note: {note}\n"));
     }
     let run = load(&plan, &signals)?;
     let summary = Summary::of(&plan, &run);
@@ -115,14 +114,9 @@ fn begin(plan: &mut Plan, args: &BenchArgs) -> Result<Signals, Stop> {
         .map_err(|error| Stop::internal(format!("signals: {error}")))
 }
 
-/// Writes to stdout; a reader that has gone is no error of ours.
+/// Writes to stdout.
 fn print(text: &str) -> Result<(), Stop> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Stop::internal(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    console::print(text).map_err(|error| Stop::internal(format!("standard output: {error}")))
 }
 
 /// Runs a load to its end, or until somebody ends it, and shows how far it is where somebody looks.

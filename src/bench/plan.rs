@@ -102,6 +102,11 @@ impl Plan {
         if time.is_some_and(|time| time <= args.warm_up) {
             return Err(Stop::usage("-t 0 sends nothing: name a time, as -t 10s"));
         }
+        if args.timeout.is_zero() {
+            return Err(Stop::usage(
+                "--timeout 0 waits for no answer: name a time, as --timeout 2s",
+            ));
+        }
         let threads = match args.threads {
             Some(threads) => usize::from(threads),
             None => thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),

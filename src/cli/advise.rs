@@ -7,10 +7,11 @@ use serde_json::Value;
 use weir_config::{Window, check_environment, read};
 use weir_sys::limits;
 
-use super::{EX_USAGE, Source, default_config, say};
+use super::{EX_USAGE, Source, default_config};
 use crate::{
     admin::{self, client::Place},
     bench::{self, BenchArgs, Known},
+    console,
     machine::{ThisMachine, usual_window},
     manager::memory,
 };
@@ -23,8 +24,7 @@ pub(super) fn main(args: &BenchArgs) -> ExitCode {
                 "--advise chooses the numbers of users itself; -c {} is no file",
                 file.display()
             );
-            say(
-                "error",
+            console::say_error(
                 &message,
                 "with --advise, -c is the configuration: -c weir.toml",
             );

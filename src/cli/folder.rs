@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
 use weir_config::{Environment, Folder, FolderPhp, FolderRuntime, Machine, folder_toml};
 use weir_sys::identity;
 
-use super::{ServeArgs, Source, refuse_config, say};
-use crate::machine::ThisMachine;
+use super::{ServeArgs, Source, refuse_config};
+use crate::{console, machine::ThisMachine};
 
 impl ServeArgs {
     /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
@@ -60,8 +60,7 @@ impl ServeArgs {
             false => None,
         };
         if php.is_none() && self.workers.is_some() {
-            say(
-                "warning",
+            console::say_warning(
                 &format!(
                     "{} has no PHP scripts: --workers has no effect",
                     root.display()

@@ -14,10 +14,10 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{Address, Window, parse_address};
 
-use super::{Source, print, refuse_config, say};
+use super::{Source, print, refuse_config};
 use crate::{
     admin::{self, client::Place},
-    machine,
+    console, machine,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 
@@ -139,7 +139,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                 }
                 _ => ("", EX_SOFTWARE),
             };
-            say("error", &error.to_string(), hint);
+            console::say_error(&error.to_string(), hint);
             ExitCode::from(code)
         }
     }
@@ -150,7 +150,7 @@ fn shown(status: &str) -> Result<String, ExitCode> {
     match serde_json::from_str(status) {
         Ok(status) => Ok(admin::status_text(&status)),
         Err(error) => {
-            say("error", &format!("the status is no JSON: {error}"), "");
+            console::say_error(&format!("the status is no JSON: {error}"), "");
             Err(ExitCode::from(EX_SOFTWARE))
         }
     }

@@ -21,6 +21,7 @@ use weir_config::fpm::{self, Options};
 
 use crate::{
     cli::EX_USAGE,
+    console,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 use arguments::Action;
@@ -117,7 +118,7 @@ fn test(options: &Options, dump: bool, force_stderr: bool) -> ExitCode {
         "configuration file {} test is successful",
         fpm.file
     ));
-    eprintln!();
+    console::say("\n");
     ExitCode::SUCCESS
 }
 

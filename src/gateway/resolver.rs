@@ -27,8 +27,10 @@ pub(crate) struct Resolver(TokioResolver);
 /// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Of both families.
+    /// Of both families, the first [`MOST_ADDRESSES`] in their order.
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// So many more were named.
+    pub(crate) left_out: usize,
     /// For so long; zero where there are none.
     pub(crate) ttl: Duration,
     /// There was no answer for this family, so that nothing is known of it.
@@ -144,6 +146,9 @@ fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer 
             }
         }
     }
+    if let Some(first) = answer.addresses.iter().nth(MOST_ADDRESSES).copied() {
+        answer.left_out = answer.addresses.split_off(&first).len();
+    }
     answer.ttl = until.map_or(Duration::ZERO, |until| {
         until.saturating_duration_since(Instant::now())
     });
@@ -156,6 +161,9 @@ fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer 
     }
     answer
 }
+
+/// Of one name. Each is a server that is checked and that every request is weighed for; a DNS answer has room for thousands.
+pub(crate) const MOST_ADDRESSES: usize = 128;
 
 /// A name server that does not answer is asked again by the resolver; that ends then.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(30);
@@ -188,6 +196,20 @@ mod tests {
         assert_eq!(answer.addresses, BTreeSet::from(expected));
         assert_eq!(answer.failure, None);
         assert!(answer.ttl > Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_name_is_not_a_thousand_servers() {
+        let lines = (0..1000).map(|n| format!("10.0.{}.{} php.internal\n", n / 250, n % 250));
+        let files = NameFiles {
+            hosts: lines.collect::<String>().into_bytes(),
+            ..NameFiles::default()
+        };
+        let answer = look_up(files, "php.internal");
+        let last: IpAddr = "10.0.0.127".parse().expect("an address");
+        assert_eq!(answer.addresses.len(), MOST_ADDRESSES);
+        assert_eq!(answer.addresses.last(), Some(&last));
+        assert_eq!(answer.left_out, 872);
     }
 
     #[test]

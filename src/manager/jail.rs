@@ -14,6 +14,7 @@ use weir_config::{Config, Environment};
 use weir_sys::{file, identity, limits, memory, process};
 
 use crate::{
+    console,
     control::{Channel, Heritage, Jail, NameFiles, Source, ToGateway, ToManager, WindowSockets},
     log_text,
 };
@@ -227,7 +228,7 @@ pub fn complain(channel: &Channel, message: String) -> String {
         .tell_manager(&ToManager::Failed(message.clone()))
         .is_err()
     {
-        eprintln!("weir: gateway: {message}");
+        console::say(format_args!("weir: gateway: {message}\n"));
     }
     message
 }

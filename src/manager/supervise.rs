@@ -29,6 +29,7 @@ use super::{
     workers::Before,
 };
 use crate::{
+    console,
     control::{Action, ManagerCounts},
     error_log::{self, Format},
     events::{self, Stream},
@@ -363,10 +364,11 @@ impl Manager<'_> {
                 }
                 if let Some(folder) = &self.start.folder {
                     let addresses = self.current.sockets.addresses();
-                    eprint!(
-                        "{}",
-                        banner::text(folder, &self.current.loaded.config, &addresses)
-                    );
+                    console::say(banner::text(
+                        folder,
+                        &self.current.loaded.config,
+                        &addresses,
+                    ));
                 } else {
                     say_listeners(&self.current);
                 }

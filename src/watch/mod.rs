@@ -29,7 +29,10 @@ use self::{
     sample::{Sample, Watch},
     target::Target,
 };
-use crate::admin::{self, client::Place};
+use crate::{
+    admin::{self, client::Place},
+    console,
+};
 
 /// Flags of `weir watch`, but those that say which weir is meant.
 #[derive(Debug, Args)]
@@ -121,7 +124,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
             for (address, why) in &sample.absent {
                 fail(&format!("{address}: {why}"), "", NOBODY);
             }
-            eprintln!("hint: --wait watches what is not there yet");
+            console::say("hint: --wait watches what is not there yet\n");
             return Ok(ExitCode::from(NOBODY));
         }
         screen.show(&sample).map_err(Ended::Reader)?;
@@ -246,10 +249,7 @@ fn not_told(error: &io::Error) -> ExitCode {
 }
 
 fn fail(message: &str, hint: &str, code: u8) -> ExitCode {
-    eprintln!("weir: error: {message}");
-    if !hint.is_empty() {
-        eprintln!("hint: {hint}");
-    }
+    console::say_error(message, hint);
     ExitCode::from(code)
 }
 

@@ -1,15 +1,15 @@
 //! The commands: what they print, their exit codes, starts that cannot work, signals and the end.
 
 use std::fs;
-use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::support::php::cgi_pool;
 use crate::support::weir::{BINARY, expect_gone};
-use crate::support::{Gate, Responder, Setup, free_address, is_root, wait_until};
+use crate::support::{Client, Gate, Responder, Setup, free_address, is_root, process, wait_until};
 
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
@@ -203,6 +203,33 @@ fn a_unix_socket_that_another_listens_on() {
     let more = format!("[listen.local]\naddress = \"unix:{}\"\n", path.display());
     let weir = setup.file("text.txt", "a text").more(&more).start();
     weir.get("/text.txt").expect(200);
+}
+
+/// As behind `weir serve FOLDER 2>&1 | head -1`: nobody reads what is said at the start any more.
+#[test]
+fn it_serves_though_nobody_reads_what_it_says() {
+    let setup = Setup::new().file("text.txt", "here");
+    let root = setup.root();
+    let mut child = Command::new(BINARY)
+        .args(["serve", root.to_str().expect("a path")])
+        .args(["--listen", &setup.address().to_string()])
+        .args(["--admin", "off"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir");
+    drop(child.stderr.take());
+    wait_until("it takes connections", || {
+        TcpStream::connect(setup.address()).is_ok()
+    });
+    Client::connect(setup.address())
+        .send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n")
+        .response()
+        .expect(200);
+    process::signal(child.id(), Signal::TERM);
+    let status = process::wait(&mut child, Duration::from_secs(60)).expect("its end");
+    assert!(status.success(), "{status}");
 }
 
 #[test]

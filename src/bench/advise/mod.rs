@@ -24,6 +24,7 @@ use super::{
     say,
     target::Place,
 };
+use crate::console;
 
 /// What is known of the weir that is to be advised.
 pub struct Known<'a> {
@@ -59,7 +60,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     })?;
     let signals = begin(&mut plan, args)?;
     for note in &plan.notes {
-        eprintln!("note: {note}");
+        console::say(format_args!("note: {note}\n"));
     }
     let before = (known.status)();
     let is_own = plan.places.iter().all(Place::is_own);
@@ -67,7 +68,10 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         true => Scope::choose(before.as_ref().ok(), known.cores as f64),
         false => Scope::Nothing,
     };
-    let (steps, first) = measure(&mut plan, &signals, known, scope)?;
+    let earlier = before.as_ref().ok().filter(|_| is_own);
+    let (steps, first) = measure(&mut plan, &signals, known, scope, |first| {
+        see_to_requests(named, earlier, first)
+    })?;
     let after = (known.status)();
     let seen = Seen::of(before.as_ref().ok(), first.as_ref(), after.as_ref().ok());
     let pool = pool(named, &seen, known)?;
@@ -119,12 +123,13 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The steps, and what the window said after the first.
+/// The steps, and what the window said after the first, if `is_right` has nothing against that.
 fn measure(
     plan: &mut Plan,
     signals: &Signals,
     known: &Known<'_>,
     scope: Scope,
+    is_right: impl Fn(Option<&Value>) -> Result<(), Stop>,
 ) -> Result<(Vec<Step>, Option<Value>), Stop> {
     let length = plan.end.time.unwrap_or(STEP);
     // What is started because of a step, such as workers, is not measured in it.
@@ -156,10 +161,11 @@ fn measure(
             failed: (summary.refused + summary.failed) as f64 / all as f64,
             cpu,
         };
-        eprintln!("{}", row(&step));
+        console::say(format_args!("{}\n", row(&step)));
         steps.push(step);
         if first.is_none() {
             first = (known.status)().ok();
+            is_right(first.as_ref())?;
         }
     }
     Ok((steps, first))
@@ -197,6 +203,33 @@ fn named_pool<'a>(args: &BenchArgs, known: &Known<'a>) -> Result<Option<&'a Pool
             names(pools)
         ))),
     }
+}
+
+/// A pool that got none of the requests is not advised by them: the URL is a file, or that of another weir.
+fn see_to_requests(
+    named: Option<&Pool>,
+    before: Option<&Value>,
+    after: Option<&Value>,
+) -> Result<(), Stop> {
+    let Some((before, after)) = before.zip(after) else {
+        return Ok(());
+    };
+    let seen = Seen::of(Some(before), None, Some(after));
+    let got = match named {
+        Some(pool) => seen.pool(&pool.name).map_or(0, |figures| figures.taken),
+        None => seen.busiest().map_or(0, |_| 1),
+    };
+    if got > 0 {
+        return Ok(());
+    }
+    let whom = named.map_or("a pool".to_owned(), |pool| format!("pool {}", pool.name));
+    Err(Stop {
+        hint: "load a URL that runs a script of the pool, of the weir that the configuration is of"
+            .to_owned(),
+        ..Stop::usage(format!(
+            "none of the requests reached {whom}: the URL is a file, or of another weir"
+        ))
+    })
 }
 
 /// The one that is named, or else the one that got the requests.

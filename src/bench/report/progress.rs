@@ -1,8 +1,8 @@
 //! A line on the terminal while a load runs.
 
-use std::{io::Write, time::Instant};
+use std::time::Instant;
 
-use crate::bench::engine;
+use crate::{bench::engine, console};
 
 /// A line that is written again each second; nothing where nobody looks.
 #[derive(Debug)]
@@ -41,8 +41,7 @@ impl Progress {
             now.in_flight,
         );
         // To the beginning, and the rest of the old line away (ECMA-48 EL).
-        eprint!("\r{line}\x1b[K");
-        let _ = std::io::stderr().flush();
+        console::say(format_args!("\r{line}\x1b[K"));
         self.last = *now;
         self.at = Instant::now();
     }
@@ -50,7 +49,7 @@ impl Progress {
     /// Takes it away.
     pub fn end(&self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            console::say("\r\x1b[K");
         }
     }
 }

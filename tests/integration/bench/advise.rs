@@ -124,6 +124,25 @@ fn what_is_proposed_is_taken_and_is_for_the_pool_that_was_loaded() {
 }
 
 #[test]
+fn a_url_that_needs_no_worker_is_no_ground_for_advice() {
+    let weir = sleepy();
+    fs::write(weir.root().join("file.txt"), "a file").expect("write");
+    let config = weir.folder().join("weir.toml").display().to_string();
+    let url = format!("http://{}/file.txt", weir.address());
+    for more in [&[][..], &["--pool", "app"]] {
+        let words = ["--advise", "-c", &config, &url, "-t", "200ms"];
+        let output = bench(&[&words, more].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(
+            said.contains("none of the requests reached pool app"),
+            "{said}"
+        );
+        assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
 fn without_a_running_weir_it_says_what_it_does_not_know() {
     let server = Server::start(|talk| {
         while talk.request().is_some() {

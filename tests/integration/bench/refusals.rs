@@ -48,6 +48,7 @@ fn a_wrong_command_line_is_64_and_nothing_is_sent() {
         ),
         (&["http://127.0.0.1/", "-H", "nonsense"], "Name: value"),
         (&["http://127.0.0.1/", "-t", "soon"], "not a duration"),
+        (&["http://127.0.0.1/", "--timeout", "0"], "--timeout 0"),
         (&["http://127.0.0.1/", "--urls", "/dev/null"], "no URL"),
         (
             &["http://127.0.0.1/", "--replay", "/dev/null"],

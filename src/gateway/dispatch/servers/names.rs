@@ -13,7 +13,7 @@ use weir_pool::ServerId;
 use super::{Farm, Note, key};
 use crate::gateway::{
     dispatch::PoolHandle,
-    resolver::{Answer, Resolver},
+    resolver::{Answer, MOST_ADDRESSES, Resolver},
 };
 
 /// Looks a name up whenever its TTL is over. Runs for ever.
@@ -34,6 +34,7 @@ pub(super) async fn follow(
         port,
         first: true,
         failing: false,
+        overfull: false,
     };
     // After a failure it is asked again soon, and then ever more rarely.
     let mut patience = least;
@@ -63,6 +64,8 @@ struct Name {
     first: bool,
     /// That it cannot be looked up was said.
     failing: bool,
+    /// That it has too many addresses was said.
+    overfull: bool,
 }
 
 impl PoolHandle {
@@ -72,8 +75,11 @@ impl PoolHandle {
         self.change(|state, now, after| {
             if let Some(farm) = &mut state.farm {
                 added = farm.follow(self, name, answer, after);
-                let shown = |text| after.note(text);
-                name.say(farm, answer).into_iter().for_each(shown);
+                let notes = [name.say(farm, answer), name.say_left_out(answer)];
+                notes
+                    .into_iter()
+                    .flatten()
+                    .for_each(|text| after.note(text));
                 name.first = false;
             }
             state.fit(self, now, after);
@@ -161,6 +167,19 @@ impl Name {
             }
             _ => None,
         }
+    }
+
+    /// That some of its addresses are not used, once.
+    fn say_left_out(&mut self, answer: &Answer) -> Option<Note> {
+        let was = std::mem::replace(&mut self.overfull, answer.left_out > 0);
+        (self.overfull && !was).then(|| {
+            Note::Warning(format!(
+                "{} has {} addresses: the first {MOST_ADDRESSES} are used, {} are left out",
+                self.host,
+                MOST_ADDRESSES + answer.left_out,
+                answer.left_out
+            ))
+        })
     }
 }
 
