@@ -105,7 +105,7 @@ impl KernelQueues {
     }
 
     /// The queues as they are now, or were a moment ago ([`FRESH`]). Does not wait for anything but the kernel.
-    pub(crate) fn look(&self, at_limit: Option<usize>) -> KernelView {
+    pub(crate) fn look(&self, at_limit: &dyn Fn() -> Option<usize>) -> KernelView {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state
@@ -151,7 +151,7 @@ type Socket = (u32, u32);
 
 impl State {
     /// `at_limit`: `max_connections`, where so many are open that none is accepted.
-    fn look(&mut self, now: Instant, at_limit: Option<usize>) {
+    fn look(&mut self, now: Instant, at_limit: &dyn Fn() -> Option<usize>) {
         if let Err(error) = self.look_at_queues(now, at_limit)
             && self.failure.is_none()
         {
@@ -167,7 +167,11 @@ impl State {
         self.look_at_counters(now);
     }
 
-    fn look_at_queues(&mut self, now: Instant, at_limit: Option<usize>) -> io::Result<()> {
+    fn look_at_queues(
+        &mut self,
+        now: Instant,
+        at_limit: &dyn Fn() -> Option<usize>,
+    ) -> io::Result<()> {
         let Some(diag) = &mut self.diag else {
             return Ok(());
         };
@@ -189,11 +193,11 @@ impl State {
             let dropped = watched.drop_counts(&found);
             let turned_away = watched.turned_away.note(now, dropped);
             if fills || (turned_away == Some(Turn::Begins) && !watched.queue.full) {
-                log::warn!("{}", watched.says_full(&sockets, dropped, at_limit));
+                log::warn!("{}", watched.says_full(&sockets, dropped, at_limit()));
             }
             if let Some(Turn::Ended(all)) = turned_away {
                 let name = &watched.queue.name;
-                log::info!("listen.{name} turns no connections away any more; it were {all}");
+                log::info!("listen.{name} turns no connections away any more, after {all}");
             }
         }
         Ok(())
@@ -457,7 +461,7 @@ mod tests {
         let _client = std::net::TcpStream::connect(address).unwrap();
         let end = Instant::now() + Duration::from_secs(30);
         loop {
-            let seen = queues.look(None);
+            let seen = queues.look(&|| None);
             assert_eq!((seen.failure, seen.listeners[0].sockets), (None, 1));
             assert!(seen.overflows.is_some() && seen.listeners[0].limit > 0);
             if seen.listeners[0].length == 1 {

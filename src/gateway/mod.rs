@@ -384,8 +384,8 @@ impl Gateway {
     /// The accept queues of the listeners, now.
     pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
         let most = self.config.server.max_connections;
-        let at_limit = (self.census.count() >= most).then_some(most);
-        self.kernel_queues.look(at_limit)
+        let at_limit = || (self.census.count() >= most).then_some(most);
+        self.kernel_queues.look(&at_limit)
     }
 
     /// A number for the next request.

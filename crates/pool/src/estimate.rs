@@ -83,6 +83,43 @@ impl Drain {
     }
 }
 
+/// How much what requests take differs from one to the other.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spread {
+    count: u64,
+    /// Of the times and of their squares, in units of 16 µs.
+    sum: u64,
+    squares: u64,
+}
+
+impl Spread {
+    #[inline]
+    pub(crate) fn finished(&mut self, time: Micros) {
+        // 9 minutes; the sum of so many squares fits.
+        let time = (time.0 >> 4).min(1 << 25);
+        self.count += 1;
+        self.sum += time;
+        self.squares += time * time;
+        if self.count == REMEMBERED {
+            (self.count, self.sum, self.squares) = (self.count / 2, self.sum / 2, self.squares / 2);
+        }
+    }
+
+    /// The variance of the number that workers finish in the time that they need for `count` on average: as many times
+    /// `count` as the square of the times' coefficient of variation, and no less than if they were exponential: it is not
+    /// their times alone that make workers late.
+    pub(crate) fn variance_of(&self, count: u64) -> u64 {
+        let square = u128::from(self.sum) * u128::from(self.sum);
+        if square == 0 {
+            return count;
+        }
+        let mean_of_squares = u128::from(self.squares) * u128::from(self.count);
+        let more = mean_of_squares.saturating_sub(square);
+        let variance = u128::from(count).saturating_mul(more) / square;
+        u64::try_from(variance).unwrap_or(u64::MAX).max(count)
+    }
+}
+
 /// Requests of which the quick mean is made.
 const QUICK: u64 = 8;
 
@@ -91,6 +128,9 @@ const SLOW: u64 = 64;
 
 /// Requests after which the means are believed.
 const ENOUGH: u64 = 32;
+
+/// Requests after which the spread forgets half of what it saw.
+const REMEMBERED: u64 = 1 << 10;
 
 /// Longer times are taken for this, µs: a day.
 const LONGEST: u64 = 86_400_000_000;

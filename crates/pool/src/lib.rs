@@ -56,6 +56,7 @@ mod climb;
 mod decision;
 mod estimate;
 mod flows;
+mod growth;
 mod health;
 mod index;
 mod limiter;

@@ -7,7 +7,13 @@
 //! after its client has left.
 //!
 //! Time is cut into windows. A window is bad if something was lost in it, at least one for eight that were finished, and
-//! somebody waited all the time. Three bad windows of the last eight: the pool is overloaded from now on, and
+//! somebody waited all the time. Three bad windows of the last eight: the pool is overloaded from now on. It is so too,
+//! and at once,
+//!
+//! - when eight were lost, that says how long clients wait, and those that wait now would wait for half of that or more;
+//! - when the queue has grown for seconds because more come than are served (`growth.rs`), before anybody is lost.
+//!
+//! While it is,
 //!
 //! - newcomers are refused at once that would find more than [`most`](Overload::most) before them: what is served within
 //!   an eighth of the clients' patience, at most 250 ms, but enough to keep all workers at work;
@@ -19,7 +25,8 @@
 //! waiting takes half of the clients' patience again.
 
 use crate::Micros;
-use crate::estimate::Drain;
+use crate::estimate::{Drain, Spread};
+use crate::growth::{Growth, Sight};
 
 #[derive(Debug)]
 pub(crate) struct Overload {
@@ -43,6 +50,11 @@ pub(crate) struct Overload {
     trying_until: Micros,
     wary_until: Micros,
     times: u64,
+    growth: Growth,
+    /// It is on because the queue grew, before anybody was lost.
+    has_only_grown: bool,
+    /// Many were lost since it was looked last.
+    is_urgent: bool,
 }
 
 /// What happened since it began.
@@ -66,8 +78,17 @@ pub(crate) struct Situation {
     /// At work, or as good as; at least 1.
     pub(crate) workers: usize,
     pub(crate) service: Micros,
+    pub(crate) spread: Spread,
     /// As far as clients wait, and no longer than they may.
     pub(crate) patience: Micros,
+    /// Whether that was learned from those who left.
+    pub(crate) is_patience_known: bool,
+    /// All that wait.
+    pub(crate) waiting: usize,
+    /// Requests that workers were ever done with, one way or the other.
+    pub(crate) ended: u64,
+    /// More workers will be there soon.
+    pub(crate) is_growing: bool,
     /// The time that all workers were ever busy, added up, µs.
     pub(crate) busy: u64,
 }
@@ -92,6 +113,9 @@ impl Overload {
             trying_until: Micros::ZERO,
             wary_until: Micros::ZERO,
             times: 0,
+            growth: Growth::new(),
+            has_only_grown: false,
+            is_urgent: false,
         }
     }
 
@@ -133,6 +157,7 @@ impl Overload {
     /// Somebody was lost who would have been served if there were fewer.
     pub(crate) fn lost(&mut self) {
         self.window.lost += 2;
+        self.is_urgent |= self.window.lost.is_multiple_of(2 * MANY);
     }
 
     /// Somebody's own deadline was too short: it may be that of this one only.
@@ -158,11 +183,14 @@ impl Overload {
     /// Whether it is time for [`look`](Self::look).
     #[inline]
     pub(crate) fn is_due(&self, now: Micros) -> bool {
-        now >= self.ends
+        now >= self.ends || self.is_urgent
     }
 
-    /// A window is at its end: decides, and begins the next.
+    /// A window is at its end: decides, and begins the next. Or many were lost in it already.
     pub(crate) fn look(&mut self, now: Micros, seen: &Situation) {
+        if core::mem::take(&mut self.is_urgent) && now < self.ends {
+            return self.look_early(now, seen);
+        }
         let window = self.window;
         let span = now.since(self.began);
         self.drain
@@ -181,6 +209,13 @@ impl Overload {
             self.go_on(now, &window, seen);
         }
         let was_on = self.is_on;
+        let sight = Sight {
+            at: now,
+            waiting: seen.waiting as u64,
+            ended: seen.ended,
+            workers: seen.workers,
+            busy: seen.busy,
+        };
         if seen.is_fifo {
             self.is_on = false;
         } else if !self.is_on {
@@ -188,16 +223,13 @@ impl Overload {
                 && !window.was_empty
                 && self.waits(seen) > seen.patience.0 / 2;
             let bad = (self.history & REMEMBERED).count_ones();
-            self.is_on = is_back || bad >= LASTING;
+            let is_lossy = is_back || bad >= LASTING;
+            self.has_only_grown = !is_lossy && self.has_grown(&sight, seen);
+            self.is_on = is_lossy || self.has_only_grown;
         }
+        self.growth.saw(sight);
         if self.is_on && !was_on {
-            self.times += 1;
-            self.factor = 1;
-            self.quiet_since = now;
-            if now >= self.wary_until {
-                self.tries = 0;
-            }
-            self.try_at = now.after(FIRST_PAUSE);
+            self.begin(now);
         }
         if self.is_on {
             self.wary_until = now.after(WARY);
@@ -216,6 +248,45 @@ impl Overload {
         };
     }
 
+    /// Many were lost: it begins at once if that is because they had to wait, and, now that it is known for how long they
+    /// do, who has no time left goes last.
+    fn look_early(&mut self, now: Micros, seen: &Situation) {
+        let window = self.window;
+        let is_lossy = !window.was_empty && window.lost >= window.finished;
+        if seen.is_fifo || !seen.is_patience_known {
+            return;
+        }
+        if !self.is_on {
+            if !is_lossy || self.waits(seen) <= seen.patience.0 / 2 {
+                return;
+            }
+            (self.is_on, self.has_only_grown) = (true, false);
+            self.begin(now);
+        }
+        self.wary_until = now.after(WARY);
+        self.set_bounds(seen);
+    }
+
+    fn begin(&mut self, now: Micros) {
+        self.times += 1;
+        self.factor = 1;
+        self.quiet_since = now;
+        if now >= self.wary_until {
+            self.tries = 0;
+        }
+        self.try_at = now.after(match self.has_only_grown {
+            true => SOON,
+            false => FIRST_PAUSE,
+        });
+    }
+
+    /// More come than are served, and have to wait already.
+    fn has_grown(&self, sight: &Sight, seen: &Situation) -> bool {
+        !seen.is_growing
+            && self.waits(seen) >= LONG.0.min(seen.patience.0 / 4)
+            && self.growth.is_lasting(sight, seen.service, &seen.spread)
+    }
+
     /// It is on: is it over, and may more be let in?
     fn go_on(&mut self, now: Micros, window: &Window, seen: &Situation) {
         let is_lossy = window.lost + window.refused > 0;
@@ -226,7 +297,9 @@ impl Overload {
             let quiet = now.since(self.quiet_since).0;
             // A queue that grows, and is not yet as long as it may be, is quiet too.
             let is_short = self.waits(seen) <= USUAL.0;
-            if quiet >= QUIET.0.max(few) * if is_short { 1 } else { 5 } {
+            let enough = QUIET.0.max(few) * if is_short { 1 } else { 5 };
+            let goes_on = !is_short && self.growth.is_longer(now, seen.waiting, seen.workers);
+            if quiet >= enough && !goes_on {
                 self.is_on = false;
                 self.history = 0;
                 return;
@@ -237,7 +310,10 @@ impl Overload {
             let pause = FIRST_PAUSE.0 << self.tries.min(8);
             self.try_at = now.after(Micros(pause.min(LAST_PAUSE.0)));
             self.trying_until = now.after(QUIET);
-            self.factor = self.factor.max(1 << self.tries).min(MOST_FACTOR);
+            // Where nobody was lost it may be clients that came one after the other and are all there by now.
+            let step = if self.has_only_grown { 2 } else { 0 };
+            let factor = 1 << (self.tries + step).min(8);
+            self.factor = self.factor.max(factor).min(MOST_FACTOR);
         } else if window.was_empty {
             self.factor = (self.factor * 2).min(MOST_FACTOR);
         } else if is_lossy && now >= self.trying_until {
@@ -255,7 +331,11 @@ impl Overload {
         let each = self.spacing(seen).0;
         let usual = (patience / 8).min(USUAL.0);
         // Half of the patience is the most that anybody is made to wait on purpose.
-        let most = usual.saturating_mul(self.factor).min(patience / 2) / each;
+        let longest = match self.has_only_grown && !seen.is_patience_known {
+            true => UNKNOWN.0.min(patience / 2),
+            false => patience / 2,
+        };
+        let most = usual.saturating_mul(self.factor).min(longest) / each;
         let at_work = (2 * seen.workers as u64).max(FEW).min(patience / 4 / each);
         self.most = most.max(at_work).max(1) as usize;
         self.longest = Micros((self.most as u64).saturating_mul(each));
@@ -283,6 +363,12 @@ const LASTING: u32 = 3;
 /// The queue under overload is that long, or an eighth of the clients' patience.
 const USUAL: Micros = Micros::from_millis(250);
 
+/// Where the queue grows, it is overload when they wait for so long, or for a quarter of the clients' patience.
+const LONG: Micros = Micros::from_millis(500);
+
+/// When so many were lost in a window, its end is not waited for.
+const MANY: u64 = 8;
+
 /// Requests that wait where few workers are to be kept at work, though requests come at random.
 const FEW: u64 = 8;
 
@@ -294,8 +380,14 @@ const QUIET_FINISHED: u64 = 32;
 const FIRST_PAUSE: Micros = Micros::from_secs(5);
 const LAST_PAUSE: Micros = Micros::from_secs(60);
 
+/// The first pause where nobody was lost.
+const SOON: Micros = Micros::from_secs(3);
+
 /// So much more is let in at most.
 const MOST_FACTOR: u64 = 8;
+
+/// And where nobody has shown yet how long clients wait, no more than what is served in so long.
+const UNKNOWN: Micros = Micros::from_millis(1_750);
 
 /// For so long after it ended it comes back without losses.
 const WARY: Micros = Micros::from_secs(60);

@@ -1,7 +1,7 @@
 //! How long clients wait before they leave.
 //!
 //! Who has left says how long it waited; who was answered or refused says only that it would have waited for that long at
-//! least. Both are counted by how long it was (in quarters of an octave), and the share that stays beyond each age is the
+//! least. Both are counted by how long it was (in sixteenths of an octave), and the share that stays beyond each age is the
 //! product of the shares that stayed within each step up to it: Kaplan and Meier's estimate ("Nonparametric estimation from
 //! incomplete observations", 1958). A single client that gives up early among many that wait changes nothing.
 
@@ -110,21 +110,22 @@ enum Found {
 fn step(age: Micros) -> usize {
     let age = age.0.clamp(1 << FIRST, u64::MAX);
     let octave = age.ilog2();
-    let quarter = (age >> (octave - 2)) & 3;
-    (((octave - FIRST) * 4) as usize + quarter as usize).min(STEPS - 1)
+    let part = (age >> (octave - 4)) & 15;
+    (((octave - FIRST) * 16) as usize + part as usize).min(STEPS - 1)
 }
 
 /// The shortest age of a step.
 fn start(step: usize) -> Micros {
-    let (octave, quarter) = (FIRST as usize + step / 4, step % 4);
-    Micros(((4 + quarter) as u64) << (octave - 2))
+    let (octave, part) = (FIRST as usize + step / 16, step % 16);
+    Micros(((16 + part) as u64) << (octave - 4))
 }
 
 /// Shorter ages are taken for this power of two of a microsecond: 4 ms.
 const FIRST: u32 = 12;
 
-/// Four for each octave, to 268 s.
-const STEPS: usize = 64;
+/// Sixteen for each octave, to 268 s: near the end of their patience those who were just answered and those who just
+/// left are told apart.
+const STEPS: usize = 256;
 
 /// Everybody.
 const ALL: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::estimate::Service;
+use crate::estimate::{Service, Spread};
 use crate::limits::Reserves;
 use crate::overload::Overload;
 use crate::patience::Patience;
@@ -116,6 +116,7 @@ pub struct Pool {
     /// Of the running ones: those that each reserve does not let use its workers.
     outsiders: [usize; MAX_RESERVES],
     service: Service,
+    spread: Spread,
     patience: Patience,
     overload: Overload,
     /// All workers' time at work up to now, µs.
@@ -137,6 +138,7 @@ impl Pool {
             last_start: Micros::ZERO,
             outsiders: [0; MAX_RESERVES],
             service: Service::default(),
+            spread: Spread::default(),
             patience: Patience::new(),
             overload: Overload::new(),
             busy_time: 0,
@@ -335,6 +337,7 @@ impl Pool {
         self.totals.finished += 1;
         self.totals.proven += u64::from(release.first);
         self.service.finished(now.since(release.since));
+        self.spread.finished(now.since(release.since));
         self.overload.finished();
         self.count_end(now, &release.job, release.since);
         Released {

@@ -41,10 +41,15 @@ impl Pool {
             fresh: self.queue.len() - self.queue.stale(),
             workers: self.workers_now(),
             service: self.service.estimate(),
+            spread: self.spread,
             patience: self
                 .patience
                 .get()
                 .map_or(timeout, |patience| patience.min(timeout)),
+            is_patience_known: self.patience.get().is_some(),
+            waiting: self.queue.len(),
+            ended: self.totals.finished + self.totals.lost,
+            is_growing: self.soon > self.workers.free() + self.workers.busy(),
             busy: self.busy_time,
         };
         self.overload.look(self.clock, &situation);

@@ -1,9 +1,9 @@
-//! What crowds of clients get from a pool: overload that lasts and that does not, floods, classes, bursts, and workers
-//! that are stuck.
+//! What crowds of clients get from a pool: bursts, floods, classes, and workers that are stuck.
 
-use weir_pool::{Micros, Order, Reserve, Reserves, ShedReason, Stats};
+use weir_pool::{Micros, Order, Reserve, Reserves, ShedReason};
 
-use crate::crowd::{Arrive, Group, Outcome, Plan, Spread, Who, run, run_watched};
+use crate::crowd::{Arrive, Group, Plan, Spread, Who, run};
+use crate::overload::overload;
 
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -99,160 +99,6 @@ fn of_a_burst_that_cannot_be_served_in_time_the_rest_is_refused_at_once() {
             <= 10
     );
     assert_eq!(stats.overloads, 0, "{stats:?}");
-}
-
-// Overload that lasts
-
-/// Scenario 5: 1.5 and 3 times what can be done, for 60 s, clients that give up after 2 s, and half of it after that.
-#[test]
-fn overload_that_lasts_costs_nothing_of_what_is_done_and_is_over_when_it_is_over() {
-    for (workers, script, spread) in [
-        (4, 40 * MILLISECOND, Spread::Constant),
-        (4, 40 * MILLISECOND, Spread::Exponential),
-        (2, 10 * MILLISECOND, Spread::Exponential),
-        (20, 100 * MILLISECOND, Spread::Exponential),
-        (1, 20 * MILLISECOND, Spread::Constant),
-        (4, 500 * MILLISECOND, Spread::Constant),
-        (2, MILLISECOND, Spread::Exponential),
-    ] {
-        for percent in [150, 300] {
-            for seed in 1..=3 {
-                let plan = overload(workers, script, spread, percent);
-                let (got, stats) = run(&plan, seed);
-                let what = format!("{percent} %, {workers} × {script} µs {spread:?}, {seed}");
-                let capacity = u64::from(workers) * 60 * SECOND / script;
-                let good = got[0].answered(0, 60 * SECOND) * 100 / capacity;
-                assert!(good >= 95, "{what}: goodput {good} %: {stats:?}");
-                let late = |outcome: &Outcome| {
-                    let refused = outcome.refused.iter();
-                    refused
-                        .filter(|(_, after, _)| *after > 100 * MILLISECOND)
-                        .count()
-                };
-                assert_eq!(late(&got[0]), 0, "{what}: refused at once");
-                // It does not go to and fro.
-                assert!(stats.overloads <= 2, "{what}: {}", stats.overloads);
-                let longest = got[1].longest_wait(61 * SECOND, 75 * SECOND);
-                let normal = (4 * script).max(150 * MILLISECOND);
-                assert!(longest <= normal, "{what}: {longest} after it");
-                let refused = got[1].refused.iter();
-                let refused = refused.filter(|(at, ..)| *at > 61 * SECOND);
-                assert_eq!(refused.count(), 0, "{what}: {:?}", got[1].refused);
-                assert!(!stats.overloaded);
-            }
-        }
-    }
-}
-
-#[test]
-fn first_come_first_served_would_have_lost_nearly_everything() {
-    let mut plan = overload(4, 40 * MILLISECOND, Spread::Constant, 150);
-    plan.limits.order = Order::Fifo;
-    let (got, stats) = run(&plan, 1);
-    let capacity = 100 * 60;
-    assert!(got[0].answered(0, 60 * SECOND) * 100 / capacity < 30);
-    assert_eq!((stats.overloads, stats.shed_overload), (0, 0));
-}
-
-/// Deadlines that are told take the place of clients that leave.
-#[test]
-fn overload_by_requests_with_deadlines_is_seen_as_well() {
-    for percent in [150, 300] {
-        let mut plan = overload(4, 40 * MILLISECOND, Spread::Exponential, percent);
-        plan.groups.iter_mut().for_each(|group| {
-            group.patience = 0;
-            group.deadline = 2 * SECOND;
-        });
-        let (got, stats) = run(&plan, 1);
-        let in_time = |answer: &&(u64, u64, u64)| answer.2 <= 2 * SECOND;
-        let good = got[0].answers.iter().filter(in_time).count();
-        assert!(good >= 5_700, "{percent} %: {good}: {stats:?}");
-    }
-}
-
-#[test]
-fn clients_that_stay_are_refused_at_once_too_when_more_come_than_can_be_served() {
-    let mut plan = overload(4, 40 * MILLISECOND, Spread::Exponential, 200);
-    plan.groups.iter_mut().for_each(|group| group.patience = 0);
-    let (got, stats) = run(&plan, 1);
-    assert!(got[0].answered(0, 60 * SECOND) >= 5_700, "{stats:?}");
-    let longest = got[0].longest_wait(30 * SECOND, 60 * SECOND);
-    assert!(
-        longest <= 2 * SECOND,
-        "{longest}: the queue is short by then"
-    );
-    assert_eq!(stats.left, 0);
-}
-
-/// 300 clients that are refused come again a second later: it looks as if they were many more.
-#[test]
-fn a_pause_of_all_workers_does_not_leave_a_closed_loop_refused_for_ever() {
-    let group = Group {
-        patience: 3 * SECOND,
-        ..Group::new(Arrive::Closed(150), 20 * MILLISECOND)
-    };
-    let plan = Plan {
-        groups: vec![group],
-        stuck: (10 * SECOND, 16 * SECOND, 4),
-        until: 120 * SECOND,
-        ..Plan::calm(4)
-    };
-    let mut overloaded_at = Vec::new();
-    let (got, stats) = run_watched(&plan, 1, |second, stats: &Stats| {
-        if stats.overloaded {
-            overloaded_at.push(second / SECOND);
-        }
-    });
-    assert!(!overloaded_at.is_empty(), "{stats:?}");
-    let refused = got[0].refused.iter().filter(|(at, ..)| *at > 60 * SECOND);
-    assert_eq!(refused.count(), 0, "overloaded at {overloaded_at:?} s");
-    assert_eq!(got[0].answered(60 * SECOND, 120 * SECOND) / 60, 200);
-}
-
-#[test]
-fn clients_at_the_edge_of_their_patience_get_what_can_be_done() {
-    for clients in [150, 190, 210, 250, 400] {
-        // 100 a second, so that 200 clients wait for 2 s.
-        let group = Group {
-            patience: 2 * SECOND,
-            spread: Spread::Exponential,
-            ..Group::new(Arrive::Closed(clients), 40 * MILLISECOND)
-        };
-        let plan = Plan {
-            groups: vec![group],
-            until: 60 * SECOND,
-            ..Plan::calm(4)
-        };
-        let (got, stats) = run(&plan, 1);
-        let good = got[0].answered(0, 60 * SECOND);
-        assert!(good >= 5_500, "{clients}: {good}: {stats:?}");
-    }
-}
-
-#[test]
-fn a_thousand_at_once_who_give_up_after_two_seconds_are_over_when_they_are_gone() {
-    let burst = Group {
-        from: 5 * SECOND,
-        patience: 2 * SECOND,
-        ..Group::new(Arrive::Burst(1_000), 20 * MILLISECOND)
-    };
-    let usual = Group {
-        patience: 2 * SECOND,
-        until: 20 * SECOND,
-        ..Group::new(Arrive::Even(10 * MILLISECOND), 20 * MILLISECOND)
-    };
-    let plan = Plan {
-        groups: vec![usual, burst],
-        ..Plan::calm(4)
-    };
-    let (got, stats) = run(&plan, 1);
-    assert!(got[1].answers.len() + got[0].answered(5 * SECOND, 7 * SECOND) as usize >= 390);
-    // Until 9 s those are served who came meanwhile.
-    let after = 9 * SECOND..20 * SECOND;
-    let refused = got[0].refused.iter().filter(|(at, ..)| after.contains(at));
-    assert_eq!(refused.count(), 0, "{stats:?}");
-    let longest = got[0].longest_wait(9 * SECOND, 20 * SECOND);
-    assert!(longest <= 50 * MILLISECOND, "{longest}");
 }
 
 // Workers that are stuck
@@ -535,24 +381,4 @@ fn the_area_under_the_queue_is_the_waiting_of_all() {
     let patience = 2 * SECOND * got[0].left.len() as u64;
     let refused: u64 = got[0].refused.iter().map(|(_, after, _)| after).sum();
     assert_eq!(stats.queue_time.0, stats.waited_time.0 + patience + refused);
-}
-
-fn overload(workers: u32, script: u64, spread: Spread, percent: u64) -> Plan {
-    let every = script * 100 / u64::from(workers) / percent;
-    let group = Group {
-        spread,
-        patience: 2 * SECOND,
-        until: 60 * SECOND,
-        ..Group::new(Arrive::Random(every), script)
-    };
-    let after = Group {
-        arrive: Arrive::Random(script * 2 / u64::from(workers)),
-        from: 60 * SECOND,
-        until: 75 * SECOND,
-        ..group
-    };
-    Plan {
-        groups: vec![group, after],
-        ..Plan::calm(workers)
-    }
 }

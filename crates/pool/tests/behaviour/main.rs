@@ -12,6 +12,7 @@ mod farm;
 mod limits;
 mod line;
 mod machine;
+mod overload;
 mod random;
 mod scaled;
 mod scaling;

@@ -1,0 +1,164 @@
+//! Does the queue grow because more come than are served, for longer than a burst lasts, and by more than chance?
+//!
+//! Clients that ask again when they are answered fill the queue once, in a moment, and then it stays as it is; a burst
+//! fills it in a moment too, and then it becomes shorter. Where more come than can be served, it grows on and on. So a
+//! stretch of time is looked at in two halves: the queue must have grown in **both**, and in each by more than it would
+//! now and then if as many came as were served. What so many arrivals and so many departures at random differ by is
+//! about the square root of their sum, and more where what requests take differs much. Strong overload is seen after 2 s,
+//! weak overload needs 4 or 8.
+//!
+//! Workers that stand still make the queue grow as well, and so do workers that have yet to come. Neither says anything
+//! of what the pool can do when they go on, or are there, and is not counted.
+
+use crate::Micros;
+use crate::estimate::Spread;
+
+/// The queue's length over the last seconds.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    seen: [Sight; SIGHTS],
+    /// Where the next one goes.
+    next: usize,
+}
+
+/// The pool at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sight {
+    pub(crate) at: Micros,
+    /// Requests that wait.
+    pub(crate) waiting: u64,
+    /// Requests that workers were ever done with, one way or the other.
+    pub(crate) ended: u64,
+    /// Workers that are at work for who waits.
+    pub(crate) workers: usize,
+    /// The time that all workers were ever busy, added up, µs.
+    pub(crate) busy: u64,
+}
+
+impl Growth {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: [Sight::default(); SIGHTS],
+            next: 0,
+        }
+    }
+
+    /// Takes note of the pool as it is. Called a few times a second.
+    pub(crate) fn saw(&mut self, sight: Sight) {
+        let last = self.seen[(self.next + SIGHTS - 1) % SIGHTS];
+        if sight.at.since(last.at) >= SPACING {
+            self.seen[self.next] = sight;
+            self.next = (self.next + 1) % SIGHTS;
+        }
+    }
+
+    /// Whether the queue has grown for seconds until now.
+    pub(crate) fn is_lasting(&self, now: &Sight, service: Micros, spread: &Spread) -> bool {
+        STRETCHES.into_iter().any(|stretch| {
+            let (Some(start), Some(middle)) = (
+                self.ago(now.at, stretch),
+                self.ago(now.at, Micros(stretch.0 / 2)),
+            ) else {
+                return false;
+            };
+            let ended = now.ended - start.ended;
+            let are_at_work =
+                ended.saturating_mul(service.0).saturating_mul(2) >= now.busy - start.busy;
+            let are_all_there = now.workers <= start.workers.min(middle.workers);
+            are_all_there && are_at_work && grew(start, middle, spread) && grew(middle, now, spread)
+        })
+    }
+
+    /// Whether clearly more wait than did two seconds ago.
+    pub(crate) fn is_longer(&self, now: Micros, waiting: usize, workers: usize) -> bool {
+        self.ago(now, STRETCHES[0]).is_some_and(|before| {
+            let about_as_many = before.waiting + before.waiting / 16 + workers as u64;
+            waiting as u64 > about_as_many
+        })
+    }
+
+    /// The pool as it was so long before `now`, or a little longer.
+    fn ago(&self, now: Micros, stretch: Micros) -> Option<&Sight> {
+        let until = Micros(now.0.checked_sub(stretch.0)?);
+        let before = self.seen.iter().filter(|sight| sight.at <= until);
+        let last = before.max_by_key(|sight| sight.at)?;
+        (until.since(last.at) <= SLACK).then_some(last)
+    }
+}
+
+/// Whether the queue became longer by more than chance explains.
+fn grew(from: &Sight, to: &Sight, spread: &Spread) -> bool {
+    let more = to.waiting.saturating_sub(from.waiting);
+    let ended = to.ended - from.ended;
+    let variance = (more + ended).saturating_add(spread.variance_of(ended));
+    more.saturating_mul(more) > variance.saturating_mul(CHANCE)
+}
+
+/// So much time is looked at, one half and the other.
+const STRETCHES: [Micros; 3] = [
+    Micros::from_secs(2),
+    Micros::from_secs(4),
+    Micros::from_secs(8),
+];
+
+/// As much longer as a stretch may be: two windows of overload at their longest.
+const SLACK: Micros = Micros::from_millis(800);
+
+/// Between two sights that are kept.
+const SPACING: Micros = Micros::from_millis(190);
+
+/// Enough for the longest stretch and its slack.
+const SIGHTS: usize = 48;
+
+/// The square of the number of standard deviations that each half must have grown by.
+const CHANCE: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four workers and 25 ms: looks every 200 ms for so many seconds; what waits, and how much is ended each second.
+    fn grows(
+        seconds: u64,
+        waiting: impl Fn(u64) -> u64,
+        ended: u64,
+        workers: impl Fn(u64) -> usize,
+    ) -> bool {
+        let mut growth = Growth::new();
+        (0..=seconds * 5).any(|look| {
+            let sight = Sight {
+                at: Micros::from_millis(7_000 + look * 200),
+                waiting: waiting(look),
+                ended: look * ended / 5,
+                workers: workers(look),
+                busy: look * 4 * 200_000,
+            };
+            let grows = growth.is_lasting(&sight, Micros(25_000), &Spread::default());
+            growth.saw(sight);
+            grows
+        })
+    }
+
+    #[test]
+    fn what_grows_on_and_on_is_seen_and_a_burst_is_not() {
+        let four = |_| 4;
+        assert!(grows(3, |look| 16 * look, 160, four), "1.5 times, in 3 s");
+        assert!(!grows(3, |look| 6 * look, 160, four), "1.2 times");
+        assert!(grows(9, |look| 6 * look, 160, four), "in 9 s");
+        assert!(!grows(60, |look| look.min(1), 160, four), "next to nobody");
+        assert!(
+            !grows(60, |look| 300.min(60 * look), 160, four),
+            "300 in 1 s"
+        );
+        assert!(!grows(60, |look| 1_000 - look.min(1_000), 160, four));
+    }
+
+    #[test]
+    fn workers_that_stand_still_and_those_to_come_say_nothing() {
+        let grown = |look| 16 * look;
+        assert!(!grows(9, grown, 0, |_| 4), "stuck");
+        assert!(!grows(9, grown, 60, |_| 4), "nearly");
+        assert!(!grows(9, grown, 160, |look| 4 + look as usize / 5));
+        assert!(grows(9, grown, 160, |look| 8 - look.min(4) as usize));
+    }
+}
