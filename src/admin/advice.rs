@@ -72,10 +72,15 @@ fn waits(pool: &Value) -> Option<Trouble> {
             format!("{busy} requests run, and no more may at once"),
             "raise maxconn, or minconn, if workers can bear it",
         )
+    } else if overloaded {
+        (
+            MORE_THAN_CAN.to_owned(),
+            "more workers if processor and memory allow it, faster scripts, or more machines",
+        )
     } else {
         (
-            "requests are refused".to_owned(),
-            "the log says for each of them why",
+            "the workers were busy a moment ago".to_owned(),
+            "the log says for each request that was refused why",
         )
     };
     let mut what = format!("pool {}: ", name(pool));
@@ -86,11 +91,13 @@ fn waits(pool: &Value) -> Option<Trouble> {
     if refused >= 0.05 {
         what += &format!("{refused:.1} a second are refused; ");
     }
-    if overloaded {
-        what += "more comes than can be served; ";
+    if overloaded && cause != MORE_THAN_CAN {
+        what += &format!("{MORE_THAN_CAN}; ");
     }
     Some(trouble(what + &cause, help))
 }
+
+const MORE_THAN_CAN: &str = "more comes than can be served";
 
 fn of_the_kernel(status: &Value) -> Vec<Trouble> {
     let listeners = status["listeners"].as_array();
@@ -201,6 +208,10 @@ mod tests {
         let mut bounded = pool(3, 1);
         bounded["workers"]["running_limit"] = 3.into();
         assert!(only(bounded).contains("raise maxconn"));
+        let mut over = pool(0, 0);
+        over["queue"]["overloaded"] = true.into();
+        let said = only(over);
+        assert_eq!(said.matches(MORE_THAN_CAN).count(), 1, "{said}");
     }
 
     #[test]

@@ -115,8 +115,13 @@ fn pool(out: &mut String, pool: &Value) {
         span(&queue["longest_wait"]),
     );
     wrap(out, "  queue     ", &line);
+    // Those whose worker was stopped because nobody waited any more are among the lost.
+    let cancelled = match requests["cancelled"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(count) => format!(" ({count} cancelled)"),
+    };
     let line = format!(
-        "{} taken, {} answered, {} refused, {} lost, {} slow, {} clients left",
+        "{} taken, {} answered, {} refused, {} lost{cancelled}, {} slow, {} clients left",
         text(&requests["taken"]),
         text(&requests["finished"]),
         text(&requests["refused"]),
@@ -379,7 +384,7 @@ mod tests {
                 "name": "shop", "runtime": "php", "state": "up", "generation": 2, "pm": "dynamic",
                 "workers": { "busy": 1, "idle": 2, "starting": 0, "max": 20, "limit": 6, "most_busy": 9 },
                 "queue": { "waiting": 0, "max": 1000, "timeout": 10.0, "most_waiting": 4, "longest_wait": 0.25 },
-                "requests": { "taken": 10, "finished": 9, "refused": 0, "lost": 0, "slow": 1 },
+                "requests": { "taken": 10, "finished": 9, "refused": 0, "lost": 3, "cancelled": 2, "slow": 1 },
                 "processes": [{ "pid": 9, "state": "Running", "requests": 3, "time": 0.0123, "method": "GET",
                                 "uri": "/a\u{1b}[31m" }],
             }],
@@ -391,6 +396,7 @@ mod tests {
         );
         assert!(shown.contains("1 busy, 2 idle"), "{shown}");
         assert!(shown.contains("at most 20, for now 6 (dynamic)"), "{shown}");
+        assert!(shown.contains("3 lost (2 cancelled), 1 slow"), "{shown}");
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
         assert!(

@@ -172,9 +172,15 @@ fn stopping(case: &Case<'_>, notes: &mut Notes) {
     let longest = case.config.pools.iter();
     let longest = longest.max_by_key(|pool| pool.request_terminate_timeout);
     let Some(pool) = longest.filter(|pool| pool.request_terminate_timeout > stop) else {
+        let mut pools = case.config.pools.iter();
+        let all_limited = pools.all(|pool| !pool.request_terminate_timeout.is_zero());
         notes.ok(format!(
-            "[server] shutdown_timeout = {} is as long as scripts are limited to",
-            seconds(stop)
+            "[server] shutdown_timeout = {}: {}",
+            seconds(stop),
+            match all_limited {
+                true => "no script may run for longer",
+                false => "a stop or a reload cuts off scripts that run for longer, which nothing else does",
+            }
         ));
         return;
     };
@@ -267,6 +273,23 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(looked("shutdown_timeout = \"60s\"", &pool), [""; 0]);
+    }
+
+    #[test]
+    fn that_nothing_limits_scripts_is_not_told_as_a_limit() {
+        let told = |pool: &str| {
+            let text = format!(
+                "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{pool}\n"
+            );
+            with_config(&text, |case| {
+                let mut notes = Notes::default();
+                stopping(case, &mut notes);
+                said(&notes).concat()
+            })
+        };
+        assert!(told(COMMAND).contains("which nothing else does"));
+        let limited = format!("{COMMAND}request_terminate_timeout = \"20s\"");
+        assert!(told(&limited).contains("no script may run for longer"));
     }
 
     #[test]
