@@ -52,6 +52,8 @@ pub struct Durations {
     pub bounds: &'static [u64],
     /// All of them, µs.
     pub sum: u64,
+    /// The longest, µs.
+    pub longest: u64,
 }
 
 /// What `GET /metrics` answers, on the way.
@@ -128,16 +130,19 @@ impl Durations {
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = share * self.count() as f64;
         let (mut before, mut from) = (0.0, 0);
-        for (within, bound) in self.counts.iter().zip(self.bounds) {
+        let beyond = std::iter::once(&self.longest);
+        for (within, bound) in self.counts.iter().zip(self.bounds.iter().chain(beyond)) {
             let within = *within as f64;
             if within > 0.0 && before + within >= rank {
                 let part = ((rank - before) / within).clamp(0.0, 1.0);
-                return Some(from + ((bound - from) as f64 * part) as u64);
+                // The bound may be far above what there was.
+                let to = (*bound).min(self.longest).max(from);
+                return Some(from + ((to - from) as f64 * part) as u64);
             }
             before += within;
             from = *bound;
         }
-        (self.count() > 0).then_some(from)
+        None
     }
 }
 
@@ -520,6 +525,7 @@ mod tests {
             counts: vec![1, 2, 1],
             bounds: &[1_000, 500_000],
             sum: 2_000_000,
+            longest: 1_000_000,
         };
         page.put_durations(Metric::PoolWait, &["shop"], &durations);
         let text = String::from_utf8(page.text()).unwrap();
@@ -546,14 +552,21 @@ mod tests {
 
     #[test]
     fn quantiles_lie_between_their_bounds() {
-        let durations = |counts: &[u64]| Durations {
-            counts: counts.to_vec(),
-            bounds: &[1_000, 5_000, 10_000],
-            sum: 0,
+        let median = |counts: &[u64], longest| {
+            let durations = Durations {
+                counts: counts.to_vec(),
+                bounds: &[1_000, 5_000, 10_000],
+                sum: 0,
+                longest,
+            };
+            durations.quantile(0.5)
         };
-        assert_eq!(durations(&[0, 0, 0, 0]).quantile(0.5), None);
-        assert_eq!(durations(&[2, 2, 0, 0]).quantile(0.5), Some(1_000));
-        assert_eq!(durations(&[0, 4, 0, 0]).quantile(0.5), Some(3_000));
-        assert_eq!(durations(&[0, 0, 0, 3]).quantile(0.5), Some(10_000));
+        assert_eq!(median(&[0, 0, 0, 0], 0), None);
+        assert_eq!(median(&[2, 2, 0, 0], 5_000), Some(1_000));
+        assert_eq!(median(&[0, 4, 0, 0], 5_000), Some(3_000));
+        assert_eq!(median(&[0, 4, 0, 0], 1_200), Some(1_100));
+        assert_eq!(median(&[0, 0, 0, 3], 30_000), Some(20_000));
+        // Looked at between the count and the longest.
+        assert_eq!(median(&[0, 0, 0, 3], 0), Some(10_000));
     }
 }

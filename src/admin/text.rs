@@ -170,11 +170,15 @@ fn pool(out: &mut String, pool: &Value) {
     }
     for server in list(&pool["servers"]) {
         let line = format!(
-            "{}: {}, {} busy, {} failures",
+            "{}: {}, {} busy of {} at most; {} requests, {} failed, {} times down{}",
             text(&server["name"]),
             text(&server["state"]),
             text(&server["busy"]),
+            text(&server["limit"]),
+            text(&server["requests"]),
             text(&server["failures"]),
+            text(&server["downs"]),
+            bad_check(&server["last_check"]),
         );
         wrap(out, "  server    ", &line);
     }
@@ -183,6 +187,14 @@ fn pool(out: &mut String, pool: &Value) {
         wrap(out, "  ", &format!("{time} {}", text(&decision["what"])));
     }
     processes(out, list(&pool["processes"]));
+}
+
+/// What the last check found, where it was not good.
+fn bad_check(check: &Value) -> String {
+    match check["good"] == true || !check.is_object() {
+        true => String::new(),
+        false => format!("; checked: {}", text(&check["what"])),
+    }
 }
 
 fn processes(out: &mut String, processes: &[Value]) {
@@ -385,6 +397,11 @@ mod tests {
                 "workers": { "busy": 1, "idle": 2, "starting": 0, "max": 20, "limit": 6, "most_busy": 9 },
                 "queue": { "waiting": 0, "max": 1000, "timeout": 10.0, "most_waiting": 4, "longest_wait": 0.25 },
                 "requests": { "taken": 10, "finished": 9, "refused": 0, "lost": 3, "cancelled": 2, "slow": 1 },
+                "servers": [
+                    { "name": "10.0.0.5:9000", "state": "up", "busy": 1, "limit": 10, "requests": 7, "failures": 0,
+                      "downs": 2, "last_check": { "good": true, "what": "status 200" } },
+                    { "name": "10.0.0.6:9000", "state": "down", "last_check": { "good": false, "what": "status 500" } },
+                ],
                 "processes": [{ "pid": 9, "state": "Running", "requests": 3, "time": 0.0123, "method": "GET",
                                 "uri": "/a\u{1b}[31m" }],
             }],
@@ -399,6 +416,12 @@ mod tests {
         assert!(shown.contains("3 lost (2 cancelled), 1 slow"), "{shown}");
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
+        for line in [
+            "server 10.0.0.5:9000: up, 1 busy of 10 at most; 7 requests, 0 failed, 2 times down server",
+            "- times down; checked: status 500",
+        ] {
+            assert!(one_line.contains(line), "{line}: {shown}");
+        }
         assert!(
             shown.lines().all(|line| line.chars().count() <= WIDTH),
             "{shown}"

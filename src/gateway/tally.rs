@@ -96,6 +96,7 @@ struct Times {
 struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum: AtomicU64,
+    longest: AtomicU64,
 }
 
 /// This thread is the reactor `home`.
@@ -205,6 +206,9 @@ impl Histogram {
         let bucket = BOUNDS.iter().take_while(|bound| **bound < micros).count();
         add(&self.counts[bucket], 1);
         add(&self.sum, micros);
+        if micros > self.longest.load(Relaxed) {
+            self.longest.fetch_max(micros, Relaxed);
+        }
     }
 
     fn add_to(&self, durations: &mut Durations) {
@@ -214,6 +218,7 @@ impl Histogram {
             *sum += count.load(Relaxed);
         }
         durations.sum += self.sum.load(Relaxed);
+        durations.longest = durations.longest.max(self.longest.load(Relaxed));
     }
 }
 
@@ -264,6 +269,7 @@ mod tests {
         assert_eq!((site.bytes_in, site.bytes_out), (3, 30));
         assert_eq!(site.times.wait.counts[1], 3);
         assert_eq!(site.times.service.sum, 90_000);
+        assert_eq!(site.times.total.longest, 40_000);
         assert_eq!(tally.site(None).statuses, [0, 0, 0, 1, 0]);
         let pool = tally.pool(0);
         assert_eq!((pool.left_running, pool.times.total.count()), (3, 3));

@@ -463,7 +463,10 @@ impl Manager<'_> {
                 weir_sys::memory::give_back();
                 self.notifier.ready();
                 say_listeners(&self.current);
-                self.answer(&askers, true, "the new configuration serves");
+                // By its file, because `weir reload -c OTHER` asks the weir of that window, which reads its own.
+                let name = &self.start.name;
+                let text = format!("the new configuration serves: {name}");
+                self.answer(&askers, true, &text);
                 if self.old.len() > MAX_OLD {
                     log::warn!("too many old configurations still finish: the oldest is ended");
                     self.old[0].stop_now(now);
