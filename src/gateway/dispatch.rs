@@ -17,10 +17,9 @@ mod lease;
 mod limits;
 mod scaling;
 mod servers;
-mod waiting;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -40,7 +39,6 @@ use self::{
     cancels::Cancels,
     scaling::{After, Scaling},
     servers::Farm,
-    waiting::WaitingRoom,
 };
 pub(crate) use self::{
     lease::Lease,
@@ -150,7 +148,7 @@ struct State {
     farm: Option<Farm>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: WaitingRoom,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
@@ -212,7 +210,7 @@ impl PoolHandle {
             slots: Vec::new(),
             farm,
             exits: VecDeque::new(),
-            waiting: WaitingRoom::default(),
+            waiting: HashMap::new(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
@@ -477,11 +475,6 @@ impl PoolHandle {
         let mut state = self.state();
         state.pool.pass(Micros(clock::now()));
         state.pool.stats()
-    }
-
-    /// Time that requests have spent waiting, those included that wait now, µs.
-    pub(crate) fn waiting_time(&self) -> u64 {
-        self.state().waiting.time()
     }
 
     /// The pool's figures now, and those of its workers, for the status page.
