@@ -406,7 +406,7 @@ impl Stop {
             Self::NotBuiltYet(command) => {
                 let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
                             bench, fpm";
-                console::say_error(&format!("`weir {command}` is not built yet"), hint);
+                console::say_error(format!("`weir {command}` is not built yet"), hint);
             }
         }
         ExitCode::from(self.code())

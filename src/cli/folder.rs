@@ -61,7 +61,7 @@ impl ServeArgs {
         };
         if php.is_none() && self.workers.is_some() {
             console::say_warning(
-                &format!(
+                format!(
                     "{} has no PHP scripts: --workers has no effect",
                     root.display()
                 ),

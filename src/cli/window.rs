@@ -139,7 +139,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                 }
                 _ => ("", EX_SOFTWARE),
             };
-            console::say_error(&error.to_string(), hint);
+            console::say_error(error.to_string(), hint);
             ExitCode::from(code)
         }
     }
@@ -150,7 +150,7 @@ fn shown(status: &str) -> Result<String, ExitCode> {
     match serde_json::from_str(status) {
         Ok(status) => Ok(admin::status_text(&status)),
         Err(error) => {
-            console::say_error(&format!("the status is no JSON: {error}"), "");
+            console::say_error(format!("the status is no JSON: {error}"), "");
             Err(ExitCode::from(EX_SOFTWARE))
         }
     }

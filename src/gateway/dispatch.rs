@@ -15,6 +15,7 @@
 mod cancels;
 mod lease;
 mod limits;
+mod refusals;
 mod scaling;
 mod servers;
 mod waiting;
@@ -76,6 +77,7 @@ pub(crate) struct PoolHandle {
     manager: Manager,
     tally: Arc<Tally>,
     set: limits::Set,
+    refusals: refusals::Refusals,
 }
 
 /// What the scaling decided.
@@ -241,6 +243,7 @@ impl PoolHandle {
             manager,
             tally,
             set: limits::Set::default(),
+            refusals: refusals::Refusals::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle
@@ -465,6 +468,11 @@ impl PoolHandle {
                 .any(|argument| argument.contains(setting))
         };
         says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
+    }
+
+    /// Whether it is to be said that a request is refused now, and how many were refused since the last that was said.
+    pub(crate) fn say_refusal(&self) -> Option<u64> {
+        self.refusals.say(clock::now())
     }
 
     /// Requests at workers now, also those whose client has left.

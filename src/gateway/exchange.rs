@@ -532,6 +532,9 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
         status.as_u16(),
         refusal.reason
     );
+    if refusal.message.is_empty() {
+        return;
+    }
     if status.is_server_error() {
         tell!(
             error,
@@ -541,7 +544,7 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
             refusal.reason,
             refusal.message
         );
-    } else if !refusal.message.is_empty() {
+    } else {
         tell!(
             notice,
             about(record),

@@ -20,7 +20,7 @@ pub(crate) struct Refusal {
     pub(crate) reason: &'static str,
     /// The error type of RFC 9209 §2.3; none where it is the client's own fault.
     error: Option<&'static str>,
-    /// What goes to the error log; empty: nothing to tell.
+    /// What goes to the error log; empty: nothing to tell, or nothing that was not just told of others.
     pub(crate) message: String,
     /// Seconds.
     retry_after: Option<u64>,

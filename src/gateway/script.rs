@@ -345,7 +345,14 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
     pool.acquire(&ask, &mut record.wait)
         .await
         .map_err(|reason| {
-            let message = why_shed(record, pool, reason);
+            let message = match pool.say_refusal() {
+                None => String::new(),
+                Some(0) => why_shed(record, pool, reason),
+                Some(more) => format!(
+                    "{}; {more} more were refused since the last line of this pool's refusals",
+                    why_shed(record, pool, reason)
+                ),
+            };
             Refusal::shed(reason, pool.retry_after(), message)
         })
 }

@@ -82,26 +82,26 @@ impl Flows {
         }
     }
 
+    #[inline]
     pub(crate) fn get(&self, flow: u32) -> &Flow {
         &self.table[flow as usize]
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, flow: u32) -> &mut Flow {
         &mut self.table[flow as usize]
     }
 
     /// The flow of a client in a class, if it has something waiting.
+    #[inline]
     pub(crate) fn find(&self, priority: i16, client: u64) -> Option<u32> {
         let cell = self.cell(priority, client)?;
         Some(self.index.place(cell))
     }
 
-    /// The same; a new and empty one at the end of the ring where there is none. What is put into it is told to
+    /// A new and empty one at the end of the ring, where there is none. What is put into it is told to
     /// [`grew`](Self::grew) at once.
-    pub(crate) fn find_or_make(&mut self, ring: &mut Ring, priority: i16, client: u64) -> u32 {
-        if let Some(flow) = self.find(priority, client) {
-            return flow;
-        }
+    pub(crate) fn make(&mut self, ring: &mut Ring, priority: i16, client: u64) -> u32 {
         if self.unused == NONE {
             self.grow();
         }
@@ -130,6 +130,7 @@ impl Flows {
     }
 
     /// A request was put into a flow.
+    #[inline]
     pub(crate) fn grew(&mut self, ring: &mut Ring, flow: u32) {
         let len = self.table[flow as usize].len;
         if len > 0 {
@@ -140,6 +141,7 @@ impl Flows {
     }
 
     /// A request was taken out of a flow, which is gone if it was the last one. `served`: the next one has its turn.
+    #[inline]
     pub(crate) fn shrank(&mut self, ring: &mut Ring, flow: u32, served: bool) {
         self.unlist(ring, flow);
         let Flow { before, after, .. } = self.table[flow as usize];
@@ -241,6 +243,7 @@ impl Flows {
         (self.len, self.index.count())
     }
 
+    #[inline]
     fn cell(&self, priority: i16, client: u64) -> Option<usize> {
         self.index.find(hash_of(priority, client), |flow| {
             let flow = &self.table[flow as usize];
@@ -264,10 +267,12 @@ impl Flows {
         self.unused = flow;
     }
 
+    #[inline]
     fn list(&mut self, ring: &mut Ring, flow: u32) {
         let length = self.table[flow as usize].len as usize;
+        // A flow grows by one, so that the list of its length is the next one at most.
         if ring.lengths.len() < length {
-            ring.lengths.resize(length, NONE);
+            ring.lengths.push(NONE);
         }
         let first = core::mem::replace(&mut ring.lengths[length - 1], flow);
         if first != NONE {
@@ -277,6 +282,7 @@ impl Flows {
         (flow.same_before, flow.same_after) = (NONE, first);
     }
 
+    #[inline]
     fn unlist(&mut self, ring: &mut Ring, flow: u32) {
         let Flow {
             len,

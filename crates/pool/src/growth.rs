@@ -31,7 +31,7 @@ pub(crate) struct Sight {
     pub(crate) ended: u64,
     /// Workers that are at work for who waits.
     pub(crate) workers: usize,
-    /// The time that all workers were ever busy, added up, µs.
+    /// The time that all workers were ever busy, added up, µs, modulo 2⁶⁴.
     pub(crate) busy: u64,
 }
 
@@ -62,8 +62,8 @@ impl Growth {
                 return false;
             };
             let ended = now.ended - start.ended;
-            let are_at_work =
-                ended.saturating_mul(service.0).saturating_mul(2) >= now.busy - start.busy;
+            let are_at_work = ended.saturating_mul(service.0).saturating_mul(2)
+                >= now.busy.wrapping_sub(start.busy);
             let are_all_there = now.workers <= start.workers.min(middle.workers);
             are_all_there && are_at_work && grew(start, middle, spread) && grew(middle, now, spread)
         })

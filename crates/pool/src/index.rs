@@ -44,11 +44,13 @@ impl Index {
     }
 
     /// What is in a cell.
+    #[inline]
     pub(crate) fn place(&self, cell: usize) -> u32 {
         self.cells[cell]
     }
 
     /// Puts a place in. There is room for it, and it is not in yet.
+    #[inline]
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
         let mut cell = self.home(hash);
         while self.cells[cell] != NONE {
@@ -58,6 +60,7 @@ impl Index {
     }
 
     /// Empties a cell and moves back those behind it that would no longer be found, so that no tombstones gather.
+    #[inline]
     pub(crate) fn remove(&mut self, cell: usize, hash_of: impl Fn(u32) -> u64) {
         let mask = self.cells.len() - 1;
         let mut hole = cell;
@@ -82,6 +85,7 @@ impl Index {
     }
 
     /// The highest bits choose the cell.
+    #[inline]
     fn home(&self, hash: u64) -> usize {
         let bits = self.cells.len().trailing_zeros();
         // 64 − 0 bits for a single cell would shift too far.

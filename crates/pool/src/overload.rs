@@ -55,6 +55,8 @@ pub(crate) struct Overload {
     has_only_grown: bool,
     /// Many were lost since it was looked last.
     is_urgent: bool,
+    /// Before that, time that passes changes nothing.
+    wakes_at: Micros,
 }
 
 /// What happened since it began.
@@ -89,7 +91,7 @@ pub(crate) struct Situation {
     pub(crate) ended: u64,
     /// More workers will be there soon.
     pub(crate) is_growing: bool,
-    /// The time that all workers were ever busy, added up, µs.
+    /// The time that all workers were ever busy, added up, µs, modulo 2⁶⁴.
     pub(crate) busy: u64,
 }
 
@@ -116,6 +118,7 @@ impl Overload {
             growth: Growth::new(),
             has_only_grown: false,
             is_urgent: false,
+            wakes_at: SHORTEST,
         }
     }
 
@@ -157,7 +160,10 @@ impl Overload {
     /// Somebody was lost who would have been served if there were fewer.
     pub(crate) fn lost(&mut self) {
         self.window.lost += 2;
-        self.is_urgent |= self.window.lost.is_multiple_of(2 * MANY);
+        if self.window.lost.is_multiple_of(2 * MANY) {
+            self.is_urgent = true;
+            self.wakes_at = Micros::ZERO;
+        }
     }
 
     /// Somebody's own deadline was too short: it may be that of this one only.
@@ -180,21 +186,46 @@ impl Overload {
         self.window.was_empty = true;
     }
 
-    /// Whether it is time for [`look`](Self::look).
+    /// Before that, neither is [`look`](Self::look) due, nor does anybody become stale.
     #[inline]
+    pub(crate) fn wakes_at(&self) -> Micros {
+        self.wakes_at
+    }
+
+    /// Whether it is time for [`look`](Self::look).
     pub(crate) fn is_due(&self, now: Micros) -> bool {
         now >= self.ends || self.is_urgent
     }
 
     /// A window is at its end: decides, and begins the next. Or many were lost in it already.
     pub(crate) fn look(&mut self, now: Micros, seen: &Situation) {
-        if core::mem::take(&mut self.is_urgent) && now < self.ends {
-            return self.look_early(now, seen);
+        match core::mem::take(&mut self.is_urgent) && now < self.ends {
+            true => self.look_early(now, seen),
+            false => self.look_at_window(now, seen),
         }
+        self.wakes_at = match self.is_on {
+            true => Micros::ZERO,
+            false => self.ends,
+        };
+    }
+
+    /// It is not on, whatever happened.
+    pub(crate) fn stop(&mut self) {
+        self.is_on = false;
+        self.most = usize::MAX;
+        self.longest = Micros::MAX;
+        self.stale_after = Micros::MAX;
+        self.wakes_at = self.ends;
+    }
+
+    fn look_at_window(&mut self, now: Micros, seen: &Situation) {
         let window = self.window;
         let span = now.since(self.began);
-        self.drain
-            .saw(span, seen.busy - window.busy_before, window.finished);
+        self.drain.saw(
+            span,
+            seen.busy.wrapping_sub(window.busy_before),
+            window.finished,
+        );
         let is_bad = !window.was_empty && window.lost > 0 && window.lost * 4 >= window.finished;
         // Windows in which nothing happened at all are not looked at one by one.
         let passed = span.0 / self.ends.since(self.began).0.max(1);
@@ -235,9 +266,7 @@ impl Overload {
             self.wary_until = now.after(WARY);
             self.set_bounds(seen);
         } else {
-            self.most = usize::MAX;
-            self.longest = Micros::MAX;
-            self.stale_after = Micros::MAX;
+            self.stop();
         }
         let next = self.spacing(seen).0.saturating_mul(8);
         self.began = now;

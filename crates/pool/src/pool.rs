@@ -9,7 +9,7 @@ use crate::patience::Patience;
 use crate::queue::{Queue, Waiting};
 use crate::workers::{Job, State, Withdrawal, Workers};
 use crate::{
-    Action, Admission, Assignment, Limits, MAX_RESERVES, Micros, Orders, Refused, Released,
+    Action, Admission, Assignment, Limits, MAX_RESERVES, Micros, Order, Orders, Refused, Released,
     RequestId, ShedReason, Stats, Ticket, WorkerId,
 };
 
@@ -119,8 +119,8 @@ pub struct Pool {
     spread: Spread,
     patience: Patience,
     overload: Overload,
-    /// All workers' time at work up to now, µs.
-    busy_time: u64,
+    /// Of the workers' time at work what does not depend on now, µs.
+    busy_until_zero: u64,
     /// Totals only; what can be counted now is filled in by [`Pool::stats`].
     totals: Stats,
 }
@@ -141,7 +141,7 @@ impl Pool {
             spread: Spread::default(),
             patience: Patience::new(),
             overload: Overload::new(),
-            busy_time: 0,
+            busy_until_zero: 0,
             totals: Stats::default(),
         }
     }
@@ -173,6 +173,9 @@ impl Pool {
                 .into_iter()
                 .map(|Refused { request, reason }| Action::Shed { request, reason }),
         );
+        if limits.order == Order::Fifo {
+            self.overload.stop();
+        }
         actions
     }
 
@@ -252,6 +255,12 @@ impl Pool {
             self.totals.run_at_once += 1;
             return Admission::Run(worker);
         }
+        self.admit_to_queue(now, ticket, stale_last)
+    }
+
+    /// No worker may be had at once.
+    #[inline(never)]
+    fn admit_to_queue(&mut self, now: Micros, ticket: &Ticket, stale_last: bool) -> Admission {
         if self.abandoned() {
             return self.shed(ShedReason::NoWorker);
         }
@@ -267,9 +276,8 @@ impl Pool {
         if self.limits.timeout == Micros::ZERO {
             return self.shed(ShedReason::QueueTimeout);
         }
-        let position = self
-            .queue
-            .place_of(ticket.priority, ticket.client, stale_last);
+        let own = self.queue.flow_of(ticket.priority, ticket.client);
+        let position = self.queue.place_in(ticket.priority, own, stale_last);
         let start_by = self.start_by(ticket.deadline, now);
         if let Some(reason) = self.foresee(now, ticket, position, start_by) {
             return self.shed(reason);
@@ -278,7 +286,12 @@ impl Pool {
             self.totals.shed_pushed_out += 1;
             self.patience.stayed(now.since(waiting.admitted_at));
         }
-        self.queue.push(waiting(ticket, now, now, start_by));
+        let newcomer = waiting(ticket, now, now, start_by);
+        match gives_way {
+            // Its flow may be gone, or elsewhere.
+            Some(_) => self.queue.push(newcomer),
+            None => self.queue.push_in(own, newcomer),
+        }
         self.count_waiting();
         Admission::Wait {
             position,
@@ -330,7 +343,7 @@ impl Pool {
     /// `maxconn` is below the number of workers, the assignment may name another free worker, one of that request's home.
     pub fn release(&mut self, now: Micros, worker: WorkerId) -> Released {
         let now = self.advance(now);
-        let Some(release) = self.workers.release(worker, now) else {
+        let Some(release) = self.workers.finish(worker) else {
             self.totals.ignored += 1;
             return Released::default();
         };
@@ -340,6 +353,17 @@ impl Pool {
         self.spread.finished(now.since(release.since));
         self.overload.finished();
         self.count_end(now, &release.job, release.since);
+        let next = match self.queue.len() > 0 && !release.leaves {
+            true => self.pass_on(now, worker),
+            false => None,
+        };
+        if next.is_some() {
+            return Released {
+                next,
+                leaves: false,
+            };
+        }
+        self.workers.rest(worker, now);
         Released {
             next: self.next(now),
             leaves: release.leaves,
@@ -485,14 +509,45 @@ impl Pool {
     }
 
     /// Gives who is next to a worker, if somebody waits and a worker may be used.
+    #[inline]
     fn next(&mut self, now: Micros) -> Option<Assignment> {
         if self.queue.len() == 0 {
             self.overload.queue_is_empty();
             return None;
         }
-        if !self.has_place(0) {
+        match self.has_place(0) {
+            true => self.give_place(now),
+            false => None,
+        }
+    }
+
+    /// Somebody waits, and there is a place.
+    fn give_place(&mut self, now: Micros) -> Option<Assignment> {
+        let job = self.pop(now)?;
+        debug_assert!(self.has_place(1) && self.lets(job.priority), "there was");
+        let request = job.request;
+        let worker = self.run(now, &job)?;
+        Some(Assignment { request, worker })
+    }
+
+    /// Somebody waits, and a worker has finished: gives it who is next without a rest, if it is the only one that would be
+    /// free, and the limit and the reserves allow it.
+    fn pass_on(&mut self, now: Micros, worker: WorkerId) -> Option<Assignment> {
+        let others = self.workers.busy() - 1;
+        let limit = self.limits.at_load(others + self.queue.len());
+        if self.workers.free() > 0 || others >= limit {
             return None;
         }
+        let job = self.pop(now)?;
+        self.workers.pass_on(worker, &job, now);
+        self.count_start(now, &job);
+        let request = job.request;
+        Some(Assignment { request, worker })
+    }
+
+    /// Takes out of the queue who is next, if somebody may run.
+    #[inline]
+    fn pop(&mut self, now: Micros) -> Option<Job> {
         let stale_last = self.overload.is_on();
         let (workers, limits, outsiders) = (&self.workers, &self.limits, &self.outsiders);
         let waiting = self.queue.pop(stale_last, |priority| {
@@ -511,26 +566,35 @@ impl Pool {
         {
             self.overload.lost();
         }
-        let job = Job {
+        Some(Job {
             request: waiting.request,
             home: waiting.home,
             priority: waiting.priority,
             admitted_at: waiting.admitted_at,
-        };
-        let worker = self.start(now, &job, 1);
-        debug_assert!(worker.is_some(), "there was room");
-        worker.map(|worker| Assignment {
-            request: waiting.request,
-            worker,
         })
     }
 
     /// `more`: requests that are neither running nor waiting, and count in the load.
+    #[inline]
     fn start(&mut self, now: Micros, job: &Job, more: usize) -> Option<WorkerId> {
         if !self.has_place(more) || !self.lets(job.priority) {
             return None;
         }
+        self.run(now, job)
+    }
+
+    /// Gives a request to the free worker that is the one for it, if there is one.
+    #[inline]
+    fn run(&mut self, now: Micros, job: &Job) -> Option<WorkerId> {
         let worker = self.workers.take(job, now)?;
+        self.count_start(now, job);
+        Some(worker)
+    }
+
+    /// A worker has the request from now on.
+    #[inline]
+    fn count_start(&mut self, now: Micros, job: &Job) {
+        self.begins_work();
         self.last_start = now;
         self.totals.started += 1;
         self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());
@@ -542,7 +606,6 @@ impl Pool {
                 |n| n + 1,
             );
         }
-        Some(worker)
     }
 
     /// A worker is free, and the limit allows one more.
@@ -600,6 +663,7 @@ impl Pool {
 
     /// A worker has the request no more.
     fn count_end(&mut self, now: Micros, job: &Job, since: Micros) {
+        self.ends_work();
         let time = now.since(since);
         self.totals.service_time = self.totals.service_time.after(time);
         self.patience.stayed(now.since(job.admitted_at));

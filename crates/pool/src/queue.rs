@@ -171,11 +171,20 @@ impl Queue {
 
     /// At most so many would be before a newcomer.
     pub(crate) fn place_of(&self, priority: i16, client: u64, stale_last: bool) -> usize {
+        self.place_in(priority, self.flow_of(priority, client), stale_last)
+    }
+
+    /// The flow of a client in a class, if it has something waiting there.
+    pub(crate) fn flow_of(&self, priority: i16, client: u64) -> Option<u32> {
+        self.flows.find(priority, client)
+    }
+
+    /// The same as [`place_of`](Self::place_of) for a newcomer whose flow is `own`.
+    pub(crate) fn place_in(&self, priority: i16, own: Option<u32>, stale_last: bool) -> usize {
         let mut before = 0;
         for class in self.upto(priority) {
             before += class.ahead(stale_last);
             if class.priority == priority {
-                let own = self.flows.find(priority, client);
                 let own_len = own.map_or(0, |flow| self.flows.get(flow).len as usize);
                 let others = class.ring.count() - usize::from(own.is_some());
                 let theirs = class.fresh - own_len;
@@ -187,12 +196,20 @@ impl Queue {
 
     /// Puts a newcomer at the end of its client's flow.
     pub(crate) fn push(&mut self, waiting: Waiting) {
+        let own = self.flow_of(waiting.priority, waiting.client);
+        self.push_in(own, waiting);
+    }
+
+    /// The same, where its [`flow_of`](Self::flow_of) is known.
+    #[inline]
+    pub(crate) fn push_in(&mut self, own: Option<u32>, waiting: Waiting) {
         self.make_room();
         let place = self.class_place(waiting.priority);
         let ring = &mut self.classes[place].ring;
-        let flow = self
-            .flows
-            .find_or_make(ring, waiting.priority, waiting.client);
+        let flow = match own {
+            Some(flow) => flow,
+            None => self.flows.make(ring, waiting.priority, waiting.client),
+        };
         let prev = self.flows.get(flow).tail;
         let at = self.new_entry(Entry {
             flow,
@@ -393,8 +410,16 @@ impl Queue {
             .min_by_key(|at| self.entries[*at as usize].waiting.admitted_at)
     }
 
-    /// Where the class is; makes it if there is none.
+    /// Where the class is; makes it if there is none. Mostly there is one class only.
+    #[inline]
     fn class_place(&mut self, priority: i16) -> usize {
+        match self.classes.first() {
+            Some(first) if first.priority == priority => 0,
+            _ => self.search_class_place(priority),
+        }
+    }
+
+    fn search_class_place(&mut self, priority: i16) -> usize {
         let find = |classes: &[Class]| classes.binary_search_by_key(&priority, |c| c.priority);
         find(&self.classes).unwrap_or_else(|mut place| {
             if self.classes.len() >= KEPT_CLASSES {
@@ -406,6 +431,7 @@ impl Queue {
         })
     }
 
+    #[inline]
     fn new_entry(&mut self, entry: Entry) -> u32 {
         let at = self.unused;
         self.unused = self.entries[at as usize].next;
@@ -472,10 +498,8 @@ impl Queue {
                 _ => self.entries[newer as usize].older = older,
             }
         }
-        self.entries[at as usize] = Entry {
-            next: self.unused,
-            ..UNUSED
-        };
+        let entry = &mut self.entries[at as usize];
+        (entry.is_used, entry.next) = (false, self.unused);
         self.unused = at;
         self.len -= 1;
         if self.entries.len() > SMALLEST && self.len <= self.entries.len() / 8 {
@@ -484,6 +508,7 @@ impl Queue {
         waiting
     }
 
+    #[inline]
     fn leave_flow(&mut self, at: u32, place: usize, served: bool) {
         let Entry {
             flow, prev, next, ..
@@ -502,6 +527,7 @@ impl Queue {
     }
 
     /// Sees to it that there is an unused entry.
+    #[inline]
     fn make_room(&mut self) {
         if self.unused == NONE {
             self.grow_to((self.entries.len() * 2).max(SMALLEST));
@@ -574,6 +600,7 @@ impl Queue {
         self.grow_to(room);
     }
 
+    #[inline]
     fn find(&self, request: RequestId) -> Option<usize> {
         if self.len == 0 {
             return None;

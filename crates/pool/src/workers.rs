@@ -58,7 +58,7 @@ pub(crate) enum Withdrawal {
     Not,
 }
 
-/// A worker that was released.
+/// A worker that has finished its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     /// What it had.
@@ -67,7 +67,7 @@ pub(crate) struct Release {
     pub(crate) since: Micros,
     /// It had finished no request before.
     pub(crate) first: bool,
-    /// It was to be withdrawn, and leaves.
+    /// It was to be withdrawn, and leaves now.
     pub(crate) leaves: bool,
 }
 
@@ -187,6 +187,7 @@ impl Workers {
 
     /// `Free` → `Busy`: of the free workers the one used last, of this home if there is one. None if none is free.
     /// One that is taken from another home has this one from now on: its connection moves to where it is used.
+    #[inline]
     pub(crate) fn take(&mut self, job: &Job, now: Micros) -> Option<WorkerId> {
         let home = job.home;
         let of_home = self.home_tops.get(usize::from(home)).copied();
@@ -196,45 +197,73 @@ impl Workers {
             _ => return None,
         };
         self.leave_free(index);
-        self.add_home(home);
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.state, State::Free, "only free workers are on a stack");
-        slot.home = home;
         slot.state = State::Busy {
             job: *job,
             since: now,
         };
         self.busy += 1;
         self.outdated_busy += usize::from(slot.outdated);
+        if slot.home != home {
+            slot.home = home;
+            self.add_home(home);
+        }
         Some(WorkerId(index))
     }
 
-    /// `Busy` → `Free`, on top of the stacks, or → `Leaving`. None, and nothing changed, if it was not busy.
-    pub(crate) fn release(&mut self, worker: WorkerId, now: Micros) -> Option<Release> {
-        let slot = self.slots.get(worker.0 as usize)?;
+    /// A busy one is done with what it has, and is still busy: [`rest`](Self::rest) or [`pass_on`](Self::pass_on) comes
+    /// next. None if it was not busy.
+    #[inline]
+    pub(crate) fn finish(&mut self, worker: WorkerId) -> Option<Release> {
+        let slot = self.slots.get_mut(worker.0 as usize)?;
         let State::Busy { job, since } = slot.state else {
             return None;
         };
-        let (first, leaves) = (!slot.proven, slot.retiring);
-        self.leave_busy(worker.0);
+        let first = !core::mem::replace(&mut slot.proven, true);
+        Some(Release {
+            job,
+            since,
+            first,
+            leaves: slot.retiring,
+        })
+    }
+
+    /// `Busy` → `Free`, on top of the stacks, or → `Leaving`.
+    #[inline]
+    pub(crate) fn rest(&mut self, worker: WorkerId, now: Micros) {
         let slot = &mut self.slots[worker.0 as usize];
-        slot.proven = true;
-        if leaves {
+        debug_assert!(slot.is_busy(), "it has finished");
+        self.busy -= 1;
+        if slot.retiring {
             slot.state = State::Leaving;
+            self.retiring -= 1;
             self.leaving += 1;
         } else {
+            self.outdated_busy -= usize::from(slot.outdated);
             slot.state = State::Free;
             slot.free_since = now;
             self.free += 1;
             self.outdated_free += usize::from(slot.outdated);
             self.link(worker.0);
         }
-        Some(Release {
-            job,
-            since,
-            first,
-            leaves,
-        })
+    }
+
+    /// `Busy` → `Busy` with another request: what [`rest`](Self::rest) and [`take`](Self::take) come to where it does not
+    /// leave and no other is free.
+    #[inline]
+    pub(crate) fn pass_on(&mut self, worker: WorkerId, job: &Job, now: Micros) {
+        let slot = &mut self.slots[worker.0 as usize];
+        debug_assert!(slot.is_busy() && !slot.retiring && self.free == 0);
+        slot.free_since = now;
+        slot.state = State::Busy {
+            job: *job,
+            since: now,
+        };
+        if slot.home != job.home {
+            slot.home = job.home;
+            self.add_home(job.home);
+        }
     }
 
     /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
@@ -328,6 +357,7 @@ impl Workers {
     }
 
     /// Out of the stacks and the counts of the free ones; the state is the caller's to set.
+    #[inline]
     fn leave_free(&mut self, index: u32) {
         self.unlink(index);
         self.free -= 1;
@@ -342,6 +372,7 @@ impl Workers {
         self.outdated_busy -= usize::from(slot.outdated && !slot.retiring);
     }
 
+    #[cold]
     fn add_home(&mut self, home: u16) {
         if usize::from(home) >= self.home_tops.len() {
             self.home_tops.resize(usize::from(home) + 1, NONE);
@@ -411,6 +442,7 @@ impl Workers {
         Ok(count)
     }
 
+    #[inline]
     fn link(&mut self, index: u32) {
         let home = usize::from(self.slots[index as usize].home);
         if self.top == NONE {
@@ -421,6 +453,7 @@ impl Workers {
         push(&mut self.slots, home_top, index, |slot| &mut slot.at_home);
     }
 
+    #[inline]
     fn unlink(&mut self, index: u32) {
         let home = usize::from(self.slots[index as usize].home);
         if self.bottom == index {

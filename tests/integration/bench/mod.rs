@@ -23,8 +23,10 @@ fn bench(words: &[&str]) -> Output {
 
 /// Starts it.
 fn start(words: &[&str]) -> Child {
-    let mut command = Command::new(BINARY);
-    command.arg("bench").args(words);
+    // As from a terminal: whoever runs the tests may have them ignore Ctrl-C.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", BINARY, "bench"]);
+    command.args(words);
     command
         .env("NO_COLOR", "1")
         .stdin(Stdio::null())

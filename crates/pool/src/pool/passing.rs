@@ -19,17 +19,41 @@ impl Pool {
                 let waited = passed.saturating_mul(self.queue.len() as u64);
                 self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
             }
-            let busy = passed.saturating_mul(self.workers.busy() as u64);
-            self.busy_time = self.busy_time.saturating_add(busy);
             self.clock = now;
-            if self.overload.is_due(now) {
-                self.look_at_overload();
-            }
-            if self.overload.is_on() {
-                self.make_stale();
+            if now >= self.overload.wakes_at() {
+                self.wake();
             }
         }
         self.clock
+    }
+
+    #[inline(never)]
+    fn wake(&mut self) {
+        if self.overload.is_due(self.clock) {
+            self.look_at_overload();
+        }
+        if self.overload.is_on() {
+            self.make_stale();
+        }
+    }
+
+    /// A worker is at work from now on.
+    #[inline]
+    pub(super) fn begins_work(&mut self) {
+        self.busy_until_zero = self.busy_until_zero.wrapping_sub(self.clock.0);
+    }
+
+    /// A worker that was at work has ended that.
+    #[inline]
+    pub(super) fn ends_work(&mut self) {
+        self.busy_until_zero = self.busy_until_zero.wrapping_add(self.clock.0);
+    }
+
+    /// The time that all workers were ever at work, added up, µs. Each adds the moments at which it ended, and subtracts
+    /// those at which it began, modulo 2⁶⁴; only differences count.
+    fn busy_time(&self) -> u64 {
+        let now = self.clock.0.wrapping_mul(self.workers.busy() as u64);
+        now.wrapping_add(self.busy_until_zero)
     }
 
     #[cold]
@@ -50,7 +74,7 @@ impl Pool {
             waiting: self.queue.len(),
             ended: self.totals.finished + self.totals.lost,
             is_growing: self.soon > self.workers.free() + self.workers.busy(),
-            busy: self.busy_time,
+            busy: self.busy_time(),
         };
         self.overload.look(self.clock, &situation);
         self.note_length();

@@ -1,0 +1,49 @@
+//! How often it is said that a pool refuses requests. Each refusal is in the access log and in the figures; of a thousand
+//! a second the error log has some, and how many more there were.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Refusals that were said, and those that were not.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    second: u64,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Refusals {
+    /// A request was refused at `now` (µs). Some: it is to be said, and so many were not since the last that was.
+    pub(super) fn say(&self, now: u64) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let second = now / 1_000_000;
+        if state.second != second {
+            (state.second, state.said) = (second, 0);
+        }
+        if state.said == A_SECOND {
+            state.unsaid += 1;
+            return None;
+        }
+        state.said += 1;
+        Some(std::mem::take(&mut state.unsaid))
+    }
+}
+
+/// Lines for a pool in a second.
+const A_SECOND: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_a_second_are_said_and_how_many_were_not() {
+        let refusals = Refusals::default();
+        let said = (0..500).filter(|n| refusals.say(5_000_000 + n) == Some(0));
+        assert_eq!(said.count(), 10);
+        assert_eq!(refusals.say(6_000_000), Some(490));
+        assert_eq!(refusals.say(6_000_001), Some(0));
+    }
+}
