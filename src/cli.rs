@@ -319,7 +319,7 @@ enum TypedCommand {
         #[command(flatten)]
         window: WindowArgs,
     },
-    /// Start a pool of the running weir anew, beside its old workers
+    /// Start a pool of the running weir anew, or change its limits
     Pool {
         /// Its name
         name: String,

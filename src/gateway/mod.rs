@@ -26,6 +26,7 @@ mod cgi;
 mod client_io;
 mod clock;
 mod connection;
+mod cookies;
 mod dispatch;
 mod exchange;
 mod fastcgi;

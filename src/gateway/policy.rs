@@ -17,6 +17,7 @@ use weir_config::{FairBy, OnClientLeft, RequestPart};
 
 use super::{
     clock::{self, NEVER},
+    cookies,
     record::Record,
     route::Matcher,
 };
@@ -191,18 +192,9 @@ fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> b
     match part {
         RequestPart::Header(name) => any_header(name, record, is),
         RequestPart::Cookie(name) => any_header("cookie", record, |cookies| {
-            cookie_values(cookies, name.as_bytes()).any(&mut is)
+            cookies::values(cookies, name.as_bytes()).any(&mut is)
         }),
     }
-}
-
-/// The values of the cookies of that name in one Cookie header (RFC 6265 §4.2.1).
-fn cookie_values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
-    header.split(|byte| *byte == b';').filter_map(move |pair| {
-        let at = memchr::memchr(b'=', pair)?;
-        let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
-        (found == name).then_some(value)
-    })
 }
 
 fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
@@ -335,31 +327,7 @@ mod tests {
         assert_ne!(of("somebody"), of("somebody else"));
     }
 
-    #[test]
-    fn cookies_are_found_by_their_whole_name() {
-        let values = |header: &'static str| -> Vec<&[u8]> {
-            cookie_values(header.as_bytes(), b"cart").collect()
-        };
-        assert_eq!(values("cart=1"), [b"1"]);
-        assert_eq!(
-            values("a=b; cart=1;cart = 2 ; carts=3; xcart=4"),
-            [b"1", b"2"]
-        );
-        assert_eq!(values("cart=a=b; cart="), [&b"a=b"[..], b""]);
-        assert!(values("cart").is_empty() && values("Cart=1").is_empty());
-        assert!(values("").is_empty() && values(";;=;= cart").is_empty());
-    }
-
     proptest! {
-        #[test]
-        fn a_cookie_is_found_among_any_others(
-            before in prop::collection::vec(any::<u8>(), 0..30),
-            after in prop::collection::vec(any::<u8>(), 0..30),
-        ) {
-            let header = [&before[..], b"; session=x1; ", &after].concat();
-            prop_assert!(cookie_values(&header, b"session").any(|value| value == b"x1"));
-        }
-
         #[test]
         fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(timeout) = parse_timeout(&text) {

@@ -3,7 +3,7 @@
 use weir_config::{Balance, HashBy, Runtime};
 use weir_pool::mixed;
 
-use crate::gateway::{dispatch::PoolHandle, record::Record};
+use crate::gateway::{cookies, dispatch::PoolHandle, record::Record};
 
 impl PoolHandle {
     /// The request's key, where the pool's servers are chosen by one and the request has it. It is the same in every
@@ -28,18 +28,12 @@ impl PoolHandle {
                 Some(hash(&path[..end.unwrap_or(path.len())]))
             }
             HashBy::Header(name) => record.header(name).map(hash),
-            HashBy::Cookie(name) => cookie(record.header("cookie")?, name.as_bytes()).map(hash),
+            HashBy::Cookie(name) => {
+                let header = record.header("cookie")?;
+                cookies::values(header, name.as_bytes()).next().map(hash)
+            }
         }
     }
-}
-
-/// The value of a cookie in a `Cookie` header (RFC 6265 §5.4).
-fn cookie<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
-    header.split(|byte| *byte == b';').find_map(|pair| {
-        let pair = pair.trim_ascii();
-        let at = pair.iter().position(|byte| *byte == b'=')?;
-        (pair[..at].trim_ascii() == name).then(|| pair[at + 1..].trim_ascii())
-    })
 }
 
 /// FNV-1a, its bits mixed.
@@ -53,17 +47,6 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cookies_are_found_by_their_whole_name() {
-        let header = b"xsid=1; sid = a=b ;sid=2;;=;last";
-        assert_eq!(cookie(header, b"sid"), Some(&b"a=b"[..]));
-        assert_eq!(cookie(header, b"xsid"), Some(&b"1"[..]));
-        assert_eq!(cookie(header, b"last"), None);
-        assert_eq!(cookie(header, b"id"), None);
-        assert_eq!(cookie(b"", b"sid"), None);
-        assert_eq!(cookie(b"sid=", b"sid"), Some(&b""[..]));
-    }
 
     #[test]
     fn a_hash_never_changes() {
