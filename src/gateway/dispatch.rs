@@ -18,10 +18,9 @@ mod limits;
 mod refusals;
 mod scaling;
 mod servers;
-mod waiting;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -41,7 +40,6 @@ use self::{
     cancels::Cancels,
     scaling::{After, Scaling},
     servers::Farm,
-    waiting::WaitingRoom,
 };
 pub(crate) use self::{
     lease::Lease,
@@ -152,7 +150,7 @@ struct State {
     farm: Option<Farm>,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
-    waiting: WaitingRoom,
+    waiting: HashMap<RequestId, Waiting>,
     expired: Vec<Refused>,
     /// When the pool's task looks at it next ([`clock::now`]).
     wakes_at: u64,
@@ -214,7 +212,7 @@ impl PoolHandle {
             slots: Vec::new(),
             farm,
             exits: VecDeque::new(),
-            waiting: WaitingRoom::default(),
+            waiting: HashMap::new(),
             expired: Vec::new(),
             wakes_at: clock::NEVER,
             slow_requests: 0,
@@ -485,11 +483,6 @@ impl PoolHandle {
         let mut state = self.state();
         state.pool.pass(Micros(clock::now()));
         state.pool.stats()
-    }
-
-    /// Time that requests have spent waiting, those included that wait now, µs.
-    pub(crate) fn waiting_time(&self) -> u64 {
-        self.state().waiting.time()
     }
 
     /// The pool's figures now, and those of its workers, for the status page.

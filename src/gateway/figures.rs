@@ -43,7 +43,7 @@ fn put_pool(
     let queue = &pool.settings.queue;
     let name = pool.settings.name.as_str();
     let mut put = |metric, value: f64| page.put(metric, &[name], value);
-    put(Metric::QueueSeconds, pool.waiting_time() as f64 / 1e6);
+    put(Metric::QueueSeconds, stats.queue_time.0 as f64 / 1e6);
     let rates = gateway.history.pool(gateway, index);
     put(Metric::QueueSecondsPerSecond, rates.waiting);
     put(Metric::PoolQueue, stats.waiting as f64);

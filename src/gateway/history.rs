@@ -144,7 +144,7 @@ impl PoolTotals {
             asked: stats.admitted,
             finished: stats.finished,
             shed: stats.shed(),
-            waiting: pool.waiting_time(),
+            waiting: stats.queue_time.0,
         }
     }
 }

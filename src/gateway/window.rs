@@ -268,7 +268,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "overloaded": stats.overloaded,
             "overloads": stats.overloads,
             "stale": stats.stale,
-            "seconds": seconds(pool.waiting_time()),
+            "seconds": seconds(stats.queue_time.0),
             "seconds_per_second": rates.waiting,
         },
         "requests": {

@@ -42,7 +42,7 @@ impl Patience {
         *count = count.saturating_add(1);
     }
 
-    /// After so long one in four has left.
+    /// After so long one in four has left; at least half a second.
     pub(crate) fn get(&self) -> Option<Micros> {
         self.known.map(|(patience, _)| patience)
     }
@@ -88,7 +88,7 @@ impl Patience {
             staying -= staying * leaving / there;
             gone += leaving;
             if staying <= ALL / 4 * 3 && gone >= FEW {
-                return Found::Patience(start(step));
+                return Found::Patience(start(step).max(LEAST));
             }
             if there >= MANY {
                 at_least = start(step);
@@ -126,6 +126,10 @@ const FIRST: u32 = 12;
 /// Sixteen for each octave, to 268 s: near the end of their patience those who were just answered and those who just
 /// left are told apart.
 const STEPS: usize = 256;
+
+/// Who gives up sooner says something about itself only: else whoever comes and goes shortened everybody's queue. A
+/// queue for clients of this patience is kept to an eighth of it, and serves those too.
+const LEAST: Micros = Micros::from_millis(500);
 
 /// Everybody.
 const ALL: u64 = 1 << 20;

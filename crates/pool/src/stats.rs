@@ -90,7 +90,7 @@ pub struct Stats {
     pub max_waiting: usize,
     /// The most workers that were ever busy at once.
     pub max_busy: usize,
-    /// Time in the queue of all that waited, whatever became of them, and of those that wait now up to the last event,
+    /// Time in the queue of all that waited, whatever became of them, and of those that wait now up to the last time told,
     /// summed up: the area under the queue's length. A second more of it in each second is one request that waits.
     pub queue_time: Micros,
     /// Time in the queue of all that were given a worker from it, summed up.

@@ -1,6 +1,8 @@
 //! What crowds of clients get from a pool: bursts, floods, classes, and workers that are stuck.
 
-use weir_pool::{Micros, Order, Reserve, Reserves, ShedReason};
+use weir_pool::{
+    Admission, Limits, Micros, Order, Pool, RequestId, Reserve, Reserves, ShedReason, Ticket,
+};
 
 use crate::crowd::{Arrive, Group, Plan, Spread, Who, run};
 use crate::overload::overload;
@@ -381,4 +383,15 @@ fn the_area_under_the_queue_is_the_waiting_of_all() {
     let patience = 2 * SECOND * got[0].left.len() as u64;
     let refused: u64 = got[0].refused.iter().map(|(_, after, _)| after).sum();
     assert_eq!(stats.queue_time.0, stats.waited_time.0 + patience + refused);
+}
+
+#[test]
+fn it_grows_while_nothing_happens_but_that_somebody_waits() {
+    let mut pool = Pool::new(Limits::USUAL);
+    let waits = pool.admit(Micros::from_secs(5), &Ticket::new(RequestId(1), 0));
+    assert!(matches!(waits, Admission::Wait { .. }));
+    for second in 1..=3 {
+        pool.pass(Micros::from_secs(5 + second));
+        assert_eq!(pool.stats().queue_time, Micros::from_secs(second));
+    }
 }
