@@ -59,6 +59,32 @@ fn a_busy_fpm_is_not_taken_for_a_dead_one() {
 }
 
 #[test]
+fn kept_connections_leave_a_worker_for_the_check() {
+    let setup = site();
+    let fpms = fpms(&setup, &[2]);
+    let lines = "keep_conn = true\ncheck = \"fastcgi\"\ncheck_interval = \"100ms\"\ncheck_timeout = \"1s\"\nfall = 1\n\
+                 queue.maxconn = 2";
+    let weir = setup.pool(&pool(&plain(&fpms), lines)).start();
+    let load = Load::start(&weir, 4, "/sleep.php?ms=20");
+    wait_until("both workers have a connection", || {
+        status(&weir)["workers"]["most_busy"] == 2
+    });
+    let seen = load.end();
+    assert!(seen.iter().all(|(status, _)| *status == 200), "{seen:?}");
+    // Nothing is asked for from here on, and the connections stay.
+    let mut times = Vec::new();
+    wait_until("it was checked again and again", || {
+        let check = status(&weir)["servers"][0]["last_check"].clone();
+        assert_ne!(check["good"], false, "{check}");
+        if times.last() != Some(&check["time"]) {
+            times.push(check["time"].clone());
+        }
+        times.len() > 5
+    });
+    assert_eq!(states(&weir), ["up"]);
+}
+
+#[test]
 fn a_tcp_check_sees_who_listens() {
     let setup = site();
     let mut fpms = fpms(&setup, &[1, 1]);

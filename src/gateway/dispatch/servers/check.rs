@@ -29,6 +29,9 @@ pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) 
         let Some(address) = pool.address(server, serial) else {
             return;
         };
+        if matches!(settings.check, Check::FastCgi(_)) {
+            pool.make_room(server, serial);
+        }
         let (at, began) = (SystemTime::now(), clock::precise());
         let check = look(&address, &settings.check);
         let result = tokio::time::timeout(settings.check_timeout, check).await;
@@ -193,6 +196,23 @@ impl PoolHandle {
         let mut staying = farm.staying();
         let (_, member) = staying.find(|(id, _)| *id == server)?;
         (member.serial == serial).then(|| member.address.clone())
+    }
+
+    /// Closes a kept connection where there are as many as the server has workers: each holds one of PHP-FPM's, and a
+    /// check that finds none free is not answered, though nothing runs there.
+    fn make_room(self: &Arc<Self>, server: ServerId, serial: u64) {
+        self.change(|state, now, after| {
+            let Some(farm) = &mut state.farm else { return };
+            let figures = farm.balancer.figures(now, server);
+            let member = farm.member_mut(server);
+            if let (Some(figures), Some(member)) = (figures, member)
+                && member.serial == serial
+                && !member.kept.is_empty()
+                && figures.busy + member.kept.len() >= figures.limit
+            {
+                after.close(Some(member.kept.remove(0)));
+            }
+        });
     }
 
     fn has_answered_since(&self, server: ServerId, time: Micros) -> bool {
