@@ -198,9 +198,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
         let (mut parking, mut idle) = (0, 0);
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
-                let parks = conn
-                    .idle_since()
-                    .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
+                let parks = conn.is_to_wait(now)
+                    || conn
+                        .idle_since()
+                        .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
                 parking += usize::from(parks);
                 idle += usize::from(conn.is_idle());
                 if draining || parks || conn.overdue(now) {

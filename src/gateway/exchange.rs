@@ -47,13 +47,14 @@ use crate::error_log::tell;
 type Answered = (Reply, Option<u64>);
 
 /// Answers a request.
-pub(crate) async fn exchange(
-    gateway: Arc<Gateway>,
-    conn: Arc<Conn>,
+pub(crate) fn exchange(
+    gateway: &Arc<Gateway>,
+    conn: &Arc<Conn>,
     request: Request<Incoming>,
-) -> Result<Response<Outgoing>, Infallible> {
+) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
+    // Not within the future, which would keep the head's place in it for as long as the request waits.
     let (parts, body) = request.into_parts();
-    let mut record = Record::new(gateway.clone(), &conn, parts);
+    let record = Record::new(gateway.clone(), conn, parts);
     trace::step!(
         record.id,
         record.traced_from,
@@ -62,6 +63,15 @@ pub(crate) async fn exchange(
         record.parts.method,
         record.parts.uri
     );
+    answer(record, conn.clone(), body)
+}
+
+async fn answer(
+    mut record: Box<Record>,
+    conn: Arc<Conn>,
+    body: Incoming,
+) -> Result<Response<Outgoing>, Infallible> {
+    let gateway = record.gateway.clone();
     let mut rules = None;
     let mut body = Some(body);
     // Whatever is rare lives in a box of its own: the rest is moved with every request.

@@ -9,7 +9,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, Uri, request::Parts};
+use bytes::BytesMut;
+use http::{
+    HeaderValue, Method, StatusCode, Uri,
+    request::Parts,
+    uri::{Authority, PathAndQuery},
+};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_pool::Micros;
@@ -435,6 +440,41 @@ impl Ends {
     }
 }
 
+/// Copies what `parts` has as pieces of a larger buffer into one of its own, so that the other can be freed.
+pub(crate) fn compact(parts: &mut Parts) {
+    let mut uri = parts.uri.clone().into_parts();
+    let in_uri = uri.authority.as_ref().map_or(0, |part| part.as_str().len())
+        + uri
+            .path_and_query
+            .as_ref()
+            .map_or(0, |part| part.as_str().len());
+    let in_values = parts.headers.values().map(HeaderValue::len).sum::<usize>();
+    let mut buffer = BytesMut::with_capacity(in_uri + in_values);
+    let mut own = |bytes: &[u8]| {
+        buffer.extend_from_slice(bytes);
+        buffer.split().freeze()
+    };
+    // What was taken once is taken again; if not, it stays as it is.
+    for value in parts.headers.values_mut() {
+        if let Ok(same) = HeaderValue::from_maybe_shared(own(value.as_bytes())) {
+            *value = same;
+        }
+    }
+    let authority = uri.authority.take().map(|part| {
+        let same = Authority::from_maybe_shared(own(part.as_str().as_bytes()));
+        same.unwrap_or(part)
+    });
+    let path_and_query = uri.path_and_query.take().map(|part| {
+        let same = PathAndQuery::from_maybe_shared(own(part.as_str().as_bytes()));
+        same.unwrap_or(part)
+    });
+    uri.authority = authority;
+    uri.path_and_query = path_and_query;
+    if let Ok(same) = Uri::from_parts(uri) {
+        parts.uri = same;
+    }
+}
+
 /// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
 pub(crate) fn uri(uri: &Uri) -> &[u8] {
     uri.path_and_query()
@@ -456,3 +496,23 @@ const CLIENT_LEFT: u16 = 499;
 
 /// The port that a URL without one means.
 const DEFAULT_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compacted_says_the_same() {
+        for uri in ["/a%20b?c=d&e", "*", "http://host:80/p?q", "http://host"] {
+            let request = http::Request::builder()
+                .uri(uri)
+                .header("a", "one")
+                .header("a", &b"t\xfeo"[..])
+                .header("x-empty", "");
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            let before = (parts.uri.clone(), parts.headers.clone());
+            compact(&mut parts);
+            assert_eq!((parts.uri, parts.headers), before);
+        }
+    }
+}

@@ -6,7 +6,12 @@
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -31,7 +36,7 @@ use super::{
     params,
     pool_log::Noted,
     read_ahead::{ReadAhead, Room},
-    record::Record,
+    record::{self, Record},
     refusal::Refusal,
     scoreboard::Facts,
     spool::{self, BodyError, Spooled},
@@ -342,12 +347,31 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
         priority: record.worth.priority,
         client: record.worth.client,
     };
-    pool.acquire(&ask, &mut record.wait)
-        .await
-        .map_err(|reason| {
-            let message = why_shed(record, pool, reason);
-            Refusal::shed(reason, pool.retry_after(), message)
+    let (mut waits, mut compacted) = (false, record.params.is_some());
+    let acquired = {
+        let mut acquiring = pin!(pool.acquire(&ask, &mut record.wait));
+        poll_fn(|cx| {
+            let acquired = acquiring.as_mut().poll(cx);
+            if acquired.is_pending() && !compacted {
+                if !std::mem::replace(&mut waits, true) {
+                    conn.enters_queue();
+                }
+                if conn.hyper_is_down() {
+                    record::compact(&mut record.parts);
+                    compacted = true;
+                }
+            }
+            acquired
         })
+        .await
+    };
+    if waits {
+        conn.leaves_queue();
+    }
+    acquired.map_err(|reason| {
+        let message = why_shed(record, pool, reason);
+        Refusal::shed(reason, pool.retry_after(), message)
+    })
 }
 
 /// What an operator has to know of a request that no worker took.
