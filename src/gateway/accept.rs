@@ -137,19 +137,29 @@ pub(crate) async fn listen(
         let local = local_address(&socket, local);
         let conn = Arc::new(Conn::new(listener, home, peer, local, timeouts));
         let registered = Registered::new(conn.clone());
-        let (gateway, limits) = (gateway.clone(), limits.clone());
-        let protocol = settings.protocol.clone();
-        tokio::spawn(async move {
-            match protocol {
-                Protocol::Http => connection::serve(gateway, socket, conn, limits).await,
-                Protocol::FastCgi(front) => {
-                    fastcgi_front::serve(gateway, socket, conn, &front).await;
-                }
-                // Its listeners have a loop of their own.
-                Protocol::AgentCheck(_) => {}
+        let gateway = gateway.clone();
+        // Two tasks, since each is as large as the largest of what it may do.
+        match &settings.protocol {
+            Protocol::Http => {
+                let seat = (registered, place);
+                tokio::spawn(connection::serve(
+                    gateway,
+                    socket,
+                    conn,
+                    limits.clone(),
+                    seat,
+                ));
             }
-            drop((registered, place));
-        });
+            Protocol::FastCgi(front) => {
+                let front = front.clone();
+                tokio::spawn(async move {
+                    fastcgi_front::serve(gateway, socket, conn, &front).await;
+                    drop((registered, place));
+                });
+            }
+            // Its listeners have a loop of their own.
+            Protocol::AgentCheck(_) => {}
+        }
     };
     loop {
         let accepted = tokio::select! {

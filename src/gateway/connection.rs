@@ -61,11 +61,16 @@ enum Ending {
     Abort,
 }
 
-/// Serves `socket` until it ends.
-pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, limits: Limits) {
+/// Serves `socket` until it ends; `_seat` is dropped then.
+pub(crate) async fn serve<S>(
+    gateway: Arc<Gateway>,
+    mut socket: Socket,
+    conn: Arc<Conn>,
+    limits: Limits,
+    _seat: S,
+) {
     let begin = |request| exchange::exchange(&gateway, &conn, request);
     let mut work = Work::new();
-    let mut socket = socket;
     let mut unread = Bytes::new();
     let ending = loop {
         let turn;
