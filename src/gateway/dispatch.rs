@@ -141,6 +141,10 @@ pub(crate) struct NewWorker {
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
 /// What became of a request that asked for a worker.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for a moment, and most are lent at once: no allocation for that"
+)]
 enum Admitted {
     Lent(Lease),
     Waits(oneshot::Receiver<Result<Lease, ShedReason>>),

@@ -65,7 +65,17 @@ struct Stopped(u32);
 impl Stopped {
     fn new(pid: u32) -> Stopped {
         signal(pid, Signal::STOP);
-        Stopped(pid)
+        // Until then it may still accept.
+        let stopped = Stopped(pid);
+        wait_until("all of its threads stand still", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ")
+                    .is_none_or(|(_, rest)| rest.starts_with('T'))
+            })
+        });
+        stopped
     }
 }
 
