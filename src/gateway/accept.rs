@@ -137,19 +137,29 @@ pub(crate) async fn listen(
         let local = local_address(&socket, local);
         let conn = Arc::new(Conn::new(listener, home, peer, local, timeouts));
         let registered = Registered::new(conn.clone());
-        let (gateway, limits) = (gateway.clone(), limits.clone());
-        let protocol = settings.protocol.clone();
-        tokio::spawn(async move {
-            match protocol {
-                Protocol::Http => connection::serve(gateway, socket, conn, limits).await,
-                Protocol::FastCgi(front) => {
-                    fastcgi_front::serve(gateway, socket, conn, &front).await;
-                }
-                // Its listeners have a loop of their own.
-                Protocol::AgentCheck(_) => {}
+        let gateway = gateway.clone();
+        // Two tasks, since each is as large as the largest of what it may do.
+        match &settings.protocol {
+            Protocol::Http => {
+                let seat = (registered, place);
+                tokio::spawn(connection::serve(
+                    gateway,
+                    socket,
+                    conn,
+                    limits.clone(),
+                    seat,
+                ));
             }
-            drop((registered, place));
-        });
+            Protocol::FastCgi(front) => {
+                let front = front.clone();
+                tokio::spawn(async move {
+                    fastcgi_front::serve(gateway, socket, conn, &front).await;
+                    drop((registered, place));
+                });
+            }
+            // Its listeners have a loop of their own.
+            Protocol::AgentCheck(_) => {}
+        }
     };
     loop {
         let accepted = tokio::select! {
@@ -198,9 +208,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
         let (mut parking, mut idle) = (0, 0);
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
-                let parks = conn
-                    .idle_since()
-                    .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
+                let parks = conn.is_to_wait(now)
+                    || conn
+                        .idle_since()
+                        .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
                 parking += usize::from(parks);
                 idle += usize::from(conn.is_idle());
                 if draining || parks || conn.overdue(now) {

@@ -85,6 +85,10 @@ pub(crate) struct Conn {
     requests: AtomicU64,
     /// A script is waited for, or answers: the client's end is looked for also behind what else it has sent.
     at_script: AtomicBool,
+    /// The request waits in a pool's queue.
+    queued: AtomicBool,
+    /// Nothing is left of it but the request itself and the socket.
+    hyper_is_down: AtomicBool,
     /// The rest of a request body was refused: the socket is closed with care (see `connection::linger`).
     body_unread: AtomicBool,
     waker: OnceLock<Waker>,
@@ -142,6 +146,8 @@ impl Conn {
             send_deadline: AtomicU64::new(NEVER),
             requests: AtomicU64::new(0),
             at_script: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            hyper_is_down: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             waker: OnceLock::new(),
             posted: AtomicBool::new(false),
@@ -169,6 +175,7 @@ impl Conn {
         self.requests.fetch_add(1, Relaxed);
         self.phase.store(Phase::Busy as u8, Relaxed);
         self.at_script.store(false, Relaxed);
+        self.queued.store(false, Relaxed);
         self.deadline.store(NEVER, Relaxed);
         started
     }
@@ -230,6 +237,46 @@ impl Conn {
     /// The request's body is here, and a script is to answer it.
     pub(crate) fn awaits_script(&self) {
         self.at_script.store(true, Relaxed);
+    }
+
+    /// The request waits in a pool's queue from now on. The connection is asked to put hyper down if it does for long.
+    pub(crate) fn enters_queue(&self) {
+        if !self.hyper_is_down() {
+            self.queued.store(true, Relaxed);
+            self.wake_at(clock::now() + PUT_DOWN_AFTER);
+        }
+    }
+
+    /// It does not any more.
+    pub(crate) fn leaves_queue(&self) {
+        if self.queued.swap(false, Relaxed) {
+            self.wake_at(NEVER);
+        }
+    }
+
+    /// Whether the request has waited for so long that hyper is better put down, and hyper has nothing to send.
+    pub(crate) fn waits_for_long(&self, now: u64) -> bool {
+        self.queued.load(Relaxed)
+            && now >= self.deadline.load(Relaxed)
+            && self.phase() == Phase::Busy
+            && self.send_deadline.load(Relaxed) == NEVER
+            && self.outbox().is_empty()
+    }
+
+    /// Whether the sweeper has just found that a request waits for long.
+    pub(crate) fn is_to_wait(&self, now: u64) -> bool {
+        self.queued.load(Relaxed) && now >= self.deadline.load(Relaxed)
+    }
+
+    /// Nothing but the request itself and the socket is left (true), or hyper is back (false).
+    pub(crate) fn put_down_hyper(&self, is_down: bool) {
+        self.hyper_is_down.store(is_down, Relaxed);
+        self.leaves_queue();
+    }
+
+    /// Whether a request that waits has been left with nothing but itself and the socket.
+    pub(crate) fn hyper_is_down(&self) -> bool {
+        self.hyper_is_down.load(Relaxed)
     }
 
     /// The client still sends a body that nobody reads.
@@ -329,6 +376,12 @@ impl Conn {
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.interim.is_empty() && self.record.is_none()
     }
 }
 
@@ -643,6 +696,9 @@ impl AsyncWrite for Socket {
 thread_local! {
     static JOIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// After so long in a pool's queue (µs), a request's connection puts down hyper and its buffers.
+const PUT_DOWN_AFTER: u64 = 100_000;
 
 /// Interim responses that wait for a client that does not read, bytes.
 const MAX_INTERIM: usize = 128 * 1024;

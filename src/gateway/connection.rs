@@ -1,9 +1,13 @@
 //! The life of one client connection: hyper while there is something to do, next to nothing while there is not.
 //!
 //! A connection that stays idle longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped and only
-//! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory.
+//! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory. A request that
+//! waits in the queue has only its own state and the socket ([`waiting`]): its answer brings hyper back.
+
+mod waiting;
 
 use std::{
+    convert::Infallible,
     future::{Future, poll_fn},
     os::fd::AsFd,
     pin::Pin,
@@ -13,12 +17,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1::{Builder, Parts};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_config::Listener;
 
+use self::waiting::{Answer, Service, Work};
 use super::{
     Gateway,
     client_io::{ClientIo, Conn, Phase, Socket},
@@ -37,6 +43,8 @@ enum Turn {
     Over(Ending),
     /// Nothing to do for a while.
     Park,
+    /// Its request waits for a worker, and will for a while.
+    Wait,
 }
 
 /// How a connection ends.
@@ -53,26 +61,47 @@ enum Ending {
     Abort,
 }
 
-/// Serves `socket` until it ends.
-pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, limits: Limits) {
-    let mut socket = socket;
+/// Serves `socket` until it ends; `_seat` is dropped then.
+pub(crate) async fn serve<S>(
+    gateway: Arc<Gateway>,
+    mut socket: Socket,
+    conn: Arc<Conn>,
+    limits: Limits,
+    _seat: S,
+) {
+    let begin = |request| exchange::exchange(&gateway, &conn, request);
+    let mut work = Work::new();
     let mut unread = Bytes::new();
     let ending = loop {
         let turn;
-        (turn, socket, unread) = drive(&gateway, socket, unread, &conn, &limits).await;
+        let io = ClientIo::new(socket, conn.clone(), unread);
+        (turn, socket, unread) = drive(&gateway, io, &conn, &limits, &work, &begin).await;
         match turn {
             Turn::Over(ending) => break ending,
             Turn::Park if unread.is_empty() => {
                 // Empty, it still holds hyper's read buffer.
                 unread = Bytes::new();
+                work = Work::new();
                 if !parked(&gateway, &conn, &socket).await {
                     break Ending::Clean;
                 }
             }
             // The beginning of the next head came with the last request: it is waited for as a head.
             Turn::Park => conn.received(),
+            Turn::Wait => {
+                // Not as a piece of hyper's read buffer.
+                let ahead = Bytes::copy_from_slice(&std::mem::take(&mut unread));
+                let next;
+                (socket, next) = waiting::wait(&conn, socket, ahead, &work).await;
+                match next {
+                    Some(next) => unread = next,
+                    None => break Ending::Clean,
+                }
+            }
         }
     };
+    // Whoever worked for a client that has left notices it now.
+    drop(work);
     conn.ended();
     // In a box: a connection that is open for hours need not carry what its end takes.
     Box::pin(close(ending, socket, &gateway, &conn)).await;
@@ -92,19 +121,25 @@ impl Limits {
     }
 }
 
-/// Lets hyper work on the socket; hands it back with the bytes that were read and not used.
-async fn drive(
-    gateway: &Arc<Gateway>,
-    socket: Socket,
-    unread: Bytes,
-    conn: &Arc<Conn>,
+/// Lets hyper work on `io`; hands the socket back with the bytes that were read and not used. What `begin` makes of a
+/// request is in `work`.
+async fn drive<B, F>(
+    gateway: &Gateway,
+    io: ClientIo,
+    conn: &Conn,
     limits: &Limits,
-) -> (Turn, Socket, Bytes) {
-    let io = TokioIo::new(ClientIo::new(socket, conn.clone(), unread));
-    let service = hyper::service::service_fn(|request| {
-        exchange::exchange(gateway.clone(), conn.clone(), request)
-    });
-    let mut hyper = Box::new(limits.builder.serve_connection(io, service));
+    work: &Arc<Work<F>>,
+    begin: &B,
+) -> (Turn, Socket, Bytes)
+where
+    B: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Result<Answer, Infallible>>,
+{
+    let service = Service {
+        work: work.clone(),
+        begin,
+    };
+    let mut hyper = Box::new(limits.builder.serve_connection(TokioIo::new(io), service));
     let (mut draining, mut drain_seen) = (false, None);
     let mut poll_turn = |cx: &mut Context<'_>| {
         conn.remember_waker(cx.waker());
@@ -126,7 +161,7 @@ async fn drive(
         {
             return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_LATE)));
         }
-        if !draining && gateway.drain.has_started() {
+        if !draining && gateway.drain.has_started() && !work.has_answer() {
             match conn.fresh_since().or(conn.idle_since()) {
                 // Its first request is on its way, or the client only keeps it ready. Or the next one is: who has just
                 // been answered without a word of closing may have sent it already. That one's answer has the word.
@@ -142,9 +177,14 @@ async fn drive(
         {
             return Poll::Ready(Turn::Park);
         }
-        Pin::new(&mut *hyper)
-            .poll(cx)
-            .map(|result| Turn::Over(ending(result, gateway, conn)))
+        let turned = Pin::new(&mut *hyper).poll(cx);
+        if turned.is_pending() && conn.waits_for_long(now) {
+            if work.can_wait() {
+                return Poll::Ready(Turn::Wait);
+            }
+            conn.wake_at(clock::NEVER);
+        }
+        turned.map(|result| Turn::Over(ending(result, gateway, conn)))
     };
     let turn = poll_fn(|cx| clock::frozen(|| poll_turn(cx))).await;
     let Parts { io, read_buf, .. } = hyper.into_parts();

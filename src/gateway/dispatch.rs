@@ -140,6 +140,13 @@ pub(crate) struct NewWorker {
 /// How a request that waits is told of its worker, or that it gets none.
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
+/// What became of a request that asked for a worker.
+enum Admitted {
+    Lent(Lease),
+    Waits(oneshot::Receiver<Result<Lease, ShedReason>>),
+    Shed(ShedReason),
+}
+
 #[derive(Debug)]
 struct State {
     pool: Pool,
@@ -260,6 +267,26 @@ impl PoolHandle {
         ask: &Ask,
         wait: &mut Option<Wait>,
     ) -> Result<Lease, ShedReason> {
+        // What deciding it takes is not carried through the wait.
+        let receiver = match self.admit(ask, wait) {
+            Admitted::Lent(lease) => return Ok(lease),
+            Admitted::Shed(reason) => return Err(reason),
+            Admitted::Waits(receiver) => receiver,
+        };
+        let mut place = QueuePlace {
+            pool: self,
+            request: ask.id,
+            waiting: true,
+        };
+        let lease = receiver.await.unwrap_or(Err(ShedReason::NoWorker));
+        place.waiting = false;
+        if let Some(wait) = wait {
+            wait.waited = Some(clock::now() - wait.admitted);
+        }
+        lease
+    }
+
+    fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
         let ticket = ask.ticket();
         let request = ask.id;
         let now = clock::now();
@@ -286,7 +313,7 @@ impl PoolHandle {
                     state.look_at_load(self, Micros(now), &mut after);
                     drop(state);
                     after.perform(self);
-                    return Ok(lease);
+                    return Admitted::Lent(lease);
                 }
                 Admission::Shed(reason) => {
                     wait.waited = Some(now - admitted);
@@ -294,7 +321,7 @@ impl PoolHandle {
                         let (place, expected) = state.pool.foresee_wait(&ticket);
                         wait.foreseen = Some((place, expected.0));
                     }
-                    return Err(reason);
+                    return Admitted::Shed(reason);
                 }
                 Admission::Wait { pushed_out, .. } => {
                     wait.waited = None;
@@ -314,17 +341,7 @@ impl PoolHandle {
             }
         };
         after.perform(self);
-        let mut place = QueuePlace {
-            pool: self,
-            request,
-            waiting: true,
-        };
-        let lease = receiver.await.unwrap_or(Err(ShedReason::NoWorker));
-        place.waiting = false;
-        if let Some(wait) = wait {
-            wait.waited = Some(clock::now() - admitted);
-        }
-        lease
+        Admitted::Waits(receiver)
     }
 
     /// The manager has a connection to a worker: a new process, or a new connection to one that runs.

@@ -10,7 +10,7 @@ use std::{
     convert::Infallible,
     ffi::OsString,
     os::unix::ffi::OsStringExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -47,13 +47,14 @@ use crate::error_log::tell;
 type Answered = (Reply, Option<u64>);
 
 /// Answers a request.
-pub(crate) async fn exchange(
-    gateway: Arc<Gateway>,
-    conn: Arc<Conn>,
+pub(crate) fn exchange(
+    gateway: &Arc<Gateway>,
+    conn: &Arc<Conn>,
     request: Request<Incoming>,
-) -> Result<Response<Outgoing>, Infallible> {
+) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
+    // Not within the future, which would keep the head's place in it for as long as the request waits.
     let (parts, body) = request.into_parts();
-    let mut record = Record::new(gateway.clone(), &conn, parts);
+    let record = Record::new(gateway.clone(), conn, parts);
     trace::step!(
         record.id,
         record.traced_from,
@@ -62,6 +63,15 @@ pub(crate) async fn exchange(
         record.parts.method,
         record.parts.uri
     );
+    answer(record, conn.clone(), body)
+}
+
+async fn answer(
+    mut record: Box<Record>,
+    conn: Arc<Conn>,
+    body: Incoming,
+) -> Result<Response<Outgoing>, Infallible> {
+    let gateway = record.gateway.clone();
     let mut rules = None;
     let mut body = Some(body);
     // Whatever is rare lives in a box of its own: the rest is moved with every request.
@@ -146,20 +156,18 @@ async fn steps(
         return options_of_the_server(record).map(|reply| (reply, None));
     }
     for _ in 0..=MAX_LOCAL_REDIRECTS {
-        let step = route(gateway, record, conn, in_force).await?;
+        if let Some(reply) = route(gateway, record, conn, in_force).await? {
+            return Ok((reply, None));
+        }
         let Some(rules) = in_force.clone() else {
             break;
-        };
-        let script = match step {
-            Step::Answer(reply) => return Ok((reply, None)),
-            Step::Script(script) => script,
         };
         rules.policy.apply(record);
         let spooled = match body.take() {
             Some(body) => script::take_body(record, conn, &rules.settings, body).await?,
             None => None,
         };
-        match run_script(gateway, record, conn, &rules, script, spooled.as_ref()).await? {
+        match run_script(gateway, record, conn, &rules, spooled.as_ref()).await? {
             Answer::Reply(reply, length) => return Ok((reply, length)),
             Answer::LocalRedirect(location) => redirect_within(record, &location)?,
             Answer::Instead(instead, status, headers) => {
@@ -224,18 +232,13 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
     Ok(())
 }
 
-enum Step {
-    Answer(Reply),
-    Script(Script),
-}
-
-/// Host and path → an answer, or a script that has to give it.
+/// Host and path → an answer, or a script that has to give it, which is the record's then.
 async fn route(
     gateway: &Gateway,
     record: &mut Record,
     conn: &Conn,
     in_force: &mut Option<Arc<Rules>>,
-) -> Result<Step, Refusal> {
+) -> Result<Option<Reply>, Refusal> {
     let uri = record.parts.uri.clone();
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::try_from(authority.as_str())
@@ -271,7 +274,7 @@ async fn route(
         && let Some(page) = status::page(pool, &found.path, uri.query().unwrap_or("").as_bytes())
     {
         record.answer_for_pool(pool, &conn.ends);
-        return Ok(Step::Answer(page.reply()));
+        return Ok(Some(page.reply()));
     }
     let now = record.traced_from;
     let target = gateway
@@ -286,15 +289,18 @@ async fn route(
         found.site.name,
         Named(&target)
     );
-    Ok(match target {
-        Target::Script(script) => Step::Script(script),
-        target => Step::Answer(answer_target(record, target)?),
-    })
+    match target {
+        Target::Script(script) => {
+            record.script = Some(script);
+            Ok(None)
+        }
+        target => answer_target(record, target).map(Some),
+    }
 }
 
 /// Answers what needs no script.
 fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> {
-    let refused = |status, why: &str, tried: &std::path::Path| {
+    let refused = |status, why: &str, tried: &Path| {
         let reason = if status == StatusCode::FORBIDDEN {
             "forbidden"
         } else {
@@ -388,7 +394,6 @@ async fn run_script(
     record: &mut Record,
     conn: &Arc<Conn>,
     rules: &Rules,
-    script: Script,
     body: Option<&Spooled>,
 ) -> Result<Answer, Refusal> {
     let settings = &rules.settings;
@@ -396,17 +401,20 @@ async fn run_script(
         .pool
         .and_then(|pool| gateway.pools.get(pool.0))
         .ok_or_else(|| {
+            let script = record.script.as_ref().map(Script::filename);
+            let script = script.unwrap_or(Path::new(""));
             Refusal::client(
                 StatusCode::FORBIDDEN,
                 "forbidden",
-                format!("{}: the site has no pool", script.filename().display()),
+                format!("{}: the site has no pool", script.display()),
             )
         })?;
     record.pool = Some(pool.clone());
-    if !script.path_info.is_empty() {
-        record.path_translated = Box::pin(path_translated(&script, pool)).await;
+    if let Some(script) = &record.script
+        && !script.path_info.is_empty()
+    {
+        record.path_translated = Box::pin(path_translated(script, pool)).await;
     }
-    record.script = Some(script);
     for (name, value) in &settings.set_request_headers {
         let value = HeaderValue::try_from(rendered(value, record));
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), value) {

@@ -9,7 +9,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, Uri, request::Parts};
+use bytes::{Buf, Bytes};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
+    request::Parts,
+    uri::{Authority, PathAndQuery},
+};
 use weir_config::{OnClientLeft, Variable};
 use weir_fcgi::nv::Pairs;
 use weir_pool::Micros;
@@ -39,6 +44,8 @@ pub(crate) struct Record {
     pub(crate) id: u64,
     /// Its head, as received but for what `set_request_headers` changed.
     pub(crate) parts: Parts,
+    /// Its headers, while it waits for long and they are not in `parts`.
+    pub(crate) folded: Option<Folded>,
     pub(crate) ends: Arc<Ends>,
     /// When its first byte came, and when its head was whole ([`clock::now`]).
     pub(crate) started: u64,
@@ -100,6 +107,7 @@ impl Record {
             id: gateway.next_request(),
             gateway,
             parts,
+            folded: None,
             ends: conn.ends.clone(),
             started,
             head_whole: clock::now(),
@@ -128,6 +136,13 @@ impl Record {
             silent: false,
             logged: false,
         })
+    }
+
+    /// Puts headers that were folded back.
+    pub(crate) fn unfold(&mut self) {
+        if let Some(folded) = self.folded.take() {
+            self.parts.headers = folded.headers();
+        }
     }
 
     /// Whether the answer has no body whatever its head says (RFC 9110 §6.4.1).
@@ -213,6 +228,7 @@ impl Record {
         if std::mem::replace(&mut self.logged, true) {
             return;
         }
+        self.unfold();
         let now = clock::precise();
         let left = self.reason == Some("client_left");
         trace::step!(
@@ -435,6 +451,63 @@ impl Ends {
     }
 }
 
+/// A request's headers as text, which takes a third of the room.
+#[derive(Debug)]
+pub(crate) struct Folded(Box<[u8]>);
+
+/// Takes the headers out of `parts`, and copies the URI out of the buffer that it is a piece of: the request waits, and
+/// keeps no more than it needs.
+pub(crate) fn fold(parts: &mut Parts) -> Folded {
+    let headers = std::mem::take(&mut parts.headers);
+    let lengths =
+        |(name, value): (&HeaderName, &HeaderValue)| 8 + name.as_str().len() + value.len();
+    let mut text = Vec::with_capacity(headers.iter().map(lengths).sum());
+    for (name, value) in &headers {
+        // Both are shorter than max_head, which is less than 4 GiB.
+        for piece in [name.as_str().as_bytes(), value.as_bytes()] {
+            text.extend_from_slice(&(piece.len() as u32).to_ne_bytes());
+            text.extend_from_slice(piece);
+        }
+    }
+    let own = |piece: &str| Bytes::copy_from_slice(piece.as_bytes());
+    let mut uri = parts.uri.clone().into_parts();
+    // What was taken once is taken again; if not, it stays as it is.
+    if let Some(authority) = &mut uri.authority
+        && let Ok(same) = Authority::from_maybe_shared(own(authority.as_str()))
+    {
+        *authority = same;
+    }
+    if let Some(path) = &mut uri.path_and_query
+        && let Ok(same) = PathAndQuery::from_maybe_shared(own(path.as_str()))
+    {
+        *path = same;
+    }
+    if let Ok(same) = Uri::from_parts(uri) {
+        parts.uri = same;
+    }
+    Folded(text.into())
+}
+
+impl Folded {
+    /// The headers again.
+    fn headers(self) -> HeaderMap {
+        let mut text = Bytes::from(self.0);
+        let mut piece = || {
+            let length = text.try_get_u32_ne().ok()? as usize;
+            (length <= text.len()).then(|| text.split_to(length))
+        };
+        let mut headers = HeaderMap::new();
+        while let (Some(name), Some(value)) = (piece(), piece()) {
+            if let Ok(name) = HeaderName::from_bytes(&name)
+                && let Ok(value) = HeaderValue::from_maybe_shared(value)
+            {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+}
+
 /// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
 pub(crate) fn uri(uri: &Uri) -> &[u8] {
     uri.path_and_query()
@@ -456,3 +529,25 @@ const CLIENT_LEFT: u16 = 499;
 
 /// The port that a URL without one means.
 const DEFAULT_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_folded_says_the_same() {
+        for uri in ["/a%20b?c=d&e", "*", "http://host:80/p?q", "http://host"] {
+            let request = http::Request::builder()
+                .uri(uri)
+                .header("a", "one")
+                .header("b", "")
+                .header("a", &b"t\xfeo"[..])
+                .header("x-empty", "");
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            let before = (parts.uri.clone(), parts.headers.clone());
+            let folded = fold(&mut parts);
+            assert!(parts.headers.is_empty());
+            assert_eq!((parts.uri, folded.headers()), before);
+        }
+    }
+}

@@ -6,7 +6,12 @@
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -31,7 +36,7 @@ use super::{
     params,
     pool_log::Noted,
     read_ahead::{ReadAhead, Room},
-    record::Record,
+    record::{self, Record},
     refusal::Refusal,
     scoreboard::Facts,
     spool::{self, BodyError, Spooled},
@@ -154,8 +159,20 @@ pub(crate) async fn run(
     let put_params = |record: &Record, id, out: &mut Vec<u8>| {
         params::put(record, settings, id, length, out);
     };
-    let started = begin(record, conn, pool, body, put_params).await?;
-    finish(record, settings, started).await
+    conn.awaits_script();
+    loop {
+        let lease = admit(record, conn, pool).await?;
+        // In a box: who waits for a worker need not carry what comes then.
+        let answer = Box::pin(async {
+            match attempt(record, conn, pool, body, &put_params, lease).await? {
+                Some(started) => finish(record, settings, started).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        if let Some(answer) = answer.await? {
+            return Ok(answer);
+        }
+    }
 }
 
 /// Has a worker of `pool` begin to answer; `put_params` appends the PARAMS records of the request with the given id.
@@ -171,112 +188,124 @@ pub(crate) async fn begin(
     put_params: impl Fn(&Record, u16, &mut Vec<u8>),
 ) -> Result<Started, Refusal> {
     conn.awaits_script();
+    loop {
+        let lease = admit(record, conn, pool).await?;
+        let begun = Box::pin(attempt(record, conn, pool, body, &put_params, lease));
+        if let Some(started) = begun.await? {
+            return Ok(started);
+        }
+    }
+}
+
+/// Has the worker that is lent begin to answer. None: another one is to be asked.
+async fn attempt(
+    record: &mut Record,
+    conn: &Arc<Conn>,
+    pool: &Arc<PoolHandle>,
+    body: Option<&Spooled>,
+    put_params: &impl Fn(&Record, u16, &mut Vec<u8>),
+    mut lease: Lease,
+) -> Result<Option<Started>, Refusal> {
     let empty = Spooled::default();
     let spooled = body.unwrap_or(&empty);
     let idempotent = record.parts.method.is_idempotent();
-    loop {
-        let mut lease = admit(record, conn, pool).await?;
-        lease.serve(record.site);
-        let toward = Toward {
-            key: pool.hash_key(record),
-            tried: &record.tried,
-            certain: !idempotent || record.retries > 0,
-        };
-        let connecting = lease.connect(conn.home, toward);
-        let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
+    lease.serve(record.site);
+    let toward = Toward {
+        key: pool.hash_key(record),
+        tried: &record.tried,
+        certain: !idempotent || record.retries > 0,
+    };
+    let connecting = lease.connect(conn.home, toward);
+    let Some(connected) = clock::in_time(connecting, record.worth.deadline).await else {
+        drop(lease);
+        let message = "the request's `timeout` was over before a server took a connection";
+        let after = pool.retry_after();
+        return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
+    };
+    record.worker = lease.worker();
+    let server = lease.server();
+    record.tried.extend(server);
+    let worker = match connected {
+        Ok(worker) => worker,
+        Err(error) => {
+            let message = format!("cannot connect to {}: {}", error.address, error.error);
             drop(lease);
-            let message = "the request's `timeout` was over before a server took a connection";
-            let after = pool.retry_after();
-            return Err(Refusal::shed(ShedReason::QueueTimeout, after, message));
-        };
-        record.worker = lease.worker();
-        let server = lease.server();
-        record.tried.extend(server);
-        let worker = match connected {
-            Ok(worker) => worker,
-            Err(error) => {
-                let message = format!("cannot connect to {}: {}", error.address, error.error);
-                drop(lease);
-                // Servers were tried for as long as `connect_timeout` allows.
-                if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
-                    continue;
-                }
-                return Err(no_worker(pool, message));
+            // Servers were tried for as long as `connect_timeout` allows.
+            if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
+                return Ok(None);
             }
-        };
-        trace::step!(
-            record.id,
-            record.traced_from,
-            "dispatch",
-            "worker={} waited={}us",
-            WorkerText(record),
-            record.wait.and_then(|wait| wait.waited).unwrap_or(0)
-        );
-        let (id, mut request) = (worker.next_id(), fastcgi::buffer());
-        client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
-        put_params(record, id, &mut request);
-        record.dispatched = clock::now();
-        record.first_byte = None;
-        lease.describe(&facts(record, body.map_or(0, Spooled::len)));
-        note(record, conn, pool, &mut lease, &request);
-        let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
-        run.ends_at(record.worth.deadline);
-        run.on_drop(match record.worth.on_client_left {
-            OnClientLeft::Finish => OnDrop::Finish,
-            OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
-        });
-        let stderr = record.params.is_some().then(|| run.copy_stderr());
-        let mut output = Vec::new();
-        let head = read_head(&mut run, &mut output, record, conn, pool).await;
-        record.first_byte = run.first_byte;
-        match head {
-            Ok((head, body_at)) => {
-                run.ends_at(NEVER);
-                if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
-                    run.on_drop(OnDrop::Finish);
-                }
-                if let Some(noted) = &mut record.noted
-                    && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
-                    && log.wants_headers()
-                {
-                    noted.headers = Some(head.headers.clone());
-                }
-                return Ok(Started {
-                    run,
-                    head,
-                    output,
-                    body_at,
-                    stderr,
-                });
+            return Err(no_worker(pool, message));
+        }
+    };
+    trace::step!(
+        record.id,
+        record.traced_from,
+        "dispatch",
+        "worker={} waited={}us",
+        WorkerText(record),
+        record.wait.and_then(|wait| wait.waited).unwrap_or(0)
+    );
+    let (id, mut request) = (worker.next_id(), fastcgi::buffer());
+    client::begin_request(&mut request, id, Role::Responder, pool.settings.keep_conn);
+    put_params(record, id, &mut request);
+    record.dispatched = clock::now();
+    record.first_byte = None;
+    lease.describe(&facts(record, body.map_or(0, Spooled::len)));
+    note(record, conn, pool, &mut lease, &request);
+    let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
+    run.ends_at(record.worth.deadline);
+    run.on_drop(match record.worth.on_client_left {
+        OnClientLeft::Finish => OnDrop::Finish,
+        OnClientLeft::Cancel | OnClientLeft::FinishIfAnswering => OnDrop::Cancel,
+    });
+    let stderr = record.params.is_some().then(|| run.copy_stderr());
+    let mut output = Vec::new();
+    let head = read_head(&mut run, &mut output, record, conn, pool).await;
+    record.first_byte = run.first_byte;
+    match head {
+        Ok((head, body_at)) => {
+            run.ends_at(NEVER);
+            if record.worth.on_client_left == OnClientLeft::FinishIfAnswering {
+                run.on_drop(OnDrop::Finish);
             }
-            Err(NoHead::Failed(failure)) => {
-                let sent = match &failure {
-                    Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
-                        Sent::Nothing
-                    }
-                    _ => Sent::Maybe,
-                };
-                let answered = record.first_byte.is_some();
-                let closed = matches!(failure, Failure::Closed { .. });
-                if closed
-                    && !answered
-                    && again(record, pool, idempotent, sent, &failure.to_string())
-                {
-                    continue;
-                }
-                return Err(Box::pin(worker_failed(pool, failure)).await);
+            if let Some(noted) = &mut record.noted
+                && let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id))
+                && log.wants_headers()
+            {
+                noted.headers = Some(head.headers.clone());
             }
-            Err(NoHead::Bad(message)) => {
-                if let Some(server) = server.filter(|_| !run.blame(&message)) {
-                    pool.blame(server, &message);
+            return Ok(Some(Started {
+                run,
+                head,
+                output,
+                body_at,
+                stderr,
+            }));
+        }
+        Err(NoHead::Failed(failure)) => {
+            let sent = match &failure {
+                Failure::Closed { sent: false, .. } | Failure::Closed { unread: true, .. } => {
+                    Sent::Nothing
                 }
-                return Err(Refusal::upstream(
-                    StatusCode::BAD_GATEWAY,
-                    "bad_response",
-                    "http_protocol_error",
-                    message,
-                ));
+                _ => Sent::Maybe,
+            };
+            let answered = record.first_byte.is_some();
+            let closed = matches!(failure, Failure::Closed { .. });
+            if closed && !answered && again(record, pool, idempotent, sent, &failure.to_string()) {
+                return Ok(None);
             }
+            return Err(Box::pin(worker_failed(pool, failure)).await);
+        }
+        Err(NoHead::Bad(message)) => {
+            if let Some(server) = server.filter(|_| !run.blame(&message)) {
+                pool.blame(server, &message);
+            }
+            return Err(Refusal::upstream(
+                StatusCode::BAD_GATEWAY,
+                "bad_response",
+                "http_protocol_error",
+                message,
+            ));
         }
     }
 }
@@ -342,19 +371,38 @@ async fn admit(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Resu
         priority: record.worth.priority,
         client: record.worth.client,
     };
-    pool.acquire(&ask, &mut record.wait)
-        .await
-        .map_err(|reason| {
-            let message = match pool.say_refusal() {
-                None => String::new(),
-                Some(0) => why_shed(record, pool, reason),
-                Some(more) => format!(
-                    "{}; {more} more were refused since the last line of this pool's refusals",
-                    why_shed(record, pool, reason)
-                ),
-            };
-            Refusal::shed(reason, pool.retry_after(), message)
+    let (mut waits, over_http) = (false, record.params.is_none());
+    let acquired = {
+        let mut acquiring = pin!(pool.acquire(&ask, &mut record.wait));
+        poll_fn(|cx| {
+            let acquired = acquiring.as_mut().poll(cx);
+            if acquired.is_pending() && over_http {
+                if !std::mem::replace(&mut waits, true) {
+                    conn.enters_queue();
+                }
+                if conn.hyper_is_down() && record.folded.is_none() {
+                    record.folded = Some(record::fold(&mut record.parts));
+                }
+            }
+            acquired
         })
+        .await
+    };
+    if waits {
+        conn.leaves_queue();
+        record.unfold();
+    }
+    acquired.map_err(|reason| {
+        let message = match pool.say_refusal() {
+            None => String::new(),
+            Some(0) => why_shed(record, pool, reason),
+            Some(more) => format!(
+                "{}; {more} more were refused since the last line of this pool's refusals",
+                why_shed(record, pool, reason)
+            ),
+        };
+        Refusal::shed(reason, pool.retry_after(), message)
+    })
 }
 
 /// What an operator has to know of a request that no worker took.

@@ -28,6 +28,7 @@ mod routing;
 mod servers;
 mod status_page;
 mod support;
+mod waiting;
 mod web_servers;
 mod window;
 mod wordpress;

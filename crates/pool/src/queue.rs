@@ -165,6 +165,7 @@ impl Queue {
     }
 
     /// Whether somebody waits who goes before a newcomer of this class in any case.
+    #[inline]
     pub(crate) fn has_before(&self, priority: i16, stale_last: bool) -> bool {
         self.len > 0 && self.upto(priority).any(|class| class.ahead(stale_last) > 0)
     }
@@ -456,7 +457,10 @@ impl Queue {
             heap,
             ..
         } = self.entries[at as usize];
-        if let Some(cell) = self.find(waiting.request) {
+        let cell = self
+            .index
+            .find(hash(waiting.request.0), |place| place == at);
+        if let Some(cell) = cell {
             let entries = &self.entries;
             self.index
                 .remove(cell, |at| hash(entries[at as usize].waiting.request.0));

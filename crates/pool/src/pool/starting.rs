@@ -1,0 +1,176 @@
+//! From the queue to a worker: who is next, on which worker, and what counts while it runs.
+
+use super::Pool;
+use crate::limits::Reserves;
+use crate::workers::{Job, Workers};
+use crate::{Assignment, Limits, MAX_RESERVES, Micros, WorkerId};
+
+impl Pool {
+    /// Gives who is next to a worker, if somebody waits and a worker may be used.
+    #[inline]
+    pub(super) fn next(&mut self, now: Micros) -> Option<Assignment> {
+        if self.queue.len() == 0 {
+            self.overload.queue_is_empty();
+            return None;
+        }
+        match self.has_place(0) {
+            true => self.give_place(now),
+            false => None,
+        }
+    }
+
+    /// Somebody waits, and there is a place.
+    fn give_place(&mut self, now: Micros) -> Option<Assignment> {
+        let job = self.pop(now)?;
+        debug_assert!(self.has_place(1) && self.lets(job.priority), "there was");
+        let request = job.request;
+        let worker = self.run(now, &job)?;
+        Some(Assignment { request, worker })
+    }
+
+    /// Somebody waits, and a worker has finished: gives it who is next without a rest, if it is the only one that would be
+    /// free, and the limit and the reserves allow it.
+    pub(super) fn pass_on(&mut self, now: Micros, worker: WorkerId) -> Option<Assignment> {
+        let others = self.workers.busy() - 1;
+        let limit = self.limits.at_load(others + self.queue.len());
+        if self.workers.free() > 0 || others >= limit {
+            return None;
+        }
+        let job = self.pop(now)?;
+        self.workers.pass_on(worker, &job, now);
+        self.count_start(now, &job);
+        let request = job.request;
+        Some(Assignment { request, worker })
+    }
+
+    /// Takes out of the queue who is next, if somebody may run.
+    #[inline]
+    fn pop(&mut self, now: Micros) -> Option<Job> {
+        let stale_last = self.overload.is_on();
+        let (workers, limits, outsiders) = (&self.workers, &self.limits, &self.outsiders);
+        let waiting = self.queue.pop(stale_last, |priority| {
+            reserves_let(workers, limits, outsiders, priority)
+        })?;
+        let wait = now.since(waiting.queued_at);
+        self.totals.waited_time = self.totals.waited_time.after(wait);
+        self.totals.longest_wait = self.totals.longest_wait.max(wait);
+        let answered = now
+            .after(self.service.estimate())
+            .since(waiting.admitted_at);
+        if self
+            .patience
+            .get()
+            .is_some_and(|patience| answered >= patience)
+        {
+            self.overload.lost();
+        }
+        Some(Job {
+            request: waiting.request,
+            home: waiting.home,
+            priority: waiting.priority,
+            admitted_at: waiting.admitted_at,
+        })
+    }
+
+    /// `more`: requests that are neither running nor waiting, and count in the load.
+    #[inline]
+    pub(super) fn start(&mut self, now: Micros, job: &Job, more: usize) -> Option<WorkerId> {
+        if !self.has_place(more) || !self.lets(job.priority) {
+            return None;
+        }
+        self.run(now, job)
+    }
+
+    /// Gives a request to the free worker that is the one for it, if there is one.
+    #[inline]
+    fn run(&mut self, now: Micros, job: &Job) -> Option<WorkerId> {
+        let worker = self.workers.take(job, now)?;
+        self.count_start(now, job);
+        Some(worker)
+    }
+
+    /// A worker has the request from now on.
+    #[inline]
+    fn count_start(&mut self, now: Micros, job: &Job) {
+        self.begins_work();
+        self.last_start = now;
+        self.totals.started += 1;
+        self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());
+        if !self.limits.reserve.is_empty() {
+            count_outsiders(
+                &mut self.outsiders,
+                &self.limits.reserve,
+                job.priority,
+                |n| n + 1,
+            );
+        }
+    }
+
+    /// A worker is free, and the limit allows one more.
+    pub(super) fn has_place(&self, more: usize) -> bool {
+        self.workers.free() > 0 && self.workers.busy() < self.limit(more)
+    }
+
+    /// Requests that may run where so many more come.
+    pub(super) fn limit(&self, more: usize) -> usize {
+        self.limits
+            .at_load(self.workers.busy() + self.queue.len() + more)
+    }
+
+    /// Whether the reserves let a request of this class have one of the free workers.
+    pub(super) fn lets(&self, priority: i16) -> bool {
+        reserves_let(&self.workers, &self.limits, &self.outsiders, priority)
+    }
+
+    /// A worker has the request no more.
+    pub(super) fn count_end(&mut self, now: Micros, job: &Job, since: Micros) {
+        self.ends_work();
+        let time = now.since(since);
+        self.totals.service_time = self.totals.service_time.after(time);
+        self.patience.stayed(now.since(job.admitted_at));
+        if !self.limits.reserve.is_empty() {
+            count_outsiders(
+                &mut self.outsiders,
+                &self.limits.reserve,
+                job.priority,
+                |n| n - 1,
+            );
+        }
+    }
+}
+
+/// Counts a request where it is one that a reserve does not let use its workers.
+pub(super) fn count_outsiders(
+    outsiders: &mut [usize; MAX_RESERVES],
+    reserves: &Reserves,
+    priority: i16,
+    count: fn(usize) -> usize,
+) {
+    for (outsiders, reserve) in outsiders.iter_mut().zip(reserves.as_slice()) {
+        if priority > reserve.priority {
+            *outsiders = count(*outsiders);
+        }
+    }
+}
+
+/// Whether one more request of this class may run beside those that do. What each reserve keeps is kept from all that
+/// are of no better class, together with what the reserves for better ones keep; the last worker is for everybody.
+fn reserves_let(
+    workers: &Workers,
+    limits: &Limits,
+    outsiders: &[usize; MAX_RESERVES],
+    priority: i16,
+) -> bool {
+    let reserves = limits.reserve.as_slice();
+    if reserves.is_empty() {
+        return true;
+    }
+    let all = limits.maxconn.min(workers.free() + workers.busy());
+    reserves
+        .iter()
+        .zip(outsiders)
+        .filter(|(reserve, _)| priority > reserve.priority)
+        .all(|(reserve, outsiders)| {
+            *outsiders < all.saturating_sub(limits.reserve.kept_from(reserve)).max(1)
+        })
+}

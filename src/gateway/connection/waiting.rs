@@ -1,0 +1,264 @@
+//! A request that waits in its pool's queue for longer than a moment: without hyper, which would keep three buffers.
+//!
+//! ```text
+//! hyper reads the head ─► Service::call ─► Work ◄─polls─ hyper
+//!                                           ▲
+//!   hyper is put down: wait() ──────polls───┘        the client is watched, what it sends is kept
+//!                        │
+//!                        └─► the answer ─► hyper anew, over a head that says no more than hyper needs to write it
+//! ```
+//!
+//! The request's future is in [`Work`], where hyper polls it, and the connection's task once hyper is gone. Its answer is
+//! given to a new hyper, whose first request is a made-up one of the same version, which keeps the connection or not, as
+//! the client's does. Nothing counts it: to the logs, the limits and the client there was one request.
+
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http::{
+    Method, Request, Response, Version,
+    header::{CONNECTION, TRANSFER_ENCODING},
+};
+use hyper::body::Incoming;
+use tokio::io::AsyncWrite;
+
+use super::super::{
+    body::Outgoing,
+    client_io::{ClientIo, Conn, Socket},
+    clock,
+};
+
+pub(super) type Answer = Response<Outgoing>;
+
+/// The request that a connection has at work, for whoever polls it; at most one.
+pub(super) struct Work<F>(Mutex<State<F>>);
+
+struct State<F> {
+    /// Its future; in a box that serves one request after the other.
+    at_work: Pin<Box<Option<F>>>,
+    outline: Option<Outline>,
+    /// What the next head is answered with, which is a made-up one then.
+    answer: Option<Box<Answer>>,
+}
+
+/// What hyper is given to answer requests with: `begin` makes a request's future.
+pub(super) struct Service<'b, B, F> {
+    pub(super) work: Arc<Work<F>>,
+    pub(super) begin: &'b B,
+}
+
+/// What hyper polls: the request that is at work, or the answer that is there.
+pub(super) struct Answering<F>(Arc<Work<F>>);
+
+/// What of a request's head decides how its answer is written (RFC 9112 §6, §9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Outline {
+    is_head: bool,
+    is_http_10: bool,
+    keeps_alive: bool,
+}
+
+/// Goes on with the request at work, without hyper, until its answer is there. `ahead`: what has been read behind the
+/// request. Answers with the socket and what a new hyper is to read first; nothing: the client has left.
+pub(super) async fn wait<F>(
+    conn: &Arc<Conn>,
+    socket: Socket,
+    ahead: Bytes,
+    work: &Work<F>,
+) -> (Socket, Option<Bytes>)
+where
+    F: Future<Output = Result<Answer, Infallible>>,
+{
+    let mut io = ClientIo::new(socket, conn.clone(), ahead);
+    conn.put_down_hyper(true);
+    let stays = poll_fn(|cx| {
+        clock::frozen(|| {
+            // First of all, as hyper does it: a request whose client has left does not begin.
+            if let Poll::Ready(Err(_)) = Pin::new(&mut io).poll_flush(cx) {
+                return Poll::Ready(false);
+            }
+            let mut work = work.state();
+            work.poll(cx).map(|answer| {
+                work.answer = Some(Box::new(answer));
+                true
+            })
+        })
+    })
+    .await;
+    conn.put_down_hyper(false);
+    let (socket, ahead) = io.into_parts();
+    let outline = work.state().outline.filter(|_| stays);
+    (socket, outline.map(|outline| outline.before(&ahead)))
+}
+
+impl<F> Work<F> {
+    pub(super) fn new() -> Arc<Work<F>> {
+        Arc::new(Work(Mutex::new(State {
+            at_work: Box::pin(None),
+            outline: None,
+            answer: None,
+        })))
+    }
+
+    /// Whether the request at work can be answered by another hyper than has read it.
+    pub(super) fn can_wait(&self) -> bool {
+        let state = self.state();
+        state.at_work.is_some() && state.outline.is_some()
+    }
+
+    /// Whether there is an answer whose made-up head hyper has not read.
+    pub(super) fn has_answer(&self) -> bool {
+        self.state().answer.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<F>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Future<Output = Result<Answer, Infallible>>> State<F> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        let Some(at_work) = self.at_work.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
+        let Ok(answer) = ready!(at_work.poll(cx));
+        self.at_work.set(None);
+        Poll::Ready(answer)
+    }
+}
+
+impl<B, F> hyper::service::Service<Request<Incoming>> for Service<'_, B, F>
+where
+    B: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Result<Answer, Infallible>>,
+{
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Answering<F>;
+
+    fn call(&self, request: Request<Incoming>) -> Answering<F> {
+        let mut state = self.work.state();
+        if state.answer.is_none() {
+            state.outline = Outline::of(&request);
+            state.at_work.set(Some((self.begin)(request)));
+        }
+        Answering(self.work.clone())
+    }
+}
+
+impl<F: Future<Output = Result<Answer, Infallible>>> Future for Answering<F> {
+    type Output = Result<Answer, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.state();
+        match state.answer.take() {
+            Some(answer) => Poll::Ready(Ok(*answer)),
+            None => state.poll(cx).map(Ok),
+        }
+    }
+}
+
+impl Outline {
+    /// None: whether the connection is kept cannot be told from what hyper passes on of the head. (Behind a request that
+    /// has both Transfer-Encoding and Content-Length it is closed, RFC 9112 §6.1, and hyper leaves out the latter.)
+    fn of<T>(request: &Request<T>) -> Option<Outline> {
+        let headers = request.headers();
+        if headers.contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        let is_http_10 = request.version() == Version::HTTP_10;
+        let says = |option: &str| {
+            let values = headers.get_all(CONNECTION).into_iter();
+            values
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|value| value.split(','))
+                .any(|said| said.trim().eq_ignore_ascii_case(option))
+        };
+        Some(Outline {
+            is_head: request.method() == Method::HEAD,
+            is_http_10,
+            keeps_alive: !says("close") && (!is_http_10 || says("keep-alive")),
+        })
+    }
+
+    /// A head like it, and behind it what the client has sent `ahead`.
+    fn before(self, ahead: &[u8]) -> Bytes {
+        let method: &[u8] = if self.is_head { b"HEAD" } else { b"GET" };
+        let version: &[u8] = if self.is_http_10 { b"1.0" } else { b"1.1" };
+        let keeps: &[u8] = if self.keeps_alive {
+            b"keep-alive"
+        } else {
+            b"close"
+        };
+        let head = [
+            method,
+            b" / HTTP/",
+            version,
+            b"\r\nconnection: ",
+            keeps,
+            b"\r\n\r\n",
+            ahead,
+        ];
+        head.concat().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outline(method: &str, version: Version, connection: &[&str]) -> Option<Outline> {
+        let mut request = Request::builder().method(method).version(version);
+        for value in connection {
+            request = request.header(CONNECTION, *value);
+        }
+        Outline::of(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_its_request_says() {
+        for (version, connection, keeps_alive) in [
+            (Version::HTTP_11, &[][..], true),
+            (Version::HTTP_11, &["close"], false),
+            (Version::HTTP_11, &["upgrade, Close"], false),
+            (Version::HTTP_11, &["close", "keep-alive"], false),
+            (Version::HTTP_10, &[], false),
+            (Version::HTTP_10, &["Keep-Alive"], true),
+            (Version::HTTP_10, &["keep-alive", "close"], false),
+        ] {
+            let outline = outline("POST", version, connection).unwrap();
+            assert_eq!(
+                outline.keeps_alive, keeps_alive,
+                "{version:?} {connection:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_made_up_head_says_the_same() {
+        let of = |method, version, connection: &[&str]| {
+            let outline = outline(method, version, connection).unwrap();
+            String::from_utf8(outline.before(b"GET /next").to_vec()).unwrap()
+        };
+        assert_eq!(
+            of("HEAD", Version::HTTP_10, &[]),
+            "HEAD / HTTP/1.0\r\nconnection: close\r\n\r\nGET /next"
+        );
+        assert_eq!(
+            of("PUT", Version::HTTP_11, &["te"]),
+            "GET / HTTP/1.1\r\nconnection: keep-alive\r\n\r\nGET /next"
+        );
+    }
+
+    #[test]
+    fn who_sends_chunks_waits_in_hyper() {
+        let request = Request::builder().header(TRANSFER_ENCODING, "chunked");
+        assert_eq!(Outline::of(&request.body(()).unwrap()), None);
+    }
+}
