@@ -141,6 +141,10 @@ pub(crate) struct NewWorker {
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
 /// What became of a request that asked for a worker.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once, and a box would be made for each request"
+)]
 enum Admitted {
     Lent(Lease),
     Waits(oneshot::Receiver<Result<Lease, ShedReason>>),

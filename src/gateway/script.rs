@@ -274,13 +274,13 @@ async fn attempt(
             {
                 noted.headers = Some(head.headers.clone());
             }
-            return Ok(Some(Started {
+            Ok(Some(Started {
                 run,
                 head,
                 output,
                 body_at,
                 stderr,
-            }));
+            }))
         }
         Err(NoHead::Failed(failure)) => {
             let sent = match &failure {
@@ -294,18 +294,18 @@ async fn attempt(
             if closed && !answered && again(record, pool, idempotent, sent, &failure.to_string()) {
                 return Ok(None);
             }
-            return Err(Box::pin(worker_failed(pool, failure)).await);
+            Err(Box::pin(worker_failed(pool, failure)).await)
         }
         Err(NoHead::Bad(message)) => {
             if let Some(server) = server.filter(|_| !run.blame(&message)) {
                 pool.blame(server, &message);
             }
-            return Err(Refusal::upstream(
+            Err(Refusal::upstream(
                 StatusCode::BAD_GATEWAY,
                 "bad_response",
                 "http_protocol_error",
                 message,
-            ));
+            ))
         }
     }
 }
