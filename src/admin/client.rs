@@ -1,6 +1,13 @@
 //! What talks to the window of a running weir: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
 
-use std::{fmt, future::Future, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fmt::{self, Write},
+    future::Future,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -142,7 +149,13 @@ impl fmt::Display for Error {
                 let seconds = limit.as_secs();
                 write!(f, "weir runs, and has not answered for {seconds} s")
             }
-            Self::Refused(why) => f.write_str(why.trim_end()),
+            // Who answers may be no weir: nothing of it moves or colours anything.
+            Self::Refused(why) => why
+                .trim_end()
+                .chars()
+                .take(LONGEST_REFUSAL)
+                .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+                .try_for_each(|c| f.write_char(c)),
         }
     }
 }
@@ -155,5 +168,21 @@ const SOON: Duration = Duration::from_secs(10);
 /// A reload warms pools and starts a gateway before it is answered.
 const PATIENCE: Duration = Duration::from_secs(310);
 
+/// Characters that are shown of a refusal: what is wrong with a configuration is told as a whole.
+const LONGEST_REFUSAL: usize = 64 << 10;
+
 /// Longest answer, bytes: a thousand pools' status.
 const MAX_ANSWER: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_shown_as_text() {
+        let shown = Error::Refused("no\u{1b}[31m\n\tbecause\r\n".into()).to_string();
+        assert_eq!(shown, "no[31m\n\tbecause");
+        let long = Error::Refused("x".repeat(1 << 20)).to_string();
+        assert_eq!(long.len(), LONGEST_REFUSAL);
+    }
+}

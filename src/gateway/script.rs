@@ -292,7 +292,7 @@ async fn attempt(
             if closed && !answered && again(record, pool, idempotent, sent, &failure.to_string()) {
                 return Ok(None);
             }
-            return Err(Box::pin(worker_failed(pool, failure)).await);
+            Err(Box::pin(worker_failed(pool, failure)).await)
         }
         Err(NoHead::Bad(message)) => {
             if let Some(server) = server.filter(|_| !run.blame(&message)) {

@@ -163,7 +163,7 @@ impl Windows {
             && token.is_none()
         {
             log::warn!(
-                "server.admin_tcp: others can reach {}: they are shown metrics, but neither the status nor the page, for \
+                "server.admin_tcp: others can reach {}: they are shown metrics, but not the status, without which the page is empty, for \
                  there is no admin_token_file",
                 tcp.wanted
             );
