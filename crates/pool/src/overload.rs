@@ -11,7 +11,9 @@
 //! and at once,
 //!
 //! - when eight were lost, that says how long clients wait, and those that wait now would wait for half of that or more;
-//! - when the queue has grown for seconds because more come than are served (`growth.rs`), before anybody is lost.
+//! - when it is known how long clients wait, and the queue has grown for seconds because more come than are served
+//!   (`growth.rs`), before anybody is lost. As long as nobody is known to leave, a queue that grows harms nobody: after a
+//!   reload the clients of the gateway before it come one after the other, and all of them wait.
 //!
 //! While it is,
 //!
@@ -312,6 +314,7 @@ impl Overload {
     /// More come than are served, and have to wait already.
     fn has_grown(&self, sight: &Sight, seen: &Situation) -> bool {
         !seen.is_growing
+            && seen.is_patience_known
             && self.waits(seen) >= LONG.0.min(seen.patience.0 / 4)
             && self.growth.is_lasting(sight, seen.service, &seen.spread)
     }
@@ -360,11 +363,7 @@ impl Overload {
         let each = self.spacing(seen).0;
         let usual = (patience / 8).min(USUAL.0);
         // Half of the patience is the most that anybody is made to wait on purpose.
-        let longest = match self.has_only_grown && !seen.is_patience_known {
-            true => UNKNOWN.0.min(patience / 2),
-            false => patience / 2,
-        };
-        let most = usual.saturating_mul(self.factor).min(longest) / each;
+        let most = usual.saturating_mul(self.factor).min(patience / 2) / each;
         let at_work = (2 * seen.workers as u64).max(FEW).min(patience / 4 / each);
         self.most = most.max(at_work).max(1) as usize;
         self.longest = Micros((self.most as u64).saturating_mul(each));
@@ -414,9 +413,6 @@ const SOON: Micros = Micros::from_secs(3);
 
 /// So much more is let in at most.
 const MOST_FACTOR: u64 = 8;
-
-/// And where nobody has shown yet how long clients wait, no more than what is served in so long.
-const UNKNOWN: Micros = Micros::from_millis(1_750);
 
 /// For so long after it ended it comes back without losses.
 const WARY: Micros = Micros::from_secs(60);

@@ -85,17 +85,17 @@ fn no_second_at_the_start_of_lasting_overload_is_lost() {
                     let wasted = wasted.filter(|at| (from..until).contains(at)).count() as u64;
                     (good, wasted)
                 };
+                // Where few more come than can be served, it takes longer to be sure.
+                let (of_a_second, of_five) = if percent < 150 { (30, 10) } else { (7, 5) };
                 // Those of whom it is learned, and what runs meanwhile.
-                let learning = 8 + u64::from(workers);
+                let learning = 16 + 2 * u64::from(workers);
                 for second in 0..20 {
                     let (good, wasted) = done(second, 1);
-                    let few = learning.max((good + wasted) * 7 / 100);
+                    let few = learning.max((good + wasted) * of_a_second / 100);
                     assert!(wasted <= few, "{what}, second {second}: {good} {wasted}");
                     let (good, wasted) = done(second, 5);
-                    assert!(
-                        wasted * 20 <= good + wasted,
-                        "{what}, 5 from {second}: {good} {wasted}"
-                    );
+                    let few = (good + wasted) * of_five / 100;
+                    assert!(wasted <= few, "{what}, 5 from {second}: {good} {wasted}");
                 }
                 assert!(stats.overloads <= 2, "{what}: {stats:?}");
                 let done = stats.service_time.0 / u64::from(workers);
@@ -106,7 +106,7 @@ fn no_second_at_the_start_of_lasting_overload_is_lost() {
 }
 
 #[test]
-fn clients_that_come_one_after_the_other_and_are_all_there_then_are_let_in_again() {
+fn clients_that_come_one_after_the_other_and_wait_their_turn_are_not_refused() {
     let groups = (0..300).map(|client| Group {
         from: client * 3 * SECOND / 300,
         spread: Spread::Exponential,
@@ -119,8 +119,7 @@ fn clients_that_come_one_after_the_other_and_are_all_there_then_are_let_in_again
     };
     let (got, stats) = run(&plan, 1);
     let refused = got.iter().flat_map(|outcome| &outcome.refused);
-    let last = refused.map(|(at, ..)| *at).max().unwrap_or(0);
-    assert!(last < 15 * SECOND, "{last}: {stats:?}");
+    assert_eq!(refused.count(), 0, "{stats:?}");
 }
 
 /// Chance makes queues of some length where nearly as many come as can be served.
