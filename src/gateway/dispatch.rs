@@ -141,6 +141,7 @@ pub(crate) struct NewWorker {
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
 /// What became of a request that asked for a worker.
+#[expect(clippy::large_enum_variant, reason = "taken apart where it is made")]
 enum Admitted {
     Lent(Lease),
     Waits(oneshot::Receiver<Result<Lease, ShedReason>>),

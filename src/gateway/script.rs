@@ -274,13 +274,13 @@ async fn attempt(
             {
                 noted.headers = Some(head.headers.clone());
             }
-            return Ok(Some(Started {
+            Ok(Some(Started {
                 run,
                 head,
                 output,
                 body_at,
                 stderr,
-            }));
+            }))
         }
         Err(NoHead::Failed(failure)) => {
             let sent = match &failure {
@@ -300,12 +300,12 @@ async fn attempt(
             if let Some(server) = server.filter(|_| !run.blame(&message)) {
                 pool.blame(server, &message);
             }
-            return Err(Refusal::upstream(
+            Err(Refusal::upstream(
                 StatusCode::BAD_GATEWAY,
                 "bad_response",
                 "http_protocol_error",
                 message,
-            ));
+            ))
         }
     }
 }
