@@ -437,7 +437,7 @@ const GIVE_BACK: usize = 256;
 
 /// That look costs milliseconds where there is much memory: it is taken no oftener than this, µs. In a queue that stays
 /// long, requests come to wait all the time.
-const GIVE_BACK_PAUSE: u64 = 5_000_000;
+const GIVE_BACK_PAUSE: u64 = 2_000_000;
 
 /// How long to wait where accept(2) has no descriptor to give.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
