@@ -191,7 +191,7 @@ pub(crate) async fn listen(
 /// each reactor, `home`, for ever.
 pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     let mut draining = false;
-    let mut sweep_files_at = 0;
+    let (mut sweep_files_at, mut give_back_at) = (0, 0);
     let mut parked = 0;
     loop {
         tokio::select! {
@@ -208,11 +208,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
         let (mut parking, mut idle) = (0, 0);
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
-                let parks = conn.is_to_wait(now)
-                    || conn
-                        .idle_since()
-                        .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
-                parking += usize::from(parks);
+                let parks = conn
+                    .idle_since()
+                    .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
+                parking += usize::from(parks || conn.is_to_wait(now));
                 idle += usize::from(conn.is_idle());
                 if draining || parks || conn.overdue(now) {
                     conn.wake();
@@ -223,10 +222,11 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             count.store(idle, Relaxed);
         }
         parked += parking;
-        if parked >= GIVE_BACK && parking < GIVE_BACK {
+        if parked >= GIVE_BACK && parking < GIVE_BACK && now >= give_back_at {
             // The wave is over, and its buffers are free: perhaps nothing else happens here for hours.
             weir_sys::memory::give_back();
             parked = 0;
+            give_back_at = now + GIVE_BACK_PAUSE;
         }
     }
 }
@@ -432,8 +432,12 @@ const SWEEP: Duration = Duration::from_millis(200);
 /// How often kept files are looked through, µs.
 const SWEEP_FILES: u64 = 1_000_000;
 
-/// So many parked connections are worth a look for memory that can be given back.
+/// So many connections that have put down hyper are worth a look for memory that can be given back.
 const GIVE_BACK: usize = 256;
+
+/// That look costs milliseconds where there is much memory: it is taken no oftener than this, µs. In a queue that stays
+/// long, requests come to wait all the time.
+const GIVE_BACK_PAUSE: u64 = 2_000_000;
 
 /// How long to wait where accept(2) has no descriptor to give.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@
 //!                 └──── again, if nobody can have seen it, or nothing can have changed ◄── worker died
 //! ```
 
-mod admit;
+mod admission;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use weir_fcgi::{
 use weir_pool::{Retry, Sent, ShedReason, may_retry};
 use weir_sys::process::Exit;
 
-use self::admit::admit;
+use self::admission::admit;
 use super::{
     body::{Body, Reply},
     cgi::{self, Head},

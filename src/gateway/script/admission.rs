@@ -1,4 +1,4 @@
-//! A request asks its pool for a worker: with what it is worth, and while it waits it keeps as little as it can.
+//! A request asks its pool for a worker, waits for it, and learns why it gets none.
 
 use std::{
     future::{Future, poll_fn},
@@ -9,7 +9,7 @@ use std::{
 
 use weir_pool::{ShedReason, Stats};
 
-use crate::gateway::{
+use super::super::{
     client_io::Conn,
     clock::{self, NEVER},
     dispatch::{Ask, Lease, PoolHandle},
@@ -18,7 +18,8 @@ use crate::gateway::{
     trace,
 };
 
-/// A worker for the request, at once or after waiting.
+/// The right to a worker of `pool`. While the request waits for long, its connection has nothing but it, and it keeps
+/// its headers folded.
 ///
 /// # Errors
 ///
@@ -146,6 +147,7 @@ impl std::fmt::Display for QueueText<'_> {
         Ok(())
     }
 }
+
 /// What is special about a request in the queue.
 struct WorthText<'r>(&'r Record);
 
