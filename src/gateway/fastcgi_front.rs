@@ -57,7 +57,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
             }
         };
         conn.ended();
-        wire.close(ending).await;
+        // In a box: it has a buffer of its own.
+        Box::pin(wire.close(ending)).await;
     });
     poll_fn(|cx| clock::frozen(|| serving.as_mut().poll(cx))).await;
 }
