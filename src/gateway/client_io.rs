@@ -102,7 +102,16 @@ pub(crate) struct Conn {
 struct Outbox {
     files: VecDeque<FilePiece>,
     interim: Vec<u8>,
+    /// The last answer, which hyper has whole and the kernel has not.
     record: Option<Box<Record>>,
+    /// Those before it, where a client pipelines and reads slowly.
+    #[expect(
+        clippy::vec_box,
+        reason = "they come in boxes, and are given on in them"
+    )]
+    earlier: Vec<Box<Record>>,
+    /// Requests that were begun when that answer was whole.
+    begun: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -318,7 +327,12 @@ impl Conn {
     /// The answer has been handed to hyper as far as it will be. `complete`: all of it.
     pub(crate) fn answered(&self, record: Box<Record>, complete: bool) {
         if complete {
-            self.outbox().record = Some(record);
+            let mut outbox = self.outbox();
+            outbox.begun = self.requests();
+            if let Some(before) = outbox.record.replace(record) {
+                outbox.earlier.push(before);
+            }
+            drop(outbox);
             self.posted.store(true, Relaxed);
         } else {
             record.cut_short();
@@ -327,7 +341,8 @@ impl Conn {
 
     /// The connection ends: an answer that was not flushed has not arrived.
     pub(crate) fn ended(&self) {
-        if let Some(record) = self.outbox().record.take() {
+        let records = self.outbox().take_records();
+        for record in records {
             record.cut_short();
         }
     }
@@ -337,9 +352,17 @@ impl Conn {
             return;
         }
         self.posted.store(false, Relaxed);
-        let record = self.outbox().record.take();
-        if let Some(record) = record {
+        let mut outbox = self.outbox();
+        if outbox.record.is_none() {
+            return;
+        }
+        let (begun, records) = (outbox.begun, outbox.take_records());
+        drop(outbox);
+        // Else the next one was there before the client had read this answer, and is at work.
+        if begun == self.requests() {
             self.rest();
+        }
+        for record in records {
             record.sent();
         }
     }
@@ -382,6 +405,12 @@ impl Conn {
 impl Outbox {
     fn is_empty(&self) -> bool {
         self.files.is_empty() && self.interim.is_empty() && self.record.is_none()
+    }
+
+    /// The answers that wait to be with the kernel, in their order.
+    fn take_records(&mut self) -> impl Iterator<Item = Box<Record>> + use<> {
+        let earlier = std::mem::take(&mut self.earlier);
+        earlier.into_iter().chain(self.record.take())
     }
 }
 

@@ -2,6 +2,7 @@
 //! nobody notices it.
 
 use std::net::Shutdown;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -321,3 +322,36 @@ const MOST_EACH: u64 = 14 * 1024;
 
 /// The length of a long answer, bytes.
 const LONG: usize = 300_000;
+
+/// A client that pipelines and reads late: where an answer fits into buffers, the next request is at work before the
+/// kernel has taken all of it. That request is not taken for a pause between two.
+#[test]
+fn a_request_begun_before_the_last_answer_was_taken_is_answered() {
+    let setup = Setup::new().file("run.php", "");
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        match request.param("QUERY_STRING").parse::<usize>() {
+            Ok(length) => answer.page("x".repeat(length)),
+            // Longer than an idle connection keeps its buffers.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(2500));
+                answer.page("late");
+            }
+        }
+    });
+    let lengths = (1..=16).map(|step| step * 256 * 1024);
+    let pool = responder.pool(16);
+    let weir = setup.pool(&pool).start();
+    let clients: Vec<(usize, Client)> = lengths
+        .map(|length| {
+            let mut client = weir.client();
+            client.send(get(&length.to_string(), "1.1", "") + &get("late", "1.1", ""));
+            (length, client)
+        })
+        .collect();
+    // Their readers are slow.
+    std::thread::sleep(Duration::from_millis(500));
+    for (length, mut client) in clients {
+        assert_eq!(client.response().body.len(), length);
+        assert_eq!(client.response().text(), "late", "behind {length} bytes");
+    }
+}

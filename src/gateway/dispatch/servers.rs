@@ -383,6 +383,13 @@ impl State {
             let cause = lease.cause.as_deref();
             farm.finish(now, chosen, lease.outcome, cause, conn, after);
         }
+        if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
+            // Nothing was finished, and how long it took is not what scripts take.
+            self.pool.lose(now, lease.worker);
+            self.leave(now, lease.worker);
+            self.settle(pool, now, after);
+            return self.fit(pool, now, after);
+        }
         let released = self.pool.release(now, lease.worker);
         if released.leaves {
             self.leave(now, lease.worker);
