@@ -12,24 +12,16 @@ import subprocess
 import time
 
 from . import backends, load, measure, php, processes
-from .php_works import OWN, PhpWork, Shaped
+from .php_works import OWN, Computing, PhpWork, Shaped
 
 # Twice as many workers as there are cores, and a thread in front that leaves them the rest.
 FITTED = backends.Pool("static", 2 * os.cpu_count(), 1, 1, 1, threads=1)
 
 
-class Crowd(Shaped):
+class Crowd(Computing):
     """A page of 10 ms of CPU, and one look at each stack."""
 
     programs = (*PhpWork.programs, "php-cgi")
-    path = "/page.php"
-    def rounds(self, options):
-        return 1
-
-    def begin(self, context):
-        php.write_rounds(context.settings.root, context.settings.programs["php-cgi"], context.settings.php_ini)
-        return super().begin(context)
-
     def sample(self, name, shared, context):
         results = []
         for shape, work in self.shaped(name):

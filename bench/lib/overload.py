@@ -7,7 +7,7 @@ import subprocess
 import threading
 
 from . import backends, load, php, processes
-from .php_works import DYNAMIC, OWN, Scripted, Shaped
+from .php_works import DYNAMIC, OWN, Computing, Scripted, Shaped
 
 HELLO = b"hello world\n" * 1000
 # PHP-FPM's own, and what the kernel left of it in the scenario.
@@ -48,24 +48,17 @@ class Overload(Scripted, Shaped):
         return self.clients
 
 
-class Backlog(Shaped):
+class Backlog(Computing):
     """Scenario 4: three hundred clients at a page that costs CPU, and what the kernel's queues do meanwhile."""
 
     programs = (*Shaped.programs, "ab")
-    path, pool, clients = "/page.php", OWN, 300
+    pool, clients = OWN, 300
     # Of the network, which is one of its own: net.core.somaxconn is lowered for these.
     shapes = {
         "weir": {"": OWN, f"somaxconn {CUT}": OWN},
         "nginx": {f"backlog {BACKLOG}": DYNAMIC._replace(backlog=BACKLOG), f"somaxconn {CUT}": DYNAMIC._replace(backlog=BACKLOG)},
         "haproxy": {"maxconn 4": DYNAMIC._replace(maxconn=4, threads=1)},
     }
-
-    def rounds(self, options):
-        return 1
-
-    def begin(self, context):
-        php.write_rounds(context.settings.root, context.settings.programs["php-cgi"], context.settings.php_ini)
-        return super().begin(context)
 
     def sample(self, name, shared, context):
         results = []

@@ -139,6 +139,19 @@ class Shaped(PhpWork):
             yield shape, work
 
 
+class Computing(Shaped):
+    """A page that takes 10 ms of CPU on this machine. It takes long: each stack has one turn."""
+
+    path = "/page.php"
+
+    def rounds(self, options):
+        return 1
+
+    def begin(self, context):
+        php.write_rounds(context.settings.root, context.settings.programs["php-cgi"], context.settings.php_ini)
+        return super().begin(context)
+
+
 class WithDatabase:
     """A WordPress and its database, for all samples of a work."""
 

@@ -32,14 +32,6 @@ const ENDLESS: &str = "<?php
     while (true) { echo \"data: x\\r\\n\\r\\n\"; flush(); usleep(5000); }
 ";
 
-/// One worker of weir's own PHP.
-fn own(lines: &str) -> String {
-    format!(
-        "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}{lines}",
-        php::identity()
-    )
-}
-
 fn scripts() -> Setup {
     Setup::new()
         .file("wait.php", WAIT)
@@ -115,7 +107,7 @@ fn expect_left(weir: &Weir, target: &str) {
 
 #[test]
 fn a_script_is_finished_whose_client_has_left() {
-    for pool in [own(""), cgi_pool(1)] {
+    for pool in [php::own(1, ""), cgi_pool(1)] {
         let weir = setup(&pool, "").start();
         let worker = pid(&weir);
         drop(ask(&weir, "a", ""));
@@ -145,7 +137,7 @@ fn a_script_of_php_fpm_is_finished_whose_client_has_left() {
 
 #[test]
 fn a_cancelled_script_ends_and_its_worker_is_replaced() {
-    for pool in [own(""), cgi_pool(1)] {
+    for pool in [php::own(1, ""), cgi_pool(1)] {
         let weir = setup(&pool, "on_client_left = \"cancel\"").start();
         for (name, query) in [("silent", ""), ("answers", "&answers=1&ignore=1")] {
             let worker = pid(&weir);
@@ -168,7 +160,7 @@ fn a_cancelled_script_ends_and_its_worker_is_replaced() {
 
 #[test]
 fn cancelled_scripts_are_counted_and_are_no_crashes() {
-    let setup = setup(&own(""), "on_client_left = \"cancel\"");
+    let setup = setup(&php::own(1, ""), "on_client_left = \"cancel\"");
     let window = format!("unix:{}/admin.sock", setup.folder().display());
     let weir = setup.server(&format!("admin = \"{window}\"")).start();
     for number in 1..=5 {
@@ -213,7 +205,7 @@ fn a_cancelled_request_at_a_server_loses_its_connection() {
 
 #[test]
 fn a_script_that_answers_is_finished_and_one_that_does_not_is_cancelled() {
-    for pool in [own(""), cgi_pool(1)] {
+    for pool in [php::own(1, ""), cgi_pool(1)] {
         let weir = setup(&pool, "on_client_left = \"finish_if_answering\"").start();
         let worker = pid(&weir);
         let mut client = ask(&weir, "answers", "&answers=1&ignore=1");
@@ -233,7 +225,7 @@ fn a_script_that_answers_is_finished_and_one_that_does_not_is_cancelled() {
 
 #[test]
 fn a_route_says_otherwise_than_its_site() {
-    let weir = setup(&own(""), "on_client_left = \"cancel\"")
+    let weir = setup(&php::own(1, ""), "on_client_left = \"cancel\"")
         .more("[[site.main.route]]\npath = \"/wait.php\"\non_client_left = \"finish\"\n")
         .start();
     let worker = pid(&weir);
@@ -246,7 +238,7 @@ fn a_route_says_otherwise_than_its_site() {
 
 #[test]
 fn a_stream_that_never_ends_is_cancelled_with_its_client() {
-    let weir = setup(&own(""), "on_client_left = \"cancel\"").start();
+    let weir = setup(&php::own(1, ""), "on_client_left = \"cancel\"").start();
     let worker = pid(&weir);
     let mut client = weir.client();
     client.send(format!(
@@ -261,7 +253,7 @@ fn a_stream_that_never_ends_is_cancelled_with_its_client() {
 
 #[test]
 fn who_closes_the_sending_side_has_left() {
-    let weir = setup(&own(""), "").start();
+    let weir = setup(&php::own(1, ""), "").start();
     let worker = pid(&weir);
     let client = ask(&weir, "a", "");
     client.stream().shutdown(Shutdown::Write).expect("shutdown");
@@ -313,7 +305,7 @@ fn a_client_that_leaves_while_its_request_waits_again_is_not_run_again() {
 #[test]
 fn what_is_sent_behind_a_request_hides_no_end() {
     for ends in [Shutdown::Write, Shutdown::Both] {
-        let weir = setup(&own(""), "on_client_left = \"cancel\"").start();
+        let weir = setup(&php::own(1, ""), "on_client_left = \"cancel\"").start();
         let worker = pid(&weir);
         let mut client = weir.client();
         let (first, second) = (target(&weir, "a", ""), target(&weir, "b", ""));
@@ -333,7 +325,7 @@ fn what_is_sent_behind_a_request_hides_no_end() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order_while_the_client_stays() {
-    let weir = setup(&own(""), "").start();
+    let weir = setup(&php::own(1, ""), "").start();
     let mut client = weir.client();
     let first = target(&weir, "a", "");
     let many: String = (0..400)
@@ -350,7 +342,7 @@ fn pipelined_requests_are_answered_in_order_while_the_client_stays() {
 
 #[test]
 fn a_web_server_in_front_cancels_too() {
-    let behind = Behind::start(scripts(), &own(""), "on_client_left = \"cancel\"");
+    let behind = Behind::start(scripts(), &php::own(1, ""), "on_client_left = \"cancel\"");
     let weir = &behind.weir;
     for aborts in [true, false] {
         let worker = pid(weir);
@@ -378,7 +370,7 @@ fn a_web_server_in_front_cancels_too() {
 fn clients_that_ask_and_leave_cost_no_more_workers_than_may_be_started() {
     const RATE: u64 = 8;
     let weir = setup(
-        &own(&format!("max_spawn_rate = {RATE}\n")),
+        &php::own(1, &format!("max_spawn_rate = {RATE}\n")),
         "on_client_left = \"cancel\"",
     )
     .file("slow.php", "<?php usleep(20000); echo getmypid();")

@@ -362,15 +362,9 @@ fn maxconn_is_set_while_it_runs_until_the_next_reload() {
 fn max_children_is_set_while_it_runs_and_survives_the_gateway() {
     let setup = Setup::new().file("pid.php", "<?php echo getmypid();");
     let admin = format!("unix:{}/admin.sock", setup.folder().display());
-    let identity = match crate::support::is_root() {
-        true => "user = \"nobody\"\ngroup = \"nogroup\"\n",
-        false => "",
-    };
     let weir_there = setup
         .server(&format!("admin = \"{admin}\""))
-        .pool(&format!(
-            "runtime = \"php\"\npm = \"static\"\nmax_children = 2\n{identity}"
-        ))
+        .pool(&crate::support::php::own(2, ""))
         .start();
     let workers = || {
         let json = weir(&admin, &["status", "--json"]);
@@ -404,15 +398,9 @@ fn max_children_is_set_while_it_runs_and_survives_the_gateway() {
 fn what_processes_take_is_told() {
     let setup = Setup::new().file("pid.php", "<?php for ($i = 0; $i < 3000000; $i++); echo 1;");
     let admin = format!("unix:{}/admin.sock", setup.folder().display());
-    let identity = match crate::support::is_root() {
-        true => "user = \"nobody\"\ngroup = \"nogroup\"\n",
-        false => "",
-    };
     let weir_there = setup
         .server(&format!("admin = \"{admin}\""))
-        .pool(&format!(
-            "runtime = \"php\"\npm = \"static\"\nmax_children = 2\n{identity}"
-        ))
+        .pool(&crate::support::php::own(2, ""))
         .start();
     weir_there.get("/pid.php").expect(200);
     let mut last = Value::Null;

@@ -23,14 +23,6 @@ const LEFT: &str = "<?php
     echo $deadline === null ? 'none' : sprintf('%.3f', $deadline - microtime(true));
 ";
 
-/// One worker of weir's own PHP.
-fn own(lines: &str) -> String {
-    format!(
-        "runtime = \"php\"\npm = \"static\"\nmax_children = 1\n{}{lines}",
-        php::identity()
-    )
-}
-
 fn scripts() -> Setup {
     Setup::new()
         .file("wait.php", WAIT)
@@ -69,7 +61,7 @@ fn left(text: &str) -> Option<f64> {
 
 #[test]
 fn a_script_that_is_late_is_stopped_and_its_worker_replaced() {
-    for pool in [own(""), cgi_pool(1)] {
+    for pool in [php::own(1, ""), cgi_pool(1)] {
         let weir = scripts()
             .pool(&pool)
             .more("[[site.main.route]]\npath = \"/wait.php\"\ntimeout = \"700ms\"\n")
@@ -103,7 +95,10 @@ fn a_late_server_is_left_alone() {
 
 #[test]
 fn an_answer_that_has_begun_is_not_cut() {
-    let weir = scripts().pool(&own("")).site("timeout = \"1s\"").start();
+    let weir = scripts()
+        .pool(&php::own(1, ""))
+        .site("timeout = \"1s\"")
+        .start();
     let worker = pid(&weir);
     let mut client = weir.client();
     let target = target(&weir, "a", "&answers=1");
@@ -155,7 +150,7 @@ fn a_late_body_of_a_web_server_in_front_takes_no_worker() {
 #[test]
 fn a_late_script_behind_a_web_server_is_stopped() {
     let lines = "timeout = \"700ms\"\ntimeout_header = \"X-Request-Timeout\"";
-    let behind = Behind::start(scripts(), &own(""), lines);
+    let behind = Behind::start(scripts(), &php::own(1, ""), lines);
     let worker = pid(&behind.weir);
     let target = target(&behind.weir, "a", "");
     let (head, _) = behind.front().ask(&behind.params(&target), b"").text();
@@ -180,7 +175,7 @@ fn a_late_script_behind_a_web_server_is_stopped() {
 #[test]
 fn clients_may_lower_the_limit_where_they_are_asked() {
     let weir = scripts()
-        .pool(&own(""))
+        .pool(&php::own(1, ""))
         .site("timeout = \"100s\"\ntimeout_header = \"X-Request-Timeout\"")
         .more(
             "[[site.main.route]]\npath = \"/left.php/only\"\ntimeout = 0\n\
@@ -234,7 +229,7 @@ fn a_deadline_holds_over_local_redirects_and_not_for_files() {
             "<?php header('Location: /left.php'); http_response_code(200);",
         )
         .file("files/large.txt", "x".repeat(300_000))
-        .pool(&own(""))
+        .pool(&php::own(1, ""))
         .site("accel_redirect = { \"/files/\" = \"root/files\" }")
         .more(
             "[[site.main.route]]\npath = \"/left.php\"\ntimeout = \"90s\"\n\
@@ -304,7 +299,7 @@ fn a_request_that_is_refused_says_when_to_come_again() {
 
 #[test]
 fn nginx_hands_a_left_client_on() {
-    let behind = Behind::start(scripts(), &own(""), "on_client_left = \"cancel\"");
+    let behind = Behind::start(scripts(), &php::own(1, ""), "on_client_left = \"cancel\"");
     let weir = &behind.weir;
     let location = format!(
         "location / {{ include /etc/nginx/fastcgi_params; \
@@ -327,7 +322,7 @@ fn nginx_hands_a_left_client_on() {
 fn what_a_request_is_worth_is_logged_and_traced() {
     let weir = scripts()
         .traced()
-        .pool(&own(""))
+        .pool(&php::own(1, ""))
         .site(
             "timeout = \"90s\"\npriority = 7\n\
              priority_by = [{ header = \"User-Agent\", match = \"~(?i)bot\", priority = 50 }, \
@@ -556,7 +551,7 @@ fn clients_in_a_hurry_cost_no_more_workers_than_may_be_started() {
     const RATE: u64 = 4;
     let weir = scripts()
         .file("slow.php", "<?php usleep(700000); echo getmypid();")
-        .pool(&own(&format!("max_spawn_rate = {RATE}\n")))
+        .pool(&php::own(1, &format!("max_spawn_rate = {RATE}\n")))
         .site("timeout_header = \"X-Request-Timeout\"")
         .start();
     pid(&weir);

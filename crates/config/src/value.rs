@@ -78,6 +78,16 @@ pub(crate) struct Reader<'s> {
 type Node<'i> = Spanned<DeValue<'i>>;
 
 impl Reader<'_> {
+    /// Reads what a key of a table has, which is itself an element of this value.
+    fn of_key<'r>(&'r mut self, key: &'r str) -> Reader<'r> {
+        Reader {
+            sink: &mut *self.sink,
+            folder: self.folder,
+            key,
+            parts: Vec::new(),
+        }
+    }
+
     /// Reads a value; none, if it is wrong and that has been said.
     pub(crate) fn read(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Value> {
         match kind {
@@ -606,12 +616,7 @@ impl Reader<'_> {
         let mut reply = (200, Template::default(), PLAIN.to_owned());
         let mut good = true;
         for (key, value) in table {
-            let mut inner = Reader {
-                sink: &mut *self.sink,
-                folder: self.folder,
-                key: key.get_ref(),
-                parts: Vec::new(),
-            };
+            let mut inner = self.of_key(key.get_ref());
             let read = match key.get_ref().as_ref() {
                 "status" => inner
                     .count(&Kind::Count { min: 200, max: 599 }, value, 200, 599)

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::{
     chart::{self, Frame, Line, escape},
-    summary::{Moment, PERCENTILES, Summary, Times},
+    summary::{Moment, PERCENTILES, Summary},
     text::{come_again, megabytes, span},
 };
 
@@ -233,14 +233,7 @@ fn table(points: &[Moment], times: bool) -> String {
 }
 
 fn percentiles(out: &mut String, summary: &Summary) {
-    let columns: Vec<(&str, &Times)> = [
-        ("answered", &summary.times),
-        ("refused", &summary.refusals),
-        ("failed", &summary.failures),
-    ]
-    .into_iter()
-    .filter(|(_, times)| times.count > 0)
-    .collect();
+    let columns = summary.columns();
     out.push_str("<h2>Times</h2>\n<div class=\"wide\"><table>\n<tr><th scope=\"col\">within</th>");
     for (name, _) in &columns {
         let _ = write!(out, "<th scope=\"col\">{name}</th>");

@@ -182,6 +182,18 @@ pub const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 impl Summary {
+    /// The times of each kind of end that happened, with its name.
+    pub fn columns(&self) -> Vec<(&'static str, &Times)> {
+        [
+            ("answered", &self.times),
+            ("refused", &self.refusals),
+            ("failed", &self.failures),
+        ]
+        .into_iter()
+        .filter(|(_, times)| times.count > 0)
+        .collect()
+    }
+
     /// The figures of a run.
     pub fn of(plan: &Plan, run: &Run) -> Summary {
         let record = &run.record;

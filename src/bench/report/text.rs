@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::summary::{PERCENTILES, Summary, Times};
+use super::summary::{PERCENTILES, Summary};
 
 /// All of it.
 pub fn text(summary: &Summary) -> String {
@@ -65,14 +65,7 @@ fn lines(out: &mut String, summary: &Summary) {
 
 /// A table with a column for each kind of end that happened.
 fn percentiles(out: &mut String, summary: &Summary) {
-    let columns: Vec<(&str, &Times)> = [
-        ("answered", &summary.times),
-        ("refused", &summary.refusals),
-        ("failed", &summary.failures),
-    ]
-    .into_iter()
-    .filter(|(_, times)| times.count > 0)
-    .collect();
+    let columns = summary.columns();
     if columns.is_empty() {
         return;
     }

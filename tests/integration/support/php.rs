@@ -161,6 +161,12 @@ pub fn own_pool(children: usize) -> String {
     )
 }
 
+/// A pool of so many workers of weir's own PHP, always.
+pub fn own(workers: usize, lines: &str) -> String {
+    let identity = identity();
+    format!("runtime = \"php\"\npm = \"static\"\nmax_children = {workers}\n{identity}{lines}")
+}
+
 /// The lines of a pool that say as whom its command runs, where the tests run as root.
 pub fn identity() -> String {
     if is_root() {

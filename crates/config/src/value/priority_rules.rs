@@ -44,12 +44,7 @@ impl Reader<'_> {
         let (mut parts, mut value, mut priority) = (Vec::new(), None, None);
         let mut good = true;
         for (key, node) in in_order(table) {
-            let mut inner = Reader {
-                sink: &mut *self.sink,
-                folder: self.folder,
-                key: key.get_ref(),
-                parts: Vec::new(),
-            };
+            let mut inner = self.of_key(key.get_ref());
             let name = Kind::HeaderName;
             let read = match key.get_ref().as_ref() {
                 "header" => inner

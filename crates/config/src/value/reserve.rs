@@ -33,12 +33,7 @@ impl Reader<'_> {
         };
         let (mut priority, mut workers, mut good) = (None, None, true);
         for (key, value) in table {
-            let mut inner = Reader {
-                sink: &mut *self.sink,
-                folder: self.folder,
-                key: key.get_ref(),
-                parts: Vec::new(),
-            };
+            let mut inner = self.of_key(key.get_ref());
             match key.get_ref().as_ref() {
                 "priority" => {
                     priority = inner.queue_priority(value);

@@ -44,12 +44,7 @@ impl Reader<'_> {
         let (mut address, mut weight, mut backup) = (None, USUAL_WEIGHT, false);
         let (mut good, mut named) = (true, false);
         for (key, value) in table {
-            let mut inner = Reader {
-                sink: &mut *self.sink,
-                folder: self.folder,
-                key: key.get_ref(),
-                parts: Vec::new(),
-            };
+            let mut inner = self.of_key(key.get_ref());
             let read = match key.get_ref().as_ref() {
                 "address" => {
                     named = true;
