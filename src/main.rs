@@ -7,9 +7,12 @@
 mod admin;
 mod bench;
 mod cli;
+mod clock;
 mod console;
 mod control;
 mod doctor;
+#[allow(dead_code, unused)]
+mod egress;
 mod error_log;
 mod events;
 mod findings;
@@ -20,6 +23,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod resolver;
 mod watch;
 mod window;
 

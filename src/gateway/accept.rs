@@ -28,10 +28,10 @@ use crate::events;
 use super::{
     Gateway,
     client_io::{Conn, Socket, Timeouts},
-    clock,
     connection::{self, Limits},
     fastcgi_front, route,
 };
+use crate::clock;
 
 /// The connections of all reactors, counted against the server's limits.
 #[derive(Debug)]

@@ -28,8 +28,9 @@ use self::waiting::{Answer, Service, Work};
 use super::{
     Gateway,
     client_io::{ClientIo, Conn, Phase, Socket},
-    clock, exchange,
+    exchange,
 };
+use crate::clock;
 
 /// What a listener allows its connections, as hyper is told it.
 #[derive(Debug, Clone)]

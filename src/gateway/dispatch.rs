@@ -46,11 +46,11 @@ pub(crate) use self::{
     servers::{ServerStatus, Toward},
 };
 use super::{
-    clock,
     scoreboard::{Card, Cost, PoolStatus},
     tally::Tally,
     worker_conn::WorkerConn,
 };
+use crate::clock;
 use crate::control::ToManager;
 
 /// A pool as the gateway uses it.

@@ -29,7 +29,6 @@ use super::{
     access_log::Entry,
     body::{Body, Outgoing, Reply},
     client_io::Conn,
-    clock,
     dispatch::PoolHandle,
     files,
     record::Record,
@@ -41,6 +40,7 @@ use super::{
     tally::Ended,
     template, trace,
 };
+use crate::clock;
 use crate::error_log::tell;
 
 /// An answer, and the length of its body where only the head says it.

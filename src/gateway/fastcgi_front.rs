@@ -29,7 +29,6 @@ use super::{
     Gateway,
     body::{Part, Truncated},
     client_io::{Conn, Socket},
-    clock,
     dispatch::PoolHandle,
     exchange::note_refusal,
     fastcgi::{Progress, StderrCopy},
@@ -42,6 +41,7 @@ use super::{
     stream::WorkerStream,
     trace,
 };
+use crate::clock;
 
 /// Serves `socket` until it ends.
 pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, front: &FastCgi) {

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Gateway, clock};
+use super::Gateway;
+use crate::clock;
 
 /// Totals, taken once a second, of the last ten.
 #[derive(Debug, Default)]

@@ -9,7 +9,8 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{clock, dispatch::Manager};
+use super::dispatch::Manager;
+use crate::clock;
 use crate::control::{ManagerCounts, ProcessUse, ToManager};
 
 /// What was told last.

@@ -24,7 +24,6 @@ mod agent_check;
 mod body;
 mod cgi;
 mod client_io;
-mod clock;
 mod connection;
 mod cookies;
 mod dispatch;
@@ -42,7 +41,6 @@ mod pool_log;
 mod read_ahead;
 mod record;
 mod refusal;
-mod resolver;
 mod route;
 mod scoreboard;
 mod script;
@@ -81,7 +79,6 @@ use self::{
     measured::{Measured, PoolUse},
     policy::Policy,
     pool_log::PoolLog,
-    resolver::Resolver,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -89,9 +86,11 @@ use self::{
     worker_conn::WorkerConn,
 };
 use crate::{
+    clock,
     control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
+    resolver::{self, Resolver},
     window::{Serve, Task},
 };
 

@@ -32,7 +32,7 @@ pub(crate) struct PoolLog {
     sink: Sink,
 }
 
-/// When a request's worker was free again ([`super::clock::now`]), and what it said of the request.
+/// When a request's worker was free again ([`crate::clock::now`]), and what it said of the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) at: u64,

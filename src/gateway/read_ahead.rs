@@ -20,10 +20,10 @@ use bytes::Bytes;
 
 use super::{
     body::{FILE_SLICE, Part, Truncated},
-    clock,
     fastcgi::{Failure, OnDrop, Owner, Progress, Run},
     spool::{SpoolFile, SpoolSpace},
 };
+use crate::clock;
 use crate::error_log::tell;
 
 /// How much of a response is kept for its client.

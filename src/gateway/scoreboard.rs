@@ -12,7 +12,7 @@ use std::{
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
 
-use super::clock;
+use crate::clock;
 use crate::log_text::{put_json_string, put_number};
 
 /// A pool's figures, as PHP-FPM's status page has them.

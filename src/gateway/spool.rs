@@ -18,7 +18,8 @@ use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::{client_io::Conn, clock};
+use super::client_io::Conn;
+use crate::clock;
 
 /// A whole request body.
 #[derive(Debug, Clone, Default)]

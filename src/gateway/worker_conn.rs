@@ -17,7 +17,7 @@ use tokio::io::ReadBuf;
 use weir_config::Address;
 use weir_sys::watch::{self, Watched};
 
-use super::clock;
+use crate::clock;
 
 /// A connection to a worker.
 #[derive(Debug)]

@@ -40,6 +40,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
+        egress: None,
         log: log(&document.log, sink),
     };
     check_use(document, &config, sink);
@@ -567,6 +568,7 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
     Log {
         access: entries.log_target("access"),
         format: entries.log_format("format"),
+        egress: entries.log_target("access"),
         error: entries.log_target("error"),
         level,
         error_format: match entries.text("error_format").as_deref() {

@@ -15,8 +15,13 @@ use core::{
 };
 use std::path::PathBuf;
 
+mod egress;
 mod servers;
 
+pub use egress::{
+    AllowRule, Egress, Forwarded, Host, HostSettings, Network, OriginHost, OriginPattern, Scheme,
+    Secret, SecretPiece,
+};
 pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamServer};
 
 use crate::{access_format::AccessFormat, template::Template};
@@ -32,6 +37,8 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// `[pool.NAME]`, in the order of the file. [`PoolId`] is an index into it.
     pub pools: Vec<Pool>,
+    /// `[egress]`; none: there is no such table.
+    pub egress: Option<Egress>,
     /// `[log]`
     pub log: Log,
 }
@@ -616,6 +623,8 @@ pub struct Log {
     pub access: LogTarget,
     /// How.
     pub format: LogFormat,
+    /// Where the application's outgoing calls are written.
+    pub egress: LogTarget,
     /// Where errors are written.
     pub error: LogTarget,
     /// The least severe level that is written.

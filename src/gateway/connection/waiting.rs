@@ -31,8 +31,8 @@ use tokio::io::AsyncWrite;
 use super::super::{
     body::Outgoing,
     client_io::{ClientIo, Conn, Socket},
-    clock,
 };
+use crate::clock;
 
 pub(super) type Answer = Response<Outgoing>;
 

@@ -25,11 +25,11 @@ use weir_fcgi::{
 use super::super::{
     Gateway,
     client_io::{Conn, Phase, Socket},
-    clock,
     connection::linger,
     fastcgi::{self, recycle},
     spool::{Spooled, Spooler},
 };
+use crate::clock;
 
 /// The connection.
 pub(super) struct Wire {

@@ -17,7 +17,8 @@ use weir_fcgi::{
 use weir_pool::{Micros, ServerId, mixed};
 
 use super::CheckStatus;
-use crate::gateway::{cgi, clock, dispatch::PoolHandle, worker_conn::WorkerConn};
+use crate::clock;
+use crate::gateway::{cgi, dispatch::PoolHandle, worker_conn::WorkerConn};
 
 /// Checks a server until it is not there any more.
 pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) {

@@ -6,8 +6,8 @@ use std::{io, sync::Arc, time::Duration};
 use weir_pool::{Finish, Micros, ServerId};
 
 use super::Picked;
+use crate::clock;
 use crate::gateway::{
-    clock,
     dispatch::{ConnectError, Lease, PoolHandle, scaling::After},
     worker_conn::WorkerConn,
 };

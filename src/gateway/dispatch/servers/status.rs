@@ -7,7 +7,8 @@ use std::{
 
 use weir_pool::{Micros, ServerId, ServerState};
 
-use crate::gateway::{clock, dispatch::PoolHandle};
+use crate::clock;
+use crate::gateway::dispatch::PoolHandle;
 
 /// A server as it is.
 #[derive(Debug, Clone)]

@@ -1,0 +1,342 @@
+//! `[egress]`: the application's outgoing calls.
+
+use alloc::{string::String, vec::Vec};
+use core::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+use std::path::PathBuf;
+
+use super::Address;
+
+/// `[egress]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Egress {
+    /// Where calls are taken; not empty. TCP addresses are of the loopback unless there is a token.
+    pub listen: Vec<Address>,
+    /// Owner of the unix sockets.
+    pub owner: Option<String>,
+    /// Group of the unix sockets.
+    pub group: Option<String>,
+    /// Mode of the unix sockets.
+    pub mode: u32,
+    /// What has to be known to call over TCP stands in this file; none: nothing has to be.
+    pub token_file: Option<PathBuf>,
+    /// Threads that carry calls; 0: one for every four cores.
+    pub threads: usize,
+    /// Callers' connections at once.
+    pub max_connections: usize,
+    /// Origins of which something is remembered at once; those that were not called for the longest time go first.
+    pub max_hosts: usize,
+    /// Who may be called, and how; first match wins, and who is in none may not be called.
+    pub allow: Vec<AllowRule>,
+    /// Who is called by https where an absolute-form request says http.
+    pub upgrade: Vec<OriginPattern>,
+    /// CONNECT is tunnelled where `allow` lets it.
+    pub connect: bool,
+    /// Bytes of all answers that are kept.
+    pub cache_size: u64,
+    /// A longer answer is not kept, bytes.
+    pub cache_max_object: u64,
+    /// What holds for origins of which no table says otherwise.
+    pub defaults: HostSettings,
+    /// `[egress.host.NAME]`, in the order of the file; first match wins.
+    pub hosts: Vec<Host>,
+}
+
+impl Egress {
+    /// What holds for an origin; `host` in lower case, without brackets.
+    pub fn settings(&self, scheme: Scheme, host: &str, port: u16) -> &HostSettings {
+        let matching = |table: &&Host| {
+            let mut patterns = table.hosts.iter();
+            patterns.any(|pattern| pattern.matches(scheme, host, port))
+        };
+        let table = self.hosts.iter().find(matching);
+        table.map_or(&self.defaults, |table| &table.settings)
+    }
+}
+
+/// One entry of `allow`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowRule {
+    /// Which origins.
+    pub origin: OriginPattern,
+    /// What a path begins with, up to a `/` or its end; `/`: any.
+    pub path: String,
+    /// Methods, in upper case; empty: any.
+    pub methods: Vec<String>,
+    /// Networks that are not public and yet may be called under that name.
+    pub addresses: Vec<Network>,
+}
+
+/// Origins: scheme, host, port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OriginPattern {
+    /// How they are called.
+    pub scheme: Scheme,
+    /// Under which names.
+    pub host: OriginHost,
+    /// At which port; none: any (`host:*`).
+    pub port: Option<u16>,
+}
+
+impl OriginPattern {
+    /// Whether it means this origin; `host` in lower case, without brackets.
+    pub fn matches(&self, scheme: Scheme, host: &str, port: u16) -> bool {
+        self.scheme == scheme && self.port.is_none_or(|own| own == port) && self.host.matches(host)
+    }
+}
+
+/// The host of an [`OriginPattern`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OriginHost {
+    /// This name, in lower case.
+    Name(String),
+    /// Any name that ends so (kept with its leading dot), of whatever depth.
+    Suffix(String),
+    /// This address.
+    Ip(IpAddr),
+}
+
+impl OriginHost {
+    /// Whether it means this host (in lower case, without brackets).
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Name(name) => name == host,
+            Self::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+            Self::Ip(ip) => host.parse() == Ok(*ip),
+        }
+    }
+}
+
+/// How an origin is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// Over TLS.
+    Https,
+    /// In the clear.
+    Http,
+}
+
+impl Scheme {
+    /// The port where none is said.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Https => 443,
+            Self::Http => 80,
+        }
+    }
+
+    /// `https` or `http`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Https => "https",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Addresses that begin alike (`10.0.0.0/8`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Its first address.
+    pub address: IpAddr,
+    /// How many bits are the same: at most 32 or 128.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether the address is one of them; one of IPv4 that is written as one of IPv6 is what it stands for.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let mask = u32::MAX
+                    .checked_shl(32 - u32::from(self.prefix))
+                    .unwrap_or(0);
+                let bits = |ip: Ipv4Addr| ip.to_bits() & mask;
+                bits(own) == bits(other)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.prefix))
+                    .unwrap_or(0);
+                let bits = |ip: Ipv6Addr| ip.to_bits() & mask;
+                bits(own) == bits(other)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `[egress.host.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    /// The NAME.
+    pub name: String,
+    /// Whom it is about; not empty.
+    pub hosts: Vec<OriginPattern>,
+    /// What holds for them.
+    pub settings: HostSettings,
+}
+
+/// How one origin is called. Each origin has connections, limits and a breaker of its own, also where several share a
+/// table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostSettings {
+    /// Idle connections kept.
+    pub keepalive: usize,
+    /// An idle connection is closed after that.
+    pub keepalive_timeout: Duration,
+    /// A connection takes no new call after that.
+    pub keepalive_time: Duration,
+    /// Connections kept ready beside those in use; only of origins that `allow` or a table names exactly.
+    pub preconnect: usize,
+    /// HTTP/2 is offered to https origins.
+    pub http2: bool,
+    /// Calls at work at once.
+    pub maxconn: usize,
+    /// Calls waiting at most.
+    pub max_queue: usize,
+    /// Waiting at most.
+    pub queue_timeout: Duration,
+    /// Until a connection is there: DNS, TCP and TLS.
+    pub connect_timeout: Duration,
+    /// From the request to the first byte of its answer.
+    pub first_byte_timeout: Duration,
+    /// From one piece of a body to the next, both ways.
+    pub read_timeout: Duration,
+    /// For all of a call; zero: no limit.
+    pub timeout: Duration,
+    /// How often a call is tried again at most.
+    pub retries: u32,
+    /// Tries again may be so many percent of the calls.
+    pub retry_budget: u32,
+    /// So many failures in a row open the breaker; 0: never.
+    pub max_fails: u32,
+    /// How long it stays open before one call tries.
+    pub fail_timeout: Duration,
+    /// A name is looked up again after this at the earliest, whatever its TTL says.
+    pub resolve_min: Duration,
+    /// And after this at the latest.
+    pub resolve_max: Duration,
+    /// Certificates are checked.
+    pub verify: bool,
+    /// Authorities that are trusted beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that weir shows, with its chain, and its key.
+    pub client_cert: Option<(PathBuf, PathBuf)>,
+    /// Headers that are set in each call, whatever the caller says.
+    pub set_headers: Vec<(String, Secret)>,
+    /// Which header says who called.
+    pub forwarded: Forwarded,
+    /// A call without `traceparent` is given one.
+    pub traceparent: bool,
+    /// Answers are compressed for callers that ask for it.
+    pub compress: bool,
+    /// Answers are kept as RFC 9111 allows.
+    pub cache: bool,
+    /// A kept answer that is stale by at most that is used when the origin fails.
+    pub stale_if_error: Duration,
+    /// Largest head of an answer, bytes.
+    pub max_response_head: u64,
+}
+
+impl HostSettings {
+    /// What holds where nothing is written: the defaults of the reference page.
+    pub const USUAL: Self = Self {
+        keepalive: 32,
+        keepalive_timeout: Duration::from_secs(60),
+        keepalive_time: Duration::from_secs(3600),
+        preconnect: 0,
+        http2: true,
+        maxconn: 100,
+        max_queue: 1000,
+        queue_timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        first_byte_timeout: Duration::from_secs(60),
+        read_timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(300),
+        retries: 2,
+        retry_budget: 20,
+        max_fails: 10,
+        fail_timeout: Duration::from_secs(10),
+        resolve_min: Duration::from_secs(1),
+        resolve_max: Duration::from_secs(300),
+        verify: true,
+        ca_file: None,
+        client_cert: None,
+        set_headers: Vec::new(),
+        forwarded: Forwarded::Off,
+        traceparent: false,
+        compress: false,
+        cache: false,
+        stale_if_error: Duration::ZERO,
+        max_response_head: 64 << 10,
+    };
+}
+
+/// Which header says who called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarded {
+    /// None.
+    Off,
+    /// `X-Forwarded-For`
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239)
+    Rfc7239,
+}
+
+/// A text with parts that stand elsewhere: `Bearer ${file:/etc/weir/api.token}`, `${env:API_KEY}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Secret(pub Vec<SecretPiece>);
+
+/// A part of a [`Secret`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretPiece {
+    /// As written.
+    Text(String),
+    /// What the file holds, without white space at its end.
+    File(PathBuf),
+    /// The variable of weir's own environment.
+    Env(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str, prefix: u8) -> Network {
+        let address = text.parse().expect("an address");
+        Network { address, prefix }
+    }
+
+    #[test]
+    fn a_network_has_its_addresses_and_no_others() {
+        for (network, inside, outside) in [
+            (network("10.0.0.0", 8), "10.255.0.1", "11.0.0.1"),
+            (network("10.1.2.3", 32), "10.1.2.3", "10.1.2.4"),
+            (network("10.0.0.0", 8), "::ffff:10.0.0.1", "::10.0.0.1"),
+            (network("fd00::", 8), "fdff::1", "fe00::1"),
+            (network("::1", 128), "::1", "::2"),
+        ] {
+            assert!(
+                network.contains(inside.parse().expect("an address")),
+                "{network:?}"
+            );
+            assert!(
+                !network.contains(outside.parse().expect("an address")),
+                "{network:?}"
+            );
+        }
+        assert!(network("0.0.0.0", 0).contains(IpAddr::V4(Ipv4Addr::BROADCAST)));
+        assert!(network("::", 0).contains(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+    }
+
+    #[test]
+    fn a_suffix_is_no_name_of_its_own() {
+        let suffix = OriginHost::Suffix(".partner.example".to_owned());
+        assert!(suffix.matches("a.b.partner.example"));
+        assert!(!suffix.matches(".partner.example") && !suffix.matches("partner.example"));
+        assert!(!suffix.matches("evilpartner.example"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Which addresses are not public, and may be called only where a rule names them.

@@ -1,0 +1,1 @@
+//! A call, step by step.

@@ -1,0 +1,1 @@
+//! Who calls: which worker of which pool, and until when its own request may last.

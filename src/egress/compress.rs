@@ -1,0 +1,1 @@
+//! Answers that are compressed for a caller that asks for it.

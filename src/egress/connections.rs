@@ -1,0 +1,1 @@
+//! Connections to one origin: kept, made ahead, and made when needed.

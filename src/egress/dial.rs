@@ -1,0 +1,1 @@
+//! New connections: name, address, TCP, TLS.

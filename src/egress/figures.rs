@@ -1,0 +1,1 @@
+//! What is counted of calls, by host.

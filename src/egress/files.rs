@@ -1,0 +1,1 @@
+//! Files that the egress needs, read before the gateway is locked in.

@@ -1,0 +1,1 @@
+//! Which headers are passed on, removed and set.

@@ -1,0 +1,1 @@
+//! What is known of one origin: its settings, breaker, limit and connections.

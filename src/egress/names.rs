@@ -1,0 +1,1 @@
+//! Names → addresses, kept for as long as DNS says.

@@ -1,0 +1,1 @@
+//! A caller's connection.

@@ -1,0 +1,1 @@
+//! What the operator's window shows of the egress.

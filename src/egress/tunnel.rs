@@ -1,0 +1,1 @@
+//! CONNECT: bytes that weir does not look at.
