@@ -18,6 +18,7 @@
 //! nothing of the gateway's room; what it needs to know of workers it is told through [`callers`].
 
 mod address;
+mod body;
 mod cache;
 mod call;
 mod callers;
