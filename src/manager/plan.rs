@@ -3,6 +3,7 @@
 //! All that can be known to fail is found here, before anything is bound or started: names are resolved, programs
 //! and folders looked for. Every problem says where it is configured, what is wrong, and what mends it.
 
+mod egress;
 mod pools;
 
 use std::{
