@@ -30,7 +30,7 @@ pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>>
         let table = format!("egress.host.{}", host.name);
         reading.settings(&table, &host.settings, Some(&egress.defaults));
     }
-    reading.files.roots = system_roots();
+    reading.roots();
     let size = reading.files.encode().len();
     if size > EgressFiles::MAX_ENCODED {
         let cause = format!("its files are {size} bytes together, which is too much");
@@ -123,6 +123,32 @@ impl Reading {
         }
     }
 
+    /// The authorities that the machine trusts. What does not read is passed over, as every TLS client does, as long as
+    /// there is one that does.
+    fn roots(&mut self) {
+        let found = rustls_native_certs::load_native_certs();
+        let names = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+        let named = names.iter().find(|name| std::env::var_os(name).is_some());
+        let said = |error: &rustls_native_certs::Error| format!("; {error}");
+        let errors: String = found.errors.iter().take(MOST_TOLD).map(said).collect();
+        match (found.certs.is_empty(), named) {
+            (true, Some(name)) => {
+                let cause = format!("{name} leads to no authority{errors}");
+                let mend = "let it name certificates in PEM, or take it out of weir's environment";
+                self.problems.push(Problem::new("egress", cause, mend));
+            }
+            (true, None) => log::warn!(
+                "[egress]: this machine trusts no authority{errors}: https origins can be called only where ca_file says \
+                 whom to trust; install ca-certificates, or say with SSL_CERT_FILE where they are"
+            ),
+            (false, _) if !errors.is_empty() => {
+                log::warn!("[egress]: some authorities cannot be read{errors}");
+            }
+            (false, _) => {}
+        }
+        self.files.roots = found.certs.iter().map(|cert| cert.to_vec()).collect();
+    }
+
     fn variable(&mut self, key: &str, name: &str) -> bool {
         let cause = match std::env::var(name) {
             Ok(value) => {
@@ -162,20 +188,8 @@ fn read_file(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The authorities that the machine trusts; `SSL_CERT_FILE` and `SSL_CERT_DIR` say where else they are.
-fn system_roots() -> Vec<Vec<u8>> {
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        log::warn!("[egress]: authorities that this machine trusts: {error}");
-    }
-    if found.certs.is_empty() {
-        log::warn!(
-            "[egress]: this machine trusts no authority, so that no https origin can be called but those whose table \
-             has a ca_file: install ca-certificates, or say with SSL_CERT_FILE where they are"
-        );
-    }
-    found.certs.iter().map(|cert| cert.to_vec()).collect()
-}
+/// Of many files that cannot be read, so many are told.
+const MOST_TOLD: usize = 3;
 
 /// No certificate, key or token is longer, bytes; a bundle of all authorities has about 220 KiB.
 const MAX_FILE: u64 = 1 << 20;
