@@ -155,6 +155,8 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         opened,
         window,
         names,
+        // Another room's.
+        egress: _,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -683,6 +685,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::EgressListener { .. }
+            | ToGateway::EgressFiles(_)
             | ToGateway::Window(_)
             | ToGateway::WindowTcp(_)
             | ToGateway::WindowToken(_)
