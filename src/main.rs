@@ -24,6 +24,7 @@ mod machine;
 mod manager;
 mod metrics;
 mod resolver;
+mod sidecar;
 mod watch;
 mod window;
 
@@ -52,7 +53,7 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage, admin::server::serve)
+        gateway::run(heritage, admin::server::serve, egress::start)
             .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {
