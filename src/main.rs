@@ -9,6 +9,7 @@ mod bench;
 mod cli;
 mod clock;
 mod console;
+mod content_coding;
 mod control;
 mod doctor;
 #[allow(dead_code, unused)]
