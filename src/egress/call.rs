@@ -22,6 +22,7 @@ use super::{
     Egress,
     body::{Answer, Ended, Guarded, Pace},
     callers::Peer,
+    compress::{self, Wish},
     connections::Carrier,
     fault::{Fault, Kind},
     headers,
@@ -53,12 +54,8 @@ async fn steps(
     request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    let token = egress.token.as_ref().filter(|_| peer.is_tcp());
-    if !token.is_none_or(|token| headers::authorized(request.headers(), token)) {
-        return Err(Fault::unsent(
-            Kind::NoToken,
-            "a caller without the token of [egress] token_file, or with a wrong one",
-        ));
+    if let Some(token) = egress.token.as_ref().filter(|_| peer.is_tcp()) {
+        headers::authorized(request.headers(), token)?;
     }
     let target = target::target(
         request.method(),
@@ -78,9 +75,14 @@ async fn steps(
     }
     let (mut parts, body) = request.into_parts();
     let upload = Upload::begin(body, host.settings.read_timeout).await?;
-    prepare(egress, peer, &host, &target, &mut parts, &upload)?;
+    prepare(peer, &host, &target, &mut parts, &upload)?;
     course.upload(&upload);
-    ask(&host, &limits, parts, upload, course).await
+    let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
+    let response = ask(&host, &limits, parts, upload, course).await?;
+    Ok(match wish {
+        Some(wish) => compress::toward_caller(wish, response),
+        None => response,
+    })
 }
 
 /// How long a call may take.
@@ -114,14 +116,14 @@ impl Limits {
 
 /// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.
 fn prepare(
-    egress: &Egress,
     peer: &Peer,
     host: &Host,
     target: &Target,
     parts: &mut Parts,
     upload: &Upload,
 ) -> Result<(), Fault> {
-    headers::toward_origin(&mut parts.headers, host, peer.address(), &egress.via)?;
+    let outbound = host.outbound(peer.address().map(|address| address.ip()));
+    headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
     if let Some(length) = upload.length() {
         // A body that came in chunks and is here whole has a length now.
         let had = parts.headers.contains_key(CONTENT_LENGTH);
@@ -291,7 +293,7 @@ fn relay(
     is_head: bool,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    headers::toward_caller(&mut parts.headers);
+    headers::toward_caller(&mut parts.headers, parts.version);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = Pace {
@@ -378,24 +380,20 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
     let text = format!("weir: {} ({})\n", kind.reason(), status.as_u16());
     let mut response = Response::new(Answer::bytes(Bytes::from(text)));
     *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(
+    let fields = response.headers_mut();
+    fields.insert(
         CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
-    let value = format!(
-        "weir; error={}; details=\"{}\"",
-        kind.error_type(),
-        kind.reason()
-    );
-    if let Ok(value) = HeaderValue::try_from(value) {
-        headers.insert("proxy-status", value);
-    }
+    headers::proxy_status(fields, kind);
     if let Some(seconds) = fault.retry_after {
-        headers.insert(RETRY_AFTER, seconds.into());
+        fields.insert(RETRY_AFTER, seconds.into());
     }
     if kind == Kind::NoToken {
-        headers.insert(PROXY_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        fields.insert(
+            PROXY_AUTHENTICATE,
+            HeaderValue::from_static(headers::CHALLENGE),
+        );
     }
     answer(response, course)
 }

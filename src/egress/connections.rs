@@ -43,6 +43,7 @@ use super::{
     failure,
     fault::{Fault, Kind},
     figures::HostFigures,
+    headers,
     record::{Connection, Protocol},
     upload::Upload,
 };
@@ -578,6 +579,7 @@ impl Carrier {
         mut request: Request<Upload>,
     ) -> Result<Response<Incoming>, (Fault, Option<Request<Upload>>)> {
         self.sent = true;
+        headers::for_protocol(request.headers_mut(), self.connection.protocol);
         let sent = match &mut self.hold {
             Some(Hold::Own(own)) => {
                 to_origin_form(&mut request);
@@ -585,7 +587,6 @@ impl Carrier {
             }
             Some(Hold::Share(share)) => {
                 *request.version_mut() = http::Version::HTTP_2;
-                request.headers_mut().remove(http::header::HOST);
                 share.sender.clone().try_send_request(request).await
             }
             None => {

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -22,6 +23,7 @@ use super::{
     dial::{Dialer, Route},
     fault::{Fault, Kind},
     figures::{Figures, HostFigures},
+    headers::Outbound,
     limiter::Limiter,
     rules::Rules,
     target::Origin,
@@ -33,8 +35,10 @@ use crate::{clock, control::EgressFiles};
 pub(crate) struct Host {
     pub(crate) origin: Arc<Origin>,
     pub(crate) settings: Arc<HostSettings>,
+    /// For `Host`.
+    authority: HeaderValue,
     /// What is set in each request.
-    pub(crate) set_headers: Vec<(HeaderName, HeaderValue)>,
+    set_headers: Vec<(HeaderName, HeaderValue)>,
     /// Networks that are not public and may be called under its name.
     pub(crate) networks: Vec<Network>,
     pub(crate) connections: Arc<Connections>,
@@ -64,6 +68,17 @@ impl Host {
         let now = clock::now();
         self.used.store(now, Relaxed);
         self.trouble().budget.call(Micros(now));
+    }
+
+    /// What is set in its calls; `caller`: by whom one is made, none over a unix socket.
+    pub(crate) fn outbound(&self, caller: Option<IpAddr>) -> Outbound<'_> {
+        Outbound {
+            authority: &self.authority,
+            set: &self.set_headers,
+            forwarded: self.settings.forwarded,
+            traceparent: self.settings.traceparent,
+            caller,
+        }
     }
 
     /// May the origin be tried now?
@@ -293,6 +308,8 @@ impl Hosts {
             budget: RetryBudget::new(settings.retry_budget, settings.maxconn),
         };
         Ok(Host {
+            authority: HeaderValue::try_from(origin.authority())
+                .map_err(|error| internal(error.to_string()))?,
             set_headers: self.set_headers(&settings).map_err(internal)?,
             networks,
             connections: Connections::new(self.dialer.clone(), route, figures.clone()),

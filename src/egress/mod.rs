@@ -72,7 +72,7 @@ use crate::{
 pub(crate) struct Egress {
     settings: Arc<weir_config::Egress>,
     /// What callers over TCP have to know; none: nothing.
-    token: Option<Vec<u8>>,
+    token: Option<String>,
     rules: Arc<Rules>,
     hosts: Hosts,
     dialer: Arc<Dialer>,
@@ -80,7 +80,6 @@ pub(crate) struct Egress {
     figures: Arc<Figures>,
     log: CallLog,
     complaints: Complaints,
-    via: headers::Via,
     drain: Drain,
     /// A place for each caller's connection.
     places: Arc<Semaphore>,
@@ -126,7 +125,7 @@ pub fn start(
     let rules = Arc::new(Rules::new(&settings));
     let figures = Arc::new(Figures::new(settings.max_hosts));
     let token = match &settings.token_file {
-        Some(path) => Some(given.files.token(path)?.to_vec()),
+        Some(path) => Some(given.files.token(path)?.to_owned()),
         None => None,
     };
     let files = Arc::new(given.files);
@@ -149,7 +148,6 @@ pub fn start(
         figures,
         log: CallLog::new(beside.log, &beside.log_format),
         complaints: Complaints::default(),
-        via: headers::Via,
         drain: Drain::default(),
         places: Arc::new(Semaphore::new(settings.max_connections)),
         listening: AtomicUsize::new(given.listeners.len()),

@@ -24,7 +24,7 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
     lines
 }
 
-const AUTHORITY: HeaderValue = HeaderValue::from_static("api.example:8443");
+static AUTHORITY: HeaderValue = HeaderValue::from_static("api.example:8443");
 
 const PLAIN: Outbound<'_> = Outbound {
     authority: &AUTHORITY,
