@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import load, measure, networks, processes
+from . import load, machine, measure, networks, processes
 from .crowds import Generators
 from .networks import NAME_SERVER
 from .origins import BODY, CERTIFICATES, HTTP2, NAMES, PLAIN, SUFFIX, TLS, TLS12, TROUBLE, Certificates, Origins, Trouble
@@ -70,12 +70,31 @@ class Egress:
         for way in self.ways:
             if way.peer == name:
                 with shared.network.near():
-                    results.append({"egress": self.observe(way, shared, context), "shape": way.shape})
+                    with Others() as others:
+                        seen = self.observe(way, shared, context)
+                    results.append({"egress": seen, "shape": way.shape, "machine": others.found})
         return results
 
     def observe(self, way, shared, context):
         """The figures."""
         raise NotImplementedError
+
+
+class Others:
+    """How busy the machine was with what is not the benchmark's: {"other_cores", "stolen_cores"} as `found`."""
+
+    def __enter__(self):
+        self.begin, self.used, self.own = time.monotonic(), machine.busy_seconds(), self.ours()
+        return self
+
+    def __exit__(self, *_):
+        elapsed, (used, stolen) = time.monotonic() - self.begin, machine.busy_seconds()
+        busy = used - self.used[0] - (self.ours() - self.own)
+        self.found = {"other_cores": max(0.0, busy) / elapsed, "stolen_cores": (stolen - self.used[1]) / elapsed}
+
+    def ours(self):
+        """CPU seconds of what runs and of what has ended."""
+        return sum(os.times()[:4]) + processes.ticks()
 
 
 class Surroundings:
@@ -310,8 +329,8 @@ class Rate(Egress):
                 check(urls["through"])
                 seen = {"rate": self.rate}
                 for which, url in urls.items():
-                    attack = lambda: load.bench(context.settings.programs, url, seconds, rate=self.rate)
-                    load.bench(context.settings.programs, url, 1, rate=self.rate)
+                    attack = lambda: load.bench(context.settings.programs, url, seconds, rate=self.rate, elsewhere=True)
+                    load.bench(context.settings.programs, url, 1, rate=self.rate, elsewhere=True)
                     result = measure.measured(attack, sidecar.tree, shared.origins.tree, [sidecar.tree])
                     if not result["report"]:
                         raise processes.Failed(f"weir bench said nothing: {result.get('output')}")
@@ -319,7 +338,7 @@ class Rate(Egress):
                     seen[which] = {
                         "errors": result["errors"], "rate": result["rate"],
                         **{f"{name}_ms": times[name] * 1e3 for name in ("p50", "p99", "p99_9", "max")},
-                        "cores": result["gateway"]["total_us"] / 1e6 / result["seconds"],
+                        "cores": result["gateway"]["total_us"] / 1e6 / result["machine"]["seconds"],
                         "us_per_call": result["gateway"]["total_us"] / result["requests"],
                         "pss_mb": result["memory"]["pss_kb"] / 1024, "rss_mb": result["memory"]["rss_kb"] / 1024,
                         "other_cores": result["machine"]["other_cores"]}

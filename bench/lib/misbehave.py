@@ -55,9 +55,13 @@ async def half(_reader, writer):
 
 async def endless_head(_reader, writer):
     writer.write(b"HTTP/1.1 200 OK\r\n")
-    while True:
+    # More than anybody takes soon; then slowly, or the machine would be busy with this alone.
+    for number in range(PATIENCE * 100):
+        if writer.transport.is_closing():
+            return
         writer.write(LINE)
         await writer.drain()
+        await asyncio.sleep(0 if number < 300 else 0.01)
 
 
 KINDS = {"silent": nothing, "no-answer": nothing, "reset": reset, "half": half, "endless-head": endless_head}
