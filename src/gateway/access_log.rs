@@ -92,7 +92,7 @@ impl AccessLog {
     }
 
     /// The way out, to reopen or to flush it.
-    pub fn sink(&self) -> &Sink {
+    pub fn sink(&self) -> &Arc<Sink> {
         &self.sink
     }
 

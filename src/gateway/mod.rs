@@ -21,6 +21,7 @@
 mod accept;
 pub mod access_log;
 mod agent_check;
+mod beside;
 mod body;
 mod cgi;
 mod client_io;
@@ -58,7 +59,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -91,6 +92,7 @@ use crate::{
     error_log::{self, About, tell},
     log_sink::{Options, Sink, Target},
     resolver::{self, Resolver},
+    sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
 };
 
@@ -115,6 +117,8 @@ pub(crate) struct Gateway {
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
+    /// The application's outgoing calls; unset: there is no `[egress]`.
+    egress: OnceLock<Arc<dyn EgressView>>,
     /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
     declines: AtomicBool,
     /// The operator's window takes nothing new any more: that of another gateway does.
@@ -140,7 +144,11 @@ pub(crate) struct Drain {
 /// # Errors
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
-pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
+pub fn run(
+    heritage: Heritage,
+    serve_window: Serve,
+    start_egress: sidecar::Start,
+) -> Result<(), String> {
     let Heritage {
         config,
         cores,
@@ -155,6 +163,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         opened,
         window,
         names,
+        egress,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -193,6 +202,13 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         }))
     };
     let mut resolver = resolver(&config, &names)?;
+    let egress = match (&config.egress, egress) {
+        (Some(settings), Some(given)) => {
+            let resolver = Resolver::new(&config.server.resolver, &names)?;
+            Some((settings.clone(), given, resolver))
+        }
+        _ => None,
+    };
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -205,6 +221,16 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         kernel_queues,
         &manager,
     )?);
+    if let Some((settings, given, resolver)) = egress {
+        let beside = Beside {
+            workers: Arc::new(beside::AtWork(gateway.clone())),
+            log: gateway.access_log.sink().clone(),
+            log_format: gateway.config.log.format.clone(),
+        };
+        let started = start_egress(settings, given, resolver, cores, beside)
+            .map_err(|error| format!("[egress]: {error}"))?;
+        let _ = gateway.egress.set(started);
+    }
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
     for (listener, reactor, socket) in listeners {
@@ -332,6 +358,7 @@ impl Gateway {
             tally,
             kernel_queues,
             drain: Drain::default(),
+            egress: OnceLock::new(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
@@ -683,6 +710,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::EgressListener { .. }
+            | ToGateway::EgressFiles(_)
             | ToGateway::Window(_)
             | ToGateway::WindowTcp(_)
             | ToGateway::WindowToken(_)
@@ -704,6 +733,11 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
     }
     gateway.drain.start();
     gateway.pools.iter().for_each(PoolHandle::wind_down);
+    if let Some(egress) = gateway.egress.get()
+        && !last
+    {
+        egress.drain();
+    }
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         let window = || usize::from(last && !gateway.window_closed.is_set());
@@ -712,6 +746,13 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {
             thread::sleep(DRAIN_LOOK);
+        }
+        // Until here scripts may have called.
+        if let Some(egress) = gateway.egress.get() {
+            egress.drain();
+            while !egress.is_done() {
+                thread::sleep(DRAIN_LOOK);
+            }
         }
         let _ = control.tell_manager(&ToManager::Drained);
     };

@@ -13,7 +13,7 @@ use weir_sys::{
     limits::OpenFiles,
 };
 
-use super::{Problem, Program, Runs, Us, check_folder};
+use super::{Problem, Program, Runs, Us, check_folder, egress};
 use crate::manager::{php::Spec, workers::resolve};
 
 /// Makes the plans of pools, and notes what stands against them.
@@ -154,7 +154,8 @@ impl Pools<'_> {
         }
     }
 
-    /// The whole environment. PHP's workers are told who they are and where their home is, as PHP-FPM does.
+    /// The whole environment. PHP's workers are told who they are and where their home is, as PHP-FPM does; all of them,
+    /// where the egress is.
     fn environment(
         &self,
         workers: &Workers,
@@ -173,6 +174,11 @@ impl Pools<'_> {
             if let Ok(Some(user)) = identity::user_by_id(uid) {
                 set("USER".into(), user.name.into());
                 set("HOME".into(), user.home.into());
+            }
+        }
+        if let Some(egress) = &self.config.egress {
+            for (name, value) in egress::variables(egress, workers.chroot.as_deref()) {
+                set(name.into(), value);
             }
         }
         for (name, value) in &workers.env {
