@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import load, machine, measure, networks, processes
+from . import load, machine, measure, networks, processes, works
 from .crowds import Generators
 from .networks import NAME_SERVER
 from .origins import BODY, CERTIFICATES, HTTP2, NAMES, PLAIN, SUFFIX, TLS, TLS12, TROUBLE, Certificates, Origins, Trouble
@@ -288,14 +288,30 @@ class Near(Egress):
                 "workers_us": result["workers"]["total_us"], "sidecar_us": spent["total_us"],
                 "other_cores": result["machine"]["other_cores"]}
 
+    def running(self, name, shared, context):
+        """The sidecar alone, for `bench/profile`."""
+        way = [way for way in self.ways if way.peer == name][-1]
+        with shared.network.near():
+            sidecar = Sidecar(way, shared.called(self.hosts), context)
+            attack = self.attack(sidecar, context)
+
+        def loaded():
+            with shared.network.near():
+                return attack()
+        return works.Running({"gateway": sidecar.tree, "workers": shared.origins.tree}, loaded, sidecar.stop)
+
+    def attack(self, sidecar, context):
+        """A load for a sidecar that is warm."""
+        url = sidecar.url(self.hosts[0], "/1k")
+        check(url)
+        load.wrk(context.settings.programs, url, self.connections, 1)
+        return lambda: load.wrk(context.settings.programs, url, self.connections, context.seconds)
+
     def alone(self, way, shared, context):
         """What a call costs the sidecar, by callers that keep their connections."""
         sidecar = Sidecar(way, shared.called(self.hosts), context)
         try:
-            url = sidecar.url(self.hosts[0], "/1k")
-            check(url)
-            load.wrk(context.settings.programs, url, self.connections, 1)
-            attack = lambda: load.wrk(context.settings.programs, url, self.connections, context.seconds)
+            attack = self.attack(sidecar, context)
             result = measure.measured(attack, sidecar.tree, shared.origins.tree, [sidecar.tree])
         finally:
             sidecar.stop()
