@@ -19,6 +19,7 @@ mod events;
 mod findings;
 mod fpm;
 mod gateway;
+mod histogram;
 mod log_sink;
 mod log_text;
 mod machine;

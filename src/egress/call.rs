@@ -21,7 +21,7 @@ use weir_pool::{Failure, Sent};
 use super::{
     Egress,
     body::{Answer, Ended, Guarded, Pace},
-    callers::Peer,
+    callers::{Calling, Peer},
     compress::{self, Wish},
     connections::Carrier,
     fault::{Fault, Kind},
@@ -41,8 +41,16 @@ pub(crate) async fn call(
     peer: Arc<Peer>,
     request: Request<Incoming>,
 ) -> Response<Answer> {
-    let mut course = Course::begin(&egress, &peer, &request);
-    match steps(&egress, &peer, request, &mut course).await {
+    let calling = Arc::new(peer.calls());
+    let mut course = Course::begin(&egress, &calling, &request);
+    let answered = tokio::select! {
+        answered = steps(&egress, &calling, request, &mut course) => answered,
+        () = calling.over() => Err(Fault::sent(
+            Kind::Deadline,
+            "the time of the request that it belongs to is over",
+        )),
+    };
+    match answered {
         Ok(response) => answer(response, course),
         Err(fault) => refuse(&fault, course),
     }
@@ -50,11 +58,15 @@ pub(crate) async fn call(
 
 async fn steps(
     egress: &Arc<Egress>,
-    peer: &Peer,
+    calling: &Calling,
     request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    if let Some(token) = egress.token.as_ref().filter(|_| peer.is_tcp()) {
+    if let Some(token) = egress
+        .token
+        .as_ref()
+        .filter(|_| calling.address().is_some())
+    {
         headers::authorized(request.headers(), token)?;
     }
     let target = target::target(
@@ -69,13 +81,13 @@ async fn steps(
     course.record.origin = Some(host.origin.clone());
     course.host = Some(host.clone());
     host.begin();
-    let limits = Limits::new(&host, peer);
+    let limits = Limits::new(&host, calling);
     if target.form == Form::Tunnel {
         return tunnelled(egress, &host, &limits, request, course).await;
     }
     let (mut parts, body) = request.into_parts();
     let upload = Upload::begin(body, host.settings.read_timeout).await?;
-    prepare(peer, &host, &target, &mut parts, &upload)?;
+    prepare(calling, &host, &target, &mut parts, &upload)?;
     course.upload(&upload);
     let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
     let response = ask(&host, &limits, parts, upload, course).await?;
@@ -96,19 +108,19 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(host: &Host, peer: &Peer) -> Limits {
+    fn new(host: &Host, calling: &Calling) -> Limits {
         let own = clock::deadline(host.settings.timeout);
-        let callers = peer.deadline();
+        let callers = calling.deadline();
         match callers < own {
             true => Limits {
                 deadline: callers,
                 overdue: Kind::Deadline,
-                client: peer.client(),
+                client: calling.client(),
             },
             false => Limits {
                 deadline: own,
                 overdue: Kind::ResponseTimeout,
-                client: peer.client(),
+                client: calling.client(),
             },
         }
     }
@@ -116,13 +128,13 @@ impl Limits {
 
 /// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.
 fn prepare(
-    peer: &Peer,
+    calling: &Calling,
     host: &Host,
     target: &Target,
     parts: &mut Parts,
     upload: &Upload,
 ) -> Result<(), Fault> {
-    let outbound = host.outbound(peer.address().map(|address| address.ip()));
+    let outbound = host.outbound(calling.address().map(|address| address.ip()));
     headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
     if let Some(length) = upload.length() {
         // A body that came in chunks and is here whole has a length now.
@@ -347,7 +359,6 @@ async fn tunnelled(
         }
     };
     trial.answered();
-    host.figures.tunnel_opened();
     host.note_tunnel();
     course.record.connection = Some(Connection {
         protocol: Protocol::Tunnel,
@@ -401,7 +412,7 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
 /// A call that is on its way: what is known of it, and that its line is still to be written.
 struct Course {
     egress: Arc<Egress>,
-    peer: Arc<Peer>,
+    calling: Arc<Calling>,
     host: Option<Arc<Host>>,
     record: CallRecord,
     /// When its head was there ([`clock::now`]).
@@ -411,10 +422,10 @@ struct Course {
 }
 
 impl Course {
-    fn begin(egress: &Arc<Egress>, peer: &Arc<Peer>, request: &Request<Incoming>) -> Course {
+    fn begin(egress: &Arc<Egress>, calling: &Arc<Calling>, request: &Request<Incoming>) -> Course {
         Course {
             egress: egress.clone(),
-            peer: peer.clone(),
+            calling: calling.clone(),
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
@@ -494,7 +505,7 @@ impl Course {
         self.written = true;
         Course {
             egress: self.egress.clone(),
-            peer: self.peer.clone(),
+            calling: self.calling.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,
@@ -512,11 +523,12 @@ impl Course {
         if let Some(upload) = &self.upload {
             record.bytes_in = upload.bytes();
         }
-        record.caller = self.peer.caller();
-        if let Some(host) = &self.host {
-            host.figures.call_ended(record);
+        record.caller = self.calling.caller();
+        match (&self.host, record.fault) {
+            (Some(host), _) => host.figures.call_ended(record),
+            (None, Some(kind)) => self.egress.figures.refused(kind),
+            (None, None) => {}
         }
-        self.egress.figures.call_ended(record);
         self.egress.log.write(record);
     }
 }

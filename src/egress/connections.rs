@@ -404,18 +404,15 @@ impl Connections {
 
     /// A new connection is there.
     fn arrived(self: &Arc<Self>, hold: Hold) {
-        let protocol = match &hold {
-            Hold::Own(own) => own.connection.protocol,
-            Hold::Share(share) => share.connection.protocol,
+        let connection = match &hold {
+            Hold::Own(own) => own.connection,
+            Hold::Share(share) => share.connection,
         };
-        if let Hold::Own(Kept { connection, .. }) = &hold {
-            self.figures.connection_opened(connection);
-        } else if let Hold::Share(share) = &hold {
-            self.figures.connection_opened(&share.connection);
-        }
+        let verified = self.route.origin.scheme == Scheme::Http || self.settings().verify;
+        self.figures.connection_opened(&connection, verified);
         {
             let mut state = self.lock();
-            state.spoken = Some(protocol);
+            state.spoken = Some(connection.protocol);
             (state.ahead_at, state.ahead_pause) = (0, FIRST_PAUSE);
             if let Hold::Share(share) = &hold
                 && !state.closed
@@ -502,7 +499,7 @@ impl Connections {
                 _ => state.waiting.pop_front().into_iter().collect(),
             }
         };
-        self.figures.connection_failed(fault.kind);
+        self.figures.failed(fault);
         for waiter in told {
             let _ = waiter.send(Err(fault.clone()));
         }

@@ -4,9 +4,10 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -22,7 +23,7 @@ use super::{
     connections::Connections,
     dial::{Dialer, Route},
     fault::{Fault, Kind},
-    figures::{Figures, HostFigures},
+    figures::{BreakerNow, Figures, HostFigures, HostNow, HostState},
     headers::Outbound,
     limiter::Limiter,
     rules::Rules,
@@ -54,6 +55,31 @@ pub(crate) struct Host {
 struct Trouble {
     breaker: Breaker,
     budget: RetryBudget,
+}
+
+impl HostState for Host {
+    fn now(&self) -> HostNow {
+        let connections = self.connections.census();
+        let calls = self.limiter.view();
+        HostNow {
+            breaker: match self.trouble().breaker.state(Micros(clock::precise())) {
+                BreakerState::Closed { .. } => BreakerNow::Closed,
+                BreakerState::HalfOpen { .. } => BreakerNow::HalfOpen,
+                BreakerState::Open { .. } => BreakerNow::Open,
+            },
+            at_work: calls.at_work,
+            waiting: calls.waiting,
+            idle: connections.idle,
+            busy: connections.busy,
+            connecting: connections.connecting,
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({})", self.origin)
+    }
 }
 
 /// A try that its origin's breaker knows of. Dropped, it says nothing of the origin.
@@ -108,16 +134,6 @@ impl Host {
         self.trouble().budget.may_retry(now, failure) == Retry::Again
     }
 
-    /// What its breaker does.
-    pub(crate) fn breaker(&self) -> BreakerState {
-        self.trouble().breaker.state(Micros(clock::precise()))
-    }
-
-    /// How often its breaker has opened.
-    pub(crate) fn breaker_openings(&self) -> u64 {
-        self.trouble().breaker.opened()
-    }
-
     /// Says, once, what a tunnel costs.
     pub(crate) fn note_tunnel(&self) {
         if !self.tunnel_noted.swap(true, Relaxed) {
@@ -158,6 +174,7 @@ impl Try<'_> {
         match change {
             None => {}
             Some(BreakerChange::Opened { fails, pause }) => {
+                self.host.figures.breaker_opened();
                 let why = match fails {
                     0 => "most of its last calls failed".to_owned(),
                     fails => format!("{fails} calls in a row failed"),
@@ -239,11 +256,14 @@ impl Hosts {
                 forgotten = oldest.and_then(|origin| known.remove(&*origin));
             }
             let host = Arc::new(self.made(origin)?);
+            let state: Weak<Host> = Arc::downgrade(&host);
+            host.figures.watch(state);
             known.insert(origin.clone(), host.clone());
             host
         };
         if let Some(forgotten) = forgotten {
             forgotten.connections.close();
+            self.figures.forget(&forgotten.origin);
         }
         Ok(host)
     }

@@ -14,23 +14,24 @@ use super::{Egress, body::Answer, call, callers::Peer};
 
 /// Serves a caller that came over TCP.
 pub(crate) async fn serve_tcp(egress: Arc<Egress>, stream: TcpStream, address: SocketAddr) {
-    let local = stream.local_addr().ok();
-    let peer = Peer::tcp(&egress.callers, address, local);
+    // It is gone already where that is not known any more.
+    let Ok(own) = stream.local_addr() else { return };
+    let peer = egress.callers.over_tcp(own, address);
     serve(egress, stream, peer).await;
 }
 
 /// Serves a caller that came over a unix socket.
 pub(crate) async fn serve_unix(egress: Arc<Egress>, stream: UnixStream) {
-    let pid = stream.peer_cred().ok().and_then(|who| who.pid());
-    let peer = Peer::unix(&egress.callers, pid.and_then(|pid| u32::try_from(pid).ok()));
+    let peer = egress.callers.over_unix(&stream);
     serve(egress, stream, peer).await;
 }
 
-async fn serve<S>(egress: Arc<Egress>, stream: S, peer: Peer)
+async fn serve<S>(egress: Arc<Egress>, stream: S, peer: Arc<Peer>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let peer = Arc::new(peer);
+    egress.figures.caller_came();
+    let _leaves = Leaves(egress.clone());
     let service = service_fn(|request: Request<Incoming>| {
         let (egress, peer) = (egress.clone(), peer.clone());
         async move { Ok::<Response<Answer>, Infallible>(call::call(egress, peer, request).await) }
@@ -53,6 +54,15 @@ where
                 connection.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// A caller's connection, counted until it ends.
+struct Leaves(Arc<Egress>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.figures.caller_left();
     }
 }
 

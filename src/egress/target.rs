@@ -244,3 +244,14 @@ pub(crate) enum Form {
     /// `CONNECT HOST:PORT`
     Tunnel,
 }
+
+impl Form {
+    /// One word for the log.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Form::Path => "path",
+            Form::Proxy => "proxy",
+            Form::Tunnel => "tunnel",
+        }
+    }
+}

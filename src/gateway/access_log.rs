@@ -96,6 +96,11 @@ impl AccessLog {
         &self.sink
     }
 
+    /// The way out, for others who write to the same place.
+    pub fn shared_sink(&self) -> Arc<Sink> {
+        self.sink.clone()
+    }
+
     /// Writes the line of a request. Never blocks.
     pub fn write(&self, entry: &Entry<'_>) {
         thread_local! {

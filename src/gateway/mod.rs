@@ -21,8 +21,8 @@
 mod accept;
 pub mod access_log;
 mod agent_check;
-mod beside;
 mod body;
+mod callers;
 mod cgi;
 mod client_io;
 mod connection;
@@ -35,6 +35,7 @@ mod figures;
 mod files;
 mod history;
 mod kernel_queues;
+mod logs;
 mod measured;
 mod params;
 mod policy;
@@ -67,13 +68,14 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget, Protocol, Runtime};
+use weir_config::{Config, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
+    callers::{AtWork, Owners},
     dispatch::{Manager, NewWorker, PoolHandle},
     history::History,
     kernel_queues::{KernelQueues, KernelView},
@@ -90,7 +92,7 @@ use crate::{
     clock,
     control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
-    log_sink::{Options, Sink, Target},
+    log_sink::{Sink, Target},
     resolver::{self, Resolver},
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
@@ -117,14 +119,16 @@ pub(crate) struct Gateway {
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
-    /// The application's outgoing calls; unset: there is no `[egress]`.
-    egress: OnceLock<Arc<dyn EgressView>>,
     /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
     declines: AtomicBool,
     /// The operator's window takes nothing new any more: that of another gateway does.
     window_ends: Drain,
     started: SystemTime,
     asked: Asked,
+    owners: Owners,
+    /// Where calls of the application are written: the access log's own sink, or another one; none: there is no egress.
+    egress_log: Option<Arc<Sink>>,
+    egress: OnceLock<Arc<dyn EgressView>>,
     /// The operator's window is closed, or there was none.
     window_closed: Flag,
     /// Listening sockets that are still accepted from, the operator's window among them.
@@ -139,7 +143,8 @@ pub(crate) struct Drain {
     notify: Notify,
 }
 
-/// Serves what `heritage` holds until the manager says stop, or is gone.
+/// Serves what `heritage` holds until the manager says stop, or is gone. `egress` starts what serves the application's own
+/// calls, where there is such a thing.
 ///
 /// # Errors
 ///
@@ -155,6 +160,7 @@ pub fn run(
         reactors,
         listeners,
         access_log,
+        egress_log,
         pool_logs,
         error_log,
         spool_dir,
@@ -215,21 +221,23 @@ pub fn run(
         (cores, reactors),
         Files {
             access_log,
+            egress_log,
             pool_logs,
             spool_dir,
         },
         kernel_queues,
         &manager,
     )?);
-    if let Some((settings, given, resolver)) = egress {
+    if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
         let beside = Beside {
-            workers: Arc::new(beside::AtWork(gateway.clone())),
-            log: gateway.access_log.sink().clone(),
+            workers: Arc::new(AtWork::new(gateway.clone())),
+            log: log.clone(),
             log_format: gateway.config.log.format.clone(),
         };
-        let started = start_egress(settings, given, resolver, cores, beside)
+        let view = start_egress(settings, given, resolver, cores, beside)
             .map_err(|error| format!("[egress]: {error}"))?;
-        let _ = gateway.egress.set(started);
+        // It is the first.
+        let _ = gateway.egress.set(view);
     }
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
@@ -271,6 +279,9 @@ pub fn run(
     gateway.window_ends.start();
     gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
+    if let Some(log) = &gateway.egress_log {
+        log.shutdown(LAST_WORDS);
+    }
     for log in gateway.pool_logs.iter().flatten() {
         log.sink().shutdown(LAST_WORDS);
     }
@@ -294,6 +305,7 @@ fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, Stri
 /// What the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
+    egress_log: Option<OwnedFd>,
     pool_logs: Vec<(u16, OwnedFd)>,
     spool_dir: Option<OwnedFd>,
 }
@@ -341,10 +353,13 @@ impl Gateway {
             })?,
         };
         let server = &config.server;
+        let access_log = logs::access(&config.log, files.access_log)
+            .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
-            access_log: open_access_log(&config.log, files.access_log)
-                .map_err(|error| format!("cannot write the access log: {error}"))?,
-            pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
+            egress_log: logs::egress(&config, files.egress_log, &access_log)
+                .map_err(|error| format!("cannot write the log of calls: {error}"))?,
+            access_log,
+            pool_logs: logs::pools(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 (server.max_connections, server.max_connections_per_address),
@@ -362,6 +377,7 @@ impl Gateway {
             window_ends: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
+            owners: Owners::new(manager.clone()),
             window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
@@ -470,44 +486,6 @@ impl Drain {
         self.started.store(true, Relaxed);
         self.notify.notify_waiters();
     }
-}
-
-fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
-    let target = match (&log.access, fd) {
-        (LogTarget::Off, _) => Target::Off,
-        (_, Some(fd)) => Target::Fd(fd),
-        (LogTarget::Stderr, None) => Target::Stderr,
-        (_, None) => Target::Stdout,
-    };
-    let name = match &log.access {
-        LogTarget::File(path) => format!("access log {}", path.display()),
-        _ => "access log".to_owned(),
-    };
-    let sink = Sink::start(&name, target, Options::default())?;
-    Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
-}
-
-/// The pools' own logs, for those whose file was given.
-fn open_pool_logs(
-    pools: &[weir_config::Pool],
-    given: Vec<(u16, OwnedFd)>,
-) -> Result<Vec<Option<PoolLog>>, String> {
-    let mut logs: Vec<Option<PoolLog>> = Vec::new();
-    logs.resize_with(pools.len(), || None);
-    for (index, file) in given {
-        let index = usize::from(index);
-        let Some(pool) = pools.get(index) else {
-            return Err(format!("a log for pool {index} of {}", pools.len()));
-        };
-        let name = match &pool.access_log {
-            Some(path) => format!("access log {}", path.display()),
-            None => format!("access log of pool {}", pool.name),
-        };
-        let sink = Sink::start(&name, Target::Fd(file), Options::default())
-            .map_err(|error| format!("cannot write the {name}: {error}"))?;
-        logs[index] = Some(PoolLog::new(pool, sink));
-    }
-    Ok(logs)
 }
 
 /// Starts a thread that runs one reactor with its listening sockets.
@@ -675,6 +653,12 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
+            ToGateway::EgressLog(fd) => {
+                if let Some(log) = &gateway.egress_log {
+                    log.reopen(fd);
+                }
+            }
+            ToGateway::Owner { id, owner } => gateway.owners.told(id, owner),
             ToGateway::PoolLog { pool, file } => {
                 if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
                     log.sink().reopen(file);
