@@ -618,6 +618,23 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_is_handed_to_who_is_just_leaving_goes_to_the_next() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(1, 200, LONG);
+        let held = lent(&limiter);
+        let _leaving: Vec<_> = (0..100).map(|_| waits(&limiter, 0)).collect();
+        // As if each had stopped listening, and not yet come to say so.
+        for waiting in limiter.state().waiting.values_mut() {
+            waiting.sender = oneshot::channel().0;
+        }
+        let mut stays = waits(&limiter, 0);
+        drop(held);
+        drop(poll(&mut stays).expect("it is next").expect("a place"));
+        idle(&limiter);
+    }
+
+    #[test]
     fn callers_take_turns() {
         let runtime = runtime();
         let _inside = runtime.enter();
