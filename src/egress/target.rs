@@ -21,6 +21,8 @@ use super::{
     rules::Rules,
 };
 
+// With its path, since fuzz/ takes this file in, too.
+#[path = "target/host.rs"]
 mod host;
 
 /// Reads whom a call is for.
@@ -244,3 +246,18 @@ pub(crate) enum Form {
     /// `CONNECT HOST:PORT`
     Tunnel,
 }
+
+impl Form {
+    /// One word for the log.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Form::Path => "path",
+            Form::Proxy => "proxy",
+            Form::Tunnel => "tunnel",
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "target/tests.rs"]
+mod tests;
