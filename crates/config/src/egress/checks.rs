@@ -344,13 +344,38 @@ fn stands_elsewhere(value: &Secret) -> bool {
 fn is_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = [
-        "auth",
+        "authori",
+        "authent",
         "token",
         "secret",
         "password",
         "cookie",
         "credential",
     ];
-    let is_key = name == "key" || name.ends_with("-key") || name.ends_with("apikey");
-    is_key || words.iter().any(|word| name.contains(word))
+    let ends = ["-key", "apikey", "auth"];
+    name == "key"
+        || ends.iter().any(|end| name.ends_with(end))
+        || words.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_with_secrets_are_known_by_their_names() {
+        for name in [
+            "Authorization",
+            "X-Auth",
+            "x-api-key",
+            "ApiKey",
+            "X-Amz-Security-Token",
+            "Cookie",
+        ] {
+            assert!(is_credential(name), "{name}");
+        }
+        for name in ["User-Agent", "X-Author", "X-Keyword", "Accept"] {
+            assert!(!is_credential(name), "{name}");
+        }
+    }
 }
