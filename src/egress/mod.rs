@@ -62,7 +62,7 @@ use weir_config::Address;
 
 use self::{
     callers::Callers, complaints::Complaints, dial::Dialer, figures::Figures, host::Hosts,
-    log::CallLog, rules::Rules,
+    log::CallLog, rules::Rules, status::View,
 };
 use crate::{
     control::EgressGiven,
@@ -80,6 +80,7 @@ pub(crate) struct Egress {
     dialer: Arc<Dialer>,
     callers: Arc<Callers>,
     figures: Arc<Figures>,
+    view: View,
     log: CallLog,
     complaints: Complaints,
     drain: Drain,
@@ -147,8 +148,9 @@ pub fn start(
         hosts,
         dialer,
         callers: Callers::new(beside.workers),
+        view: View::new(&settings, figures.clone()),
         figures,
-        log: CallLog::new(beside.log, &beside.log_format),
+        log: CallLog::new(&beside.log_format, beside.log),
         complaints: Complaints::default(),
         drain: Drain::default(),
         places: Arc::new(Semaphore::new(settings.max_connections)),
@@ -220,11 +222,11 @@ fn start_thread(
 
 impl EgressView for Egress {
     fn status(&self) -> serde_json::Value {
-        status::status(self)
+        self.view.status()
     }
 
     fn put_metrics(&self, page: &mut crate::metrics::Page) {
-        let _ = page;
+        self.view.put_metrics(page);
     }
 
     fn drain(&self) {
