@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::fault::Kind;
+use super::{compress::Compressed, fault::Kind};
 use crate::clock;
 
 /// The body of an answer, on its way to the caller.
@@ -53,6 +53,8 @@ pub(super) enum Source {
     Bytes(Bytes),
     /// From the origin, a [`Guarded`].
     Origin(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
+    /// Another one, compressed.
+    Compressed(Box<Compressed>),
 }
 
 /// Why a body ended before its end.
@@ -229,6 +231,7 @@ impl Source {
                 }
                 Poll::Ready(frame)
             }
+            Source::Compressed(body) => body.poll_frame(cx),
         }
     }
 
@@ -237,6 +240,7 @@ impl Source {
             Source::Empty => true,
             Source::Bytes(_) => false,
             Source::Origin(body) => body.is_end_stream(),
+            Source::Compressed(body) => body.is_end_stream(),
         }
     }
 
@@ -245,6 +249,7 @@ impl Source {
             Source::Empty => SizeHint::with_exact(0),
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Origin(body) => body.size_hint(),
+            Source::Compressed(_) => SizeHint::default(),
         }
     }
 }

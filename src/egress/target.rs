@@ -247,6 +247,17 @@ pub(crate) enum Form {
     Tunnel,
 }
 
+impl Form {
+    /// One word for the log.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Form::Path => "path",
+            Form::Proxy => "proxy",
+            Form::Tunnel => "tunnel",
+        }
+    }
+}
+
 #[cfg(test)]
 #[path = "target/tests.rs"]
 mod tests;
