@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_sys::{identity::Identity, message, process::Exit};
+use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
 pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;
@@ -60,6 +60,8 @@ pub enum ToGateway<F = OwnedFd> {
         /// The file.
         file: F,
     },
+    /// Where calls of the application are written, if not where requests are. While running: the log was reopened.
+    EgressLog(F),
     /// Where errors are written. While running: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
@@ -189,6 +191,13 @@ pub enum ToGateway<F = OwnedFd> {
         /// Since its start.
         counts: ManagerCounts,
     },
+    /// Who has a socket ([`ToManager::FindOwner`]).
+    Owner {
+        /// As in the question.
+        id: u32,
+        /// Who.
+        owner: Owner,
+    },
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain {
         /// No other gateway follows: operators are answered here to the end.
@@ -253,8 +262,23 @@ pub enum ToManager {
     },
     /// Somebody wants to know what processes take. The answer is `PoolUse` for each pool, then `OwnUse`.
     Measure,
+    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]: `Nobody` where the manager has spent too
+    /// much time on such questions lately, too.
+    FindOwner {
+        /// Comes back in the answer.
+        id: u32,
+        /// The socket's number.
+        inode: u32,
+        /// Indices into `Config::pools`, and workers' numbers; [`MOST_ASKED`](Self::MOST_ASKED) at most.
+        workers: Vec<(u16, u32)>,
+    },
     /// Nothing runs any more.
     Drained,
+}
+
+impl ToManager {
+    /// Workers that may be asked about at once.
+    pub const MOST_ASKED: usize = 128;
 }
 
 /// What an operator may ask of the manager.
@@ -357,6 +381,8 @@ pub struct Heritage {
     pub access_log: Option<OwnedFd>,
     /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
     pub pool_logs: Vec<(u16, OwnedFd)>,
+    /// Where calls of the application are written; none: nowhere, or where requests are.
+    pub egress_log: Option<OwnedFd>,
     /// Where errors are written; none: nowhere.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.

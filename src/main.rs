@@ -9,6 +9,7 @@ mod bench;
 mod cli;
 mod clock;
 mod console;
+mod content_coding;
 mod control;
 mod doctor;
 #[allow(dead_code, unused)]
@@ -18,12 +19,14 @@ mod events;
 mod findings;
 mod fpm;
 mod gateway;
+mod histogram;
 mod log_sink;
 mod log_text;
 mod machine;
 mod manager;
 mod metrics;
 mod resolver;
+mod sidecar;
 mod watch;
 mod window;
 
@@ -52,7 +55,7 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage, admin::server::serve)
+        gateway::run(heritage, admin::server::serve, egress::start)
             .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {

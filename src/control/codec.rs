@@ -3,7 +3,7 @@
 //! Decoding takes what encoding makes and nothing else: no byte more, no byte less, no descriptor that the message does
 //! not speak of.
 
-use weir_sys::{identity::Identity, process::Exit};
+use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
     Action, BadMessage, Jail, ManagerCounts, Source, ToGateway, ToManager,
@@ -63,6 +63,10 @@ impl<F> ToGateway<F> {
             }
             Self::ErrorLog(file) => {
                 out.u8(5);
+                Some(file)
+            }
+            Self::EgressLog(file) => {
+                out.u8(60);
                 Some(file)
             }
             Self::SpoolDir(folder) => {
@@ -215,6 +219,18 @@ impl<F> ToGateway<F> {
                 out.text(text);
                 None
             }
+            Self::Owner { id, owner } => {
+                out.u8(61);
+                out.u32(*id);
+                let (kind, pid) = match *owner {
+                    Owner::Nobody => (0, 0),
+                    Owner::Barred => (1, 0),
+                    Owner::Process(pid) => (2, pid),
+                };
+                out.u8(kind);
+                out.u32(pid);
+                None
+            }
         };
         (out.bytes, attached)
     }
@@ -257,6 +273,16 @@ impl<F> ToGateway<F> {
             },
             4 => Self::AccessLog(take()?),
             5 => Self::ErrorLog(take()?),
+            60 => Self::EgressLog(take()?),
+            61 => Self::Owner {
+                id: from.u32()?,
+                owner: match (from.u8()?, from.u32()?) {
+                    (0, 0) => Owner::Nobody,
+                    (1, 0) => Owner::Barred,
+                    (2, pid) => Owner::Process(pid),
+                    _ => return Err(BadMessage),
+                },
+            },
             18 => Self::PoolLog {
                 pool: from.u16()?,
                 file: take()?,
@@ -378,6 +404,17 @@ impl ToManager {
                 out.u8(u8::from(*spent));
             }
             Self::TraceWorker { pool, worker } => out.of_pool(9, *pool, *worker),
+            Self::FindOwner { id, inode, workers } => {
+                out.u8(60);
+                out.u32(*id);
+                out.u32(*inode);
+                let workers = &workers[..workers.len().min(Self::MOST_ASKED)];
+                out.u16(workers.len() as u16);
+                for (pool, worker) in workers {
+                    out.u16(*pool);
+                    out.u32(*worker);
+                }
+            }
             Self::Act { id, action } => {
                 out.u8(10);
                 out.u32(*id);
@@ -441,6 +478,18 @@ impl ToManager {
             9 => Self::TraceWorker {
                 pool: from.u16()?,
                 worker: from.u32()?,
+            },
+            60 => Self::FindOwner {
+                id: from.u32()?,
+                inode: from.u32()?,
+                workers: {
+                    let count = usize::from(from.u16()?);
+                    if count > Self::MOST_ASKED {
+                        return Err(BadMessage);
+                    }
+                    let workers = (0..count).map(|_| Ok((from.u16()?, from.u32()?)));
+                    workers.collect::<Result<_, BadMessage>>()?
+                },
             },
             10 => Self::Act {
                 id: from.u32()?,

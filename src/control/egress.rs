@@ -83,13 +83,15 @@ impl EgressFiles {
     ///
     /// # Errors
     /// What is wrong with it, without showing it.
-    pub fn token(&self, path: &Path) -> Result<&[u8], String> {
+    pub fn token(&self, path: &Path) -> Result<&str, String> {
         let shown = path.display();
         let token = self.file(path)?.trim_ascii();
         let fits = (TOKEN_LEAST..=TOKEN_MOST).contains(&token.len());
-        match fits && token.iter().all(u8::is_ascii_graphic) {
-            true => Ok(token),
-            false => Err(format!(
+        let text = str::from_utf8(token).ok();
+        let graphic = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text.filter(graphic) {
+            Some(token) if fits => Ok(token),
+            _ => Err(format!(
                 "{shown}: a token has {TOKEN_LEAST} to {TOKEN_MOST} characters without spaces, of ASCII"
             )),
         }
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn a_token_is_long_enough_to_be_one() {
         let files = files();
-        assert_eq!(files.token("/token".as_ref()), Ok(&b"0123456789abcdef"[..]));
+        assert_eq!(files.token("/token".as_ref()), Ok("0123456789abcdef"));
         assert!(files.token("/key".as_ref()).is_err());
     }
 }

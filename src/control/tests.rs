@@ -46,6 +46,14 @@ fn process_use() -> impl Strategy<Value = ProcessUse> {
     any::<(u64, u64)>().prop_map(|(cpu, memory)| ProcessUse { cpu, memory })
 }
 
+fn owner() -> impl Strategy<Value = Owner> {
+    prop_oneof![
+        Just(Owner::Nobody),
+        Just(Owner::Barred),
+        any::<u32>().prop_map(Owner::Process)
+    ]
+}
+
 /// A number stands for the descriptor.
 fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
     let numbers = || (any::<u16>(), any::<u32>(), any::<u32>());
@@ -67,6 +75,8 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             }
         }),
         any::<u8>().prop_map(ToGateway::AccessLog),
+        any::<u8>().prop_map(ToGateway::EgressLog),
+        (any::<u32>(), owner()).prop_map(|(id, owner)| ToGateway::Owner { id, owner }),
         any::<u8>().prop_map(ToGateway::ErrorLog),
         (any::<u16>(), any::<u8>()).prop_map(|(pool, file)| ToGateway::PoolLog { pool, file }),
         any::<u8>().prop_map(ToGateway::SpoolDir),
@@ -167,6 +177,12 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
         Just(ToManager::Drained),
         Just(ToManager::Measure),
+        (
+            any::<u32>(),
+            any::<u32>(),
+            prop::collection::vec(any::<(u16, u32)>(), 0..=ToManager::MOST_ASKED)
+        )
+            .prop_map(|(id, inode, workers)| ToManager::FindOwner { id, inode, workers }),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToManager::StartWorkers { pool, count }),
         (any::<u16>(), any::<u32>(), any::<bool>()).prop_map(|(pool, worker, spent)| {

@@ -1,1 +1,489 @@
 //! Who calls: which worker of which pool, and until when its own request may last.
+//!
+//! Over a unix socket the kernel says which process has connected. Over TCP it says which socket is at the other end, and
+//! whose that is stands in /proc, which costs more than a short call: it is looked for when a call has lasted for
+//! [`LOOK_AFTER`], on a thread that may wait, among the workers that have a request, and a limited number of times a
+//! second ([`BURST`], [`PAUSE`]). Where the gateway may not look there (another user, a process that is not dumpable),
+//! the manager is asked. A call never waits for any of it: what is not known when it ends is not known.
+//!
+//! A process that is no worker is taken for the worker that has started it, if one has, up to [`GENERATIONS`] steps up;
+//! over TCP only workers themselves are looked at.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    net::SocketAddr,
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use weir_sys::{
+    process,
+    sock_diag::Diag,
+    socket,
+    socket_owners::{Finder, Owner},
+};
+
+use super::record::Caller;
+use crate::{
+    clock::{self, NEVER},
+    sidecar::{WorkerNow, Workers},
+};
+
+/// Finds callers.
+pub(crate) struct Callers {
+    workers: Arc<dyn Workers>,
+    looks: Mutex<Looks>,
+    proc: Mutex<Proc>,
+}
+
+/// The other end of a caller's connection.
+pub(crate) struct Peer {
+    callers: Arc<Callers>,
+    kind: Kind,
+    /// The worker that it belongs to; 0: not known.
+    worker: AtomicU32,
+}
+
+/// A call, as far as it is known whose it is.
+pub(crate) struct Calling {
+    peer: Arc<Peer>,
+    /// The worker, and what it did when the call was tied to it.
+    worker: Mutex<Option<(u32, WorkerNow)>>,
+    /// When the call began ([`clock::now`]).
+    since: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// The process that has connected; none: it is in another pid namespace.
+    Unix(Option<u32>),
+    Tcp {
+        own: SocketAddr,
+        peer: SocketAddr,
+    },
+}
+
+/// How often may be looked.
+#[derive(Debug)]
+struct Looks {
+    left: u32,
+    /// When the next one is added ([`clock::now`]).
+    next: u64,
+}
+
+/// What is kept for the next look.
+#[derive(Default)]
+struct Proc {
+    diag: Option<Diag>,
+    finder: Finder,
+}
+
+/// What a look has found.
+enum Found {
+    Worker(u32),
+    /// The socket has this number, and we may not look who has it.
+    Barred(u32),
+    Nobody,
+}
+
+impl Callers {
+    /// Calls of these workers can be tied to them.
+    pub(crate) fn new(workers: Arc<dyn Workers>) -> Arc<Callers> {
+        Arc::new(Callers {
+            workers,
+            looks: Mutex::new(Looks {
+                left: BURST,
+                next: 0,
+            }),
+            proc: Mutex::default(),
+        })
+    }
+
+    /// Who is at the other end of a unix stream.
+    pub(crate) fn over_unix(self: &Arc<Callers>, stream: impl AsFd) -> Arc<Peer> {
+        self.peer(Kind::Unix(socket::peer_process(stream.as_fd())))
+    }
+
+    /// Who is at the other end of a TCP connection: `own` is weir's address.
+    pub(crate) fn over_tcp(self: &Arc<Callers>, own: SocketAddr, peer: SocketAddr) -> Arc<Peer> {
+        self.peer(Kind::Tcp { own, peer })
+    }
+
+    fn peer(self: &Arc<Callers>, kind: Kind) -> Arc<Peer> {
+        Arc::new(Peer {
+            callers: self.clone(),
+            kind,
+            worker: AtomicU32::new(match kind {
+                Kind::Unix(Some(pid)) => pid,
+                Kind::Unix(None) | Kind::Tcp { .. } => 0,
+            }),
+        })
+    }
+
+    fn may_look(&self) -> bool {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.take(clock::now())
+    }
+
+    /// Looks in /proc; may take some hundred microseconds.
+    fn look(&self, kind: Kind) -> Found {
+        match kind {
+            Kind::Unix(None) => Found::Nobody,
+            Kind::Unix(Some(pid)) => {
+                let is_worker = |pid: u32| self.workers.of_pid(pid).is_some();
+                ancestor(pid, is_worker).map_or(Found::Nobody, Found::Worker)
+            }
+            Kind::Tcp { own, peer } => {
+                let pids = self.workers.busy_pids();
+                if pids.is_empty() {
+                    return Found::Nobody;
+                }
+                let mut proc = self.proc.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(inode) = proc.inode(own, peer) else {
+                    return Found::Nobody;
+                };
+                match proc.finder.owner(inode, &pids, MOST_LINKS) {
+                    Owner::Process(pid) => Found::Worker(pid),
+                    Owner::Barred => Found::Barred(inode),
+                    Owner::Nobody => Found::Nobody,
+                }
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// A call has begun on this connection.
+    pub(crate) fn calls(self: &Arc<Peer>) -> Calling {
+        let calling = Calling {
+            peer: self.clone(),
+            worker: Mutex::new(None),
+            since: clock::now(),
+        };
+        calling.tie();
+        calling
+    }
+
+    /// Finds the worker, if that may be done now. Whether it is known.
+    async fn find(self: &Arc<Peer>) -> bool {
+        if !self.callers.may_look() {
+            return false;
+        }
+        let peer = self.clone();
+        let looked = tokio::task::spawn_blocking(move || peer.callers.look(peer.kind)).await;
+        let worker = match looked {
+            Ok(Found::Worker(pid)) => Some(pid),
+            Ok(Found::Barred(inode)) => self.callers.workers.owner(inode).await,
+            Ok(Found::Nobody) | Err(_) => None,
+        };
+        if let Some(worker) = worker {
+            self.worker.store(worker, Relaxed);
+        }
+        worker.is_some()
+    }
+}
+
+impl Calling {
+    /// The address that it comes from; none over a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self.peer.kind {
+            Kind::Unix(_) => None,
+            Kind::Tcp { peer, .. } => Some(peer),
+        }
+    }
+
+    /// Whose turn it is where calls wait: those of one pool share one; 0: not known.
+    pub(crate) fn client(&self) -> u64 {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        worker.as_ref().map_or(0, |(_, now)| {
+            let mut hasher = DefaultHasher::new();
+            now.pool.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
+    /// Who calls, as far as it is known by now.
+    pub(crate) fn caller(&self) -> Caller {
+        let (address, process) = match self.peer.kind {
+            Kind::Unix(pid) => (None, pid),
+            Kind::Tcp { peer, .. } => (Some(peer), None),
+        };
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*worker {
+            Some((pid, now)) => Caller {
+                address,
+                pid: Some(*pid),
+                pool: Some(now.pool.clone()),
+                request: Some(now.request),
+            },
+            None => Caller {
+                address,
+                pid: process,
+                ..Caller::default()
+            },
+        }
+    }
+
+    /// Until when the call may last ([`clock::now`]), as far as it is known by now; [`NEVER`]: nothing is.
+    ///
+    /// It is a little before the deadline of the request that the call belongs to, so that its script may still say
+    /// something: a twentieth of what was left when the call began, [`MOST_MARGIN`] at most.
+    pub(crate) fn deadline(&self) -> u64 {
+        let tied = {
+            let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+            worker.as_ref().map(|(pid, now)| (*pid, now.request))
+        };
+        // Its answer may have begun meanwhile, and then it need not end in time any more.
+        let now = tied.and_then(|(pid, request)| {
+            let now = self.peer.callers.workers.of_pid(pid)?;
+            (now.request == request).then_some(now)
+        });
+        match now {
+            Some(WorkerNow { deadline, .. }) if deadline != NEVER => {
+                let left = deadline.saturating_sub(self.since);
+                deadline - (left / 20).min(MOST_MARGIN.as_micros() as u64)
+            }
+            _ => NEVER,
+        }
+    }
+
+    /// Waits until [`deadline`](Self::deadline); finds out who calls meanwhile. Has to be polled for as long as the call
+    /// lasts, and may be dropped at any time.
+    pub(crate) async fn over(&self) {
+        let mut pause = LOOK_AFTER;
+        while !self.is_tied() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 4).min(LONGEST_PAUSE);
+            if self.peer.find().await {
+                self.tie();
+            }
+        }
+        loop {
+            match self.deadline() {
+                NEVER => return std::future::pending().await,
+                deadline if deadline <= clock::now() => return,
+                deadline => {
+                    let left = Duration::from_micros(deadline.saturating_sub(clock::now()));
+                    tokio::time::sleep(left).await;
+                }
+            }
+        }
+    }
+
+    fn is_tied(&self) -> bool {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        worker.is_some()
+    }
+
+    /// Notes what the worker does, where it is known and has a request.
+    fn tie(&self) {
+        let pid = self.peer.worker.load(Relaxed);
+        if pid == 0 {
+            return;
+        }
+        if let Some(now) = self.peer.callers.workers.of_pid(pid) {
+            *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some((pid, now));
+        }
+    }
+}
+
+impl Looks {
+    fn take(&mut self, now: u64) -> bool {
+        let pause = PAUSE.as_micros() as u64;
+        let earned = now.saturating_sub(self.next) / pause;
+        self.left = u32::try_from(earned)
+            .unwrap_or(u32::MAX)
+            .saturating_add(self.left)
+            .min(BURST);
+        self.next += earned * pause;
+        let may = self.left > 0;
+        self.left -= u32::from(may);
+        may
+    }
+}
+
+impl Proc {
+    /// The number of the caller's socket; none: it is gone, or the kernel does not say.
+    fn inode(&mut self, own: SocketAddr, peer: SocketAddr) -> Option<u32> {
+        if self.diag.is_none() {
+            self.diag = Diag::open().ok();
+        }
+        let found = self.diag.as_mut()?.connection(peer, own);
+        found
+            .inspect_err(|error| log::debug!("cannot find out who calls: {error}"))
+            .ok()?
+    }
+}
+
+/// The process itself or the nearest above it that is one of those.
+fn ancestor(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut pid = pid;
+    for _ in 0..=GENERATIONS {
+        if is_one(pid) {
+            return Some(pid);
+        }
+        pid = process::parent_of(pid).ok().filter(|parent| *parent > 1)?;
+    }
+    None
+}
+
+/// A call that is over sooner is not looked for.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
+
+/// Between two looks for the same call at most: from 10 ms to this, each four times the one before.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Looks at once, and how soon one more may be: a hundred a second.
+const BURST: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Links of /proc that are read for one look: some milliseconds.
+const MOST_LINKS: usize = 2_000;
+
+/// Steps from a process up to a worker.
+const GENERATIONS: usize = 4;
+
+/// A call ends so long before its request's deadline, at most.
+const MOST_MARGIN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{TcpListener, TcpStream},
+        os::unix::net::UnixStream,
+    };
+
+    use super::*;
+    use crate::window::Task;
+
+    /// One worker: this process, or what the manager would say.
+    struct One {
+        pid: u32,
+        now: Mutex<Option<WorkerNow>>,
+    }
+
+    impl Workers for One {
+        fn of_pid(&self, pid: u32) -> Option<WorkerNow> {
+            let now = self.now.lock().expect("no panic").clone();
+            now.filter(|_| pid == self.pid)
+        }
+
+        fn busy_pids(&self) -> Vec<u32> {
+            vec![self.pid]
+        }
+
+        fn owner(&self, _: u32) -> Task<Option<u32>> {
+            Box::pin(async { None })
+        }
+    }
+
+    fn works(deadline: u64) -> Option<WorkerNow> {
+        Some(WorkerNow {
+            pool: "shop".into(),
+            request: 42,
+            deadline,
+        })
+    }
+
+    fn one(deadline: u64) -> (Arc<One>, Arc<Callers>) {
+        let one = Arc::new(One {
+            pid: std::process::id(),
+            now: Mutex::new(works(deadline)),
+        });
+        (one.clone(), Callers::new(one))
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    }
+
+    #[test]
+    fn a_worker_that_connects_over_a_unix_socket_is_known_at_once() {
+        let (_, callers) = one(NEVER);
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let caller = callers.over_unix(&here).calls().caller();
+        assert_eq!(caller.pid, Some(std::process::id()));
+        assert_eq!(caller.pool.as_deref(), Some("shop"));
+        assert_eq!((caller.request, caller.address), (Some(42), None));
+    }
+
+    #[test]
+    fn a_worker_that_connects_over_tcp_is_found_while_it_waits() {
+        let (_, callers) = one(NEVER);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let at = listener.local_addr().expect("an address");
+        let _client = TcpStream::connect(at).expect("a connection");
+        let (_, peer) = listener.accept().expect("a caller");
+        let calling = callers.over_tcp(at, peer).calls();
+        assert_eq!(calling.caller().pid, None);
+        assert_eq!(calling.caller().address, Some(peer));
+        runtime().block_on(async {
+            let known = async {
+                while !calling.is_tied() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                () = calling.over() => panic!("it has no deadline"),
+                () = known => {}
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it is not found"),
+            }
+        });
+        assert_eq!(calling.caller().pool.as_deref(), Some("shop"));
+        // The next one on this connection is known at once.
+        assert!(calling.peer.calls().is_tied());
+    }
+
+    #[test]
+    fn a_call_is_over_a_little_before_its_request_is() {
+        let deadline = clock::now() + 200_000;
+        let (one, callers) = one(deadline);
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let peer = callers.over_unix(&here);
+        let calling = peer.calls();
+        let until = calling.deadline();
+        assert!(until < deadline && until > deadline - 11_000, "{until}");
+        runtime().block_on(calling.over());
+        assert!(clock::now() >= until);
+        // Its answer has begun, and it need not end any more.
+        *one.now.lock().expect("no panic") = works(NEVER);
+        assert_eq!(calling.deadline(), NEVER);
+        // The worker is at another one, which is not this call's.
+        let mut other = works(deadline).expect("some");
+        other.request = 43;
+        *one.now.lock().expect("no panic") = Some(other);
+        assert_eq!(calling.deadline(), NEVER);
+        assert_eq!(calling.caller().request, Some(42));
+        *one.now.lock().expect("no panic") = None;
+        assert_eq!(peer.calls().caller().pool, None);
+    }
+
+    #[test]
+    fn what_a_worker_has_started_calls_for_it() {
+        let us = std::process::id();
+        assert_eq!(ancestor(us, |pid| pid == us), Some(us));
+        let parent = process::parent_of(us).expect("a parent");
+        if parent > 1 {
+            assert_eq!(ancestor(us, |pid| pid == parent), Some(parent));
+        }
+        assert_eq!(ancestor(us, |_| false), None);
+    }
+
+    #[test]
+    fn looks_are_limited() {
+        let mut looks = Looks {
+            left: BURST,
+            next: 0,
+        };
+        let taken = (0..100).filter(|_| looks.take(5)).count();
+        assert_eq!(taken, BURST as usize);
+        assert!(looks.take(10_005) && !looks.take(10_006));
+        let taken = (0..100).filter(|_| looks.take(60_000_000)).count();
+        assert_eq!(taken, BURST as usize);
+    }
+}

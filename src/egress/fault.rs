@@ -93,6 +93,34 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// All of them, in the order in which they are declared.
+    pub(crate) const ALL: [Kind; 24] = [
+        Kind::BadRequest,
+        Kind::NoToken,
+        Kind::NotAllowed,
+        Kind::ForbiddenAddress,
+        Kind::DnsError,
+        Kind::DnsTimeout,
+        Kind::Unreachable,
+        Kind::Refused,
+        Kind::ConnectTimeout,
+        Kind::CertificateError,
+        Kind::TlsError,
+        Kind::Terminated,
+        Kind::FirstByteTimeout,
+        Kind::ResponseTimeout,
+        Kind::BadResponse,
+        Kind::HeadTooLarge,
+        Kind::BreakerOpen,
+        Kind::QueueFull,
+        Kind::QueueTimeout,
+        Kind::Deadline,
+        Kind::SlowCaller,
+        Kind::BadBody,
+        Kind::Loop,
+        Kind::Internal,
+    ];
+
     /// What the caller gets.
     pub(crate) fn status(self) -> StatusCode {
         match self {

@@ -1,1 +1,562 @@
 //! What is counted of calls, by host.
+//!
+//! Counting is an addition to memory: nothing is allocated and nobody waits. A host's figures are asked for once, when
+//! the host becomes known ([`Figures::host`]), and are kept with it. Their number is bounded: calls to hosts beyond that
+//! are counted under [`OTHER`]. What is refused before it has a host is counted apart, so that no name that a caller makes
+//! up becomes a label.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::SystemTime,
+};
+
+use weir_config::Scheme;
+
+use super::{
+    fault::{Fault, Kind},
+    record::{CacheUse, CallRecord, Connection, Protocol},
+    target::{Form, Origin},
+};
+use crate::histogram::Histogram;
+
+/// All figures of the egress.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    max_hosts: usize,
+    hosts: Mutex<HashMap<Origin, Arc<HostFigures>>>,
+    other: Arc<HostFigures>,
+    /// Calls that had no host, by [`Kind`].
+    refused: [AtomicU64; KINDS],
+    callers: AtomicU64,
+    callers_accepted: AtomicU64,
+    lookups: AtomicU64,
+    failed_lookups: AtomicU64,
+    cache: Mutex<Option<Weak<dyn CacheState>>>,
+}
+
+/// What the cache holds.
+pub(crate) trait CacheState: Send + Sync + std::fmt::Debug {
+    /// Now.
+    fn now(&self) -> CacheNow;
+}
+
+/// See [`CacheState`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CacheNow {
+    /// Of all answers.
+    pub(crate) bytes: u64,
+    pub(crate) answers: u64,
+}
+
+/// What is known of a host besides what is counted: its connections, its queue, its breaker.
+pub(crate) trait HostState: Send + Sync + std::fmt::Debug {
+    /// Now. Holds no lock for longer than it takes to copy these.
+    fn now(&self) -> HostNow;
+}
+
+/// See [`HostState`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HostNow {
+    pub(crate) breaker: BreakerNow,
+    /// Calls that have a place.
+    pub(crate) at_work: usize,
+    /// Calls that wait for one.
+    pub(crate) waiting: usize,
+    /// Connections without a call, with one or more, and being made.
+    pub(crate) idle: usize,
+    pub(crate) busy: usize,
+    pub(crate) connecting: usize,
+}
+
+/// Whether calls pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum BreakerNow {
+    /// They do.
+    #[default]
+    Closed,
+    /// One does, to try.
+    HalfOpen,
+    /// None does.
+    Open,
+}
+
+/// What is counted of one host.
+#[derive(Debug)]
+pub(crate) struct HostFigures {
+    /// As `allow` writes it: `api.example.com`, `partner.example:8443`, `http://legacy.internal:8080`.
+    pub(super) name: String,
+    /// None: of all that have no figures of their own.
+    pub(super) origin: Option<Origin>,
+    /// By the first digit of the status, from 1 to 5.
+    pub(super) statuses: [AtomicU64; CLASSES],
+    /// By [`Kind`].
+    pub(super) failures: [AtomicU64; KINDS],
+    /// Calls whose caller left before the end.
+    pub(super) callers_left: AtomicU64,
+    /// Calls over a connection that was there.
+    pub(super) kept: AtomicU64,
+    /// Connections that were made, by [`Protocol`].
+    pub(super) opened: [AtomicU64; PROTOCOLS],
+    /// TLS handshakes: whole ones, and those that went on with an earlier session.
+    pub(super) handshakes: AtomicU64,
+    pub(super) resumed: AtomicU64,
+    /// Of both: those whose certificate nobody checked.
+    pub(super) unverified: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) breaker_opened: AtomicU64,
+    pub(super) tunnels: AtomicU64,
+    /// What the cache did, in the order of [`CacheUse::ALL`].
+    pub(super) cache: [AtomicU64; CACHE_USES],
+    /// Of bodies: from callers, and to them.
+    pub(super) received: AtomicU64,
+    pub(super) sent: AtomicU64,
+    /// Waiting for a place, for the first byte, for all of the answer, and for a connection that was made.
+    pub(super) waited: Histogram,
+    pub(super) first_byte: Histogram,
+    pub(super) total: Histogram,
+    pub(super) connect: Histogram,
+    /// Which [`Protocol`] the last connection had, and one more; 0: there was none.
+    protocol: AtomicU64,
+    last_error: Mutex<Option<LastError>>,
+    state: Mutex<Option<Weak<dyn HostState>>>,
+}
+
+/// The last failure of a host.
+#[derive(Debug, Clone)]
+pub(crate) struct LastError {
+    pub(crate) at: SystemTime,
+    pub(crate) kind: Kind,
+    /// As in the error log.
+    pub(crate) message: String,
+}
+
+impl Figures {
+    /// None yet; of `max_hosts` hosts at most.
+    pub(crate) fn new(max_hosts: usize) -> Arc<Figures> {
+        Arc::new(Figures {
+            max_hosts,
+            hosts: Mutex::default(),
+            other: Arc::new(HostFigures::new(None)),
+            refused: Default::default(),
+            callers: AtomicU64::new(0),
+            callers_accepted: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
+            failed_lookups: AtomicU64::new(0),
+            cache: Mutex::new(None),
+        })
+    }
+
+    /// Those of a host that may be called: it becomes a label. The same for the same origin.
+    pub(crate) fn host(&self, origin: &Origin) -> Arc<HostFigures> {
+        let mut hosts = self.lock();
+        if let Some(known) = hosts.get(origin) {
+            return known.clone();
+        }
+        if hosts.len() >= self.max_hosts {
+            return self.other.clone();
+        }
+        let new = Arc::new(HostFigures::new(Some(origin.clone())));
+        hosts.insert(origin.clone(), new.clone());
+        new
+    }
+
+    /// Nothing is remembered of this origin any more: its figures end.
+    pub(crate) fn forget(&self, origin: &Origin) {
+        self.lock().remove(origin);
+    }
+
+    /// A call has ended that had no host: it was refused before.
+    pub(crate) fn refused(&self, kind: Kind) {
+        add(&self.refused[kind as usize], 1);
+    }
+
+    /// A caller's connection was accepted.
+    pub(crate) fn caller_came(&self) {
+        add(&self.callers, 1);
+        add(&self.callers_accepted, 1);
+    }
+
+    /// A caller's connection has ended.
+    pub(crate) fn caller_left(&self) {
+        self.callers.fetch_sub(1, Relaxed);
+    }
+
+    /// Name servers were asked for a name. `found`: it has addresses.
+    pub(crate) fn looked_up(&self, found: bool) {
+        add(&self.lookups, 1);
+        add(&self.failed_lookups, u64::from(!found));
+    }
+
+    /// Who knows what the cache holds.
+    pub(crate) fn watch_cache(&self, cache: Weak<dyn CacheState>) {
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
+    }
+
+    /// What the cache holds; none: there is none.
+    pub(super) fn cache_now(&self) -> Option<CacheNow> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache.as_ref()?.upgrade();
+        Some(cache?.now())
+    }
+
+    /// Callers' connections, now and ever.
+    pub(super) fn callers(&self) -> (u64, u64) {
+        (get(&self.callers), get(&self.callers_accepted))
+    }
+
+    /// Questions to name servers, and those that gave no address.
+    pub(super) fn lookups(&self) -> (u64, u64) {
+        (get(&self.lookups), get(&self.failed_lookups))
+    }
+
+    /// Calls that had no host, by reason.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let counts = Kind::ALL.iter().zip(&self.refused);
+        counts.map(|(kind, count)| (*kind, get(count)))
+    }
+
+    /// Those of all hosts by name, then those of the others if there are any.
+    pub(super) fn hosts(&self) -> Vec<Arc<HostFigures>> {
+        let mut hosts: Vec<_> = self.lock().values().cloned().collect();
+        hosts.sort_by(|one, other| one.name.cmp(&other.name));
+        if self.other.calls() > 0 {
+            hosts.push(self.other.clone());
+        }
+        hosts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<HostFigures>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HostFigures {
+    fn new(origin: Option<Origin>) -> HostFigures {
+        HostFigures {
+            name: origin.as_ref().map_or_else(|| OTHER.to_owned(), name),
+            origin,
+            statuses: Default::default(),
+            failures: Default::default(),
+            callers_left: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            opened: Default::default(),
+            handshakes: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+            unverified: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            breaker_opened: AtomicU64::new(0),
+            tunnels: AtomicU64::new(0),
+            cache: Default::default(),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            waited: Histogram::default(),
+            first_byte: Histogram::default(),
+            total: Histogram::default(),
+            connect: Histogram::default(),
+            protocol: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            state: Mutex::new(None),
+        }
+    }
+
+    /// A call has ended.
+    pub(crate) fn call_ended(&self, call: &CallRecord) {
+        if let Some(status) = call.status {
+            let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
+            add(&self.statuses[class], 1);
+        }
+        if let Some(kind) = call.fault {
+            add(&self.failures[kind as usize], 1);
+        }
+        add(&self.callers_left, u64::from(call.caller_left));
+        if let Some(connection) = &call.connection {
+            add(&self.kept, u64::from(connection.made.is_none()));
+            self.protocol.store(connection.protocol as u64 + 1, Relaxed);
+        }
+        add(&self.retries, u64::from(call.retries));
+        add(&self.tunnels, u64::from(call.form == Some(Form::Tunnel)));
+        if let Some(index) = CacheUse::ALL.iter().position(|used| *used == call.cache) {
+            add(&self.cache[index], 1);
+        }
+        add(&self.received, call.bytes_in);
+        add(&self.sent, call.bytes_out);
+        self.waited.add(call.waited);
+        if let Some(first_byte) = call.first_byte {
+            self.first_byte.add(first_byte);
+        }
+        self.total.add(call.total);
+    }
+
+    /// A connection was made, for a call or ahead of one. `verified`: its certificate was checked, or there is none.
+    pub(crate) fn connection_opened(&self, connection: &Connection, verified: bool) {
+        add(&self.opened[connection.protocol as usize], 1);
+        let Some(made) = &connection.made else {
+            return;
+        };
+        self.connect
+            .add(made.dns + made.connect + made.tls.unwrap_or(0));
+        if made.tls.is_some() {
+            let kind = match made.resumed {
+                true => &self.resumed,
+                false => &self.handshakes,
+            };
+            add(kind, 1);
+            add(&self.unverified, u64::from(!verified));
+        }
+    }
+
+    /// The breaker has opened, or again after a try that failed.
+    pub(crate) fn breaker_opened(&self) {
+        add(&self.breaker_opened, 1);
+    }
+
+    /// Something went wrong that the origin is to be blamed for, in a call or in making a connection ahead of one.
+    pub(crate) fn failed(&self, fault: &Fault) {
+        let error = LastError {
+            at: SystemTime::now(),
+            kind: fault.kind,
+            message: fault.message.clone(),
+        };
+        let mut last = self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(error);
+    }
+
+    /// Who knows its connections, queue and breaker.
+    pub(crate) fn watch(&self, state: Weak<dyn HostState>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    }
+
+    /// Connections, queue and breaker; none: nothing is kept of it now.
+    pub(super) fn now(&self) -> Option<HostNow> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = state.as_ref()?.upgrade();
+        Some(state?.now())
+    }
+
+    pub(super) fn last_error(&self) -> Option<LastError> {
+        let last = self.last_error.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What its last connection spoke.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        let index = get(&self.protocol).checked_sub(1)?;
+        ALL_PROTOCOLS.get(index as usize).copied()
+    }
+
+    /// Calls that have ended.
+    pub(super) fn calls(&self) -> u64 {
+        self.total.durations().count()
+    }
+
+    /// Calls that failed, whoever is to be blamed.
+    pub(super) fn failed_calls(&self) -> u64 {
+        self.failures.iter().map(get).sum()
+    }
+
+    /// Connections that were made.
+    pub(super) fn connections_opened(&self) -> u64 {
+        self.opened.iter().map(get).sum()
+    }
+}
+
+impl BreakerNow {
+    pub(super) const ALL: [BreakerNow; 3] =
+        [BreakerNow::Closed, BreakerNow::HalfOpen, BreakerNow::Open];
+
+    /// One word for the status and the metrics.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            BreakerNow::Closed => "closed",
+            BreakerNow::HalfOpen => "half_open",
+            BreakerNow::Open => "open",
+        }
+    }
+}
+
+/// How a host is called where there may be another one of the same name: as `allow` writes it.
+fn name(origin: &Origin) -> String {
+    match origin.scheme {
+        Scheme::Https => origin.authority(),
+        Scheme::Http => origin.to_string(),
+    }
+}
+
+pub(super) fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Relaxed)
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    if more > 0 {
+        counter.fetch_add(more, Relaxed);
+    }
+}
+
+/// What calls are counted under that have no figures of their own.
+///
+/// No name of a host.
+pub(super) const OTHER: &str = "*";
+
+/// In the order of their declaration.
+pub(super) const ALL_PROTOCOLS: [Protocol; PROTOCOLS] =
+    [Protocol::Http1, Protocol::Http2, Protocol::Tunnel];
+
+const PROTOCOLS: usize = 3;
+
+const KINDS: usize = Kind::ALL.len();
+
+const CACHE_USES: usize = CacheUse::ALL.len();
+
+/// Classes of status: 1xx to 5xx.
+const CLASSES: usize = 5;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use http::{Method, StatusCode};
+
+    use super::*;
+    use crate::egress::record::{Caller, DialTimes};
+
+    pub(in crate::egress) fn origin(scheme: Scheme, host: &str, port: u16) -> Origin {
+        Origin {
+            scheme,
+            host: host.to_owned(),
+            port,
+        }
+    }
+
+    /// A call that went well, over a new connection.
+    pub(in crate::egress) fn call(origin: &Origin) -> CallRecord {
+        CallRecord {
+            at: SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456),
+            method: Method::GET,
+            origin: Some(Arc::new(origin.clone())),
+            path: "/v1/x".to_owned(),
+            form: Some(Form::Path),
+            status: Some(StatusCode::OK),
+            fault: None,
+            connection: Some(connection(true)),
+            waited: 0,
+            first_byte: Some(12_345),
+            total: 13_000,
+            retries: 0,
+            bytes_in: 10,
+            bytes_out: 2_000,
+            caller_left: false,
+            cache: CacheUse::None,
+            caller: Caller::default(),
+        }
+    }
+
+    pub(in crate::egress) fn connection(new: bool) -> Connection {
+        Connection {
+            address: "192.0.2.7:443".parse().expect("an address"),
+            protocol: Protocol::Http2,
+            made: new.then_some(DialTimes {
+                dns: 1_000,
+                connect: 2_000,
+                tls: Some(3_000),
+                resumed: false,
+            }),
+        }
+    }
+
+    #[test]
+    fn kinds_and_protocols_are_numbered_as_they_are_listed() {
+        for (index, kind) in Kind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, index, "{kind:?}");
+        }
+        for (index, protocol) in ALL_PROTOCOLS.iter().enumerate() {
+            assert_eq!(*protocol as usize, index, "{protocol:?}");
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_by_what_became_of_them() {
+        let figures = Figures::new(10);
+        let origin = origin(Scheme::Https, "api.example.com", 443);
+        let host = figures.host(&origin);
+        let first = call(&origin);
+        host.connection_opened(&connection(true), false);
+        host.call_ended(&first);
+        host.call_ended(&CallRecord {
+            connection: Some(connection(false)),
+            cache: CacheUse::Miss,
+            ..first.clone()
+        });
+        host.call_ended(&CallRecord {
+            status: Some(StatusCode::BAD_GATEWAY),
+            fault: Some(Kind::Refused),
+            connection: None,
+            retries: 2,
+            ..first.clone()
+        });
+        host.call_ended(&CallRecord {
+            status: None,
+            caller_left: true,
+            ..first
+        });
+        assert_eq!(host.statuses.each_ref().map(get), [0, 2, 0, 0, 1]);
+        assert_eq!(get(&host.failures[Kind::Refused as usize]), 1);
+        assert_eq!((host.calls(), host.failed_calls()), (4, 1));
+        assert_eq!((get(&host.kept), host.connections_opened()), (1, 1));
+        assert_eq!((get(&host.handshakes), get(&host.resumed)), (1, 0));
+        assert_eq!((get(&host.unverified), get(&host.retries)), (1, 2));
+        assert_eq!(get(&host.callers_left), 1);
+        assert_eq!(host.cache.each_ref().map(get), [0, 1, 0, 0, 0]);
+        assert_eq!(host.connect.durations().sum, 6_000);
+        assert_eq!(host.protocol(), Some(Protocol::Http2));
+    }
+
+    #[test]
+    fn hosts_beyond_the_limit_are_counted_together() {
+        let figures = Figures::new(2);
+        let hosts = ["a.example", "b.example", "c.example", "d.example"];
+        for host in hosts {
+            let origin = origin(Scheme::Https, host, 443);
+            let own = figures.host(&origin);
+            own.call_ended(&call(&origin));
+            assert!(Arc::ptr_eq(&own, &figures.host(&origin)));
+        }
+        let names = |figures: &Figures| -> Vec<(String, u64)> {
+            let hosts = figures.hosts();
+            hosts
+                .iter()
+                .map(|host| (host.name.clone(), host.calls()))
+                .collect()
+        };
+        let expected = [("a.example", 1), ("b.example", 1), (OTHER, 2)];
+        assert_eq!(
+            names(&figures),
+            expected.map(|(name, n)| (name.to_owned(), n))
+        );
+        figures.forget(&origin(Scheme::Https, "a.example", 443));
+        figures.host(&origin(Scheme::Http, "c.example", 8080));
+        assert_eq!(names(&figures)[1].0, "http://c.example:8080");
+    }
+
+    #[test]
+    fn two_schemes_of_a_host_have_two_names() {
+        assert_eq!(name(&origin(Scheme::Https, "h", 443)), "h");
+        assert_eq!(name(&origin(Scheme::Http, "h", 80)), "http://h");
+        assert_eq!(name(&origin(Scheme::Https, "::1", 8443)), "[::1]:8443");
+    }
+
+    #[test]
+    fn what_is_refused_has_no_host() {
+        let figures = Figures::new(2);
+        figures.refused(Kind::NotAllowed);
+        assert!(figures.hosts().is_empty());
+        let refused: Vec<_> = figures.refusals().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(refused, [(Kind::NotAllowed, 1)]);
+    }
+}

@@ -72,6 +72,17 @@ pub(crate) struct DialTimes {
     pub(crate) resumed: bool,
 }
 
+impl Protocol {
+    /// One word for the log and the metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "h1",
+            Protocol::Http2 => "h2",
+            Protocol::Tunnel => "tunnel",
+        }
+    }
+}
+
 /// What the cache had to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CacheUse {
@@ -90,6 +101,29 @@ pub(crate) enum CacheUse {
     Joined,
 }
 
+impl CacheUse {
+    /// All that are something.
+    pub(crate) const ALL: [CacheUse; 5] = [
+        CacheUse::Hit,
+        CacheUse::Miss,
+        CacheUse::Revalidated,
+        CacheUse::Stale,
+        CacheUse::Joined,
+    ];
+
+    /// One word for the log and the metrics; none where there is no cache.
+    pub(crate) fn as_str(self) -> Option<&'static str> {
+        match self {
+            CacheUse::None => None,
+            CacheUse::Hit => Some("hit"),
+            CacheUse::Miss => Some("miss"),
+            CacheUse::Revalidated => Some("revalidated"),
+            CacheUse::Stale => Some("stale"),
+            CacheUse::Joined => Some("joined"),
+        }
+    }
+}
+
 /// Who called, as far as it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Caller {
@@ -98,4 +132,6 @@ pub(crate) struct Caller {
     pub(crate) pid: Option<u32>,
     /// The pool whose worker called.
     pub(crate) pool: Option<Arc<str>>,
+    /// The request that the worker had then, by its number in the logs.
+    pub(crate) request: Option<u64>,
 }

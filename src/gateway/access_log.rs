@@ -92,8 +92,13 @@ impl AccessLog {
     }
 
     /// The way out, to reopen or to flush it.
-    pub fn sink(&self) -> &Sink {
+    pub fn sink(&self) -> &Arc<Sink> {
         &self.sink
+    }
+
+    /// The way out, for others who write to the same place.
+    pub fn shared_sink(&self) -> Arc<Sink> {
+        self.sink.clone()
     }
 
     /// Writes the line of a request. Never blocks.

@@ -540,6 +540,24 @@ impl PoolHandle {
         }
     }
 
+    /// What the worker with this process id has to do, by the request's number and the time until which its answer has to have
+    /// begun; none: it is none of this pool's, or has nothing to do.
+    pub(crate) fn works(&self, pid: u32) -> Option<(u64, u64)> {
+        let state = self.state();
+        let mut slots = state.slots.iter();
+        let slot = slots.find(|slot| slot.pid == pid && slot.leased && slot.process.is_some())?;
+        slot.card.as_ref()?.works()
+    }
+
+    /// The workers that have something to do: the manager's number, and the process.
+    pub(crate) fn at_work(&self) -> Vec<(u32, u32)> {
+        let state = self.state();
+        let leased = state.slots.iter().filter(|slot| slot.leased);
+        leased
+            .filter_map(|slot| Some((slot.process?, slot.pid)))
+            .collect()
+    }
+
     /// What decides how many workers there are; none where others run them.
     pub(crate) fn scaling(&self) -> Option<ScalerStats> {
         self.state().scaling.as_ref().map(Scaling::figures)

@@ -308,6 +308,7 @@ impl Run {
     pub(crate) fn ends_at(&mut self, deadline: u64) {
         if let Some(live) = &mut self.live {
             live.late_at = deadline;
+            live.lease.ends_at(live.id, deadline);
         }
     }
 

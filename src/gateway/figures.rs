@@ -25,6 +25,9 @@ pub(super) fn page(gateway: &Gateway) -> Page {
     put_site(&mut page, gateway, None, NO_SITE);
     put_gateway(&mut page, gateway);
     put_kernel(&mut page, gateway);
+    if let Some(egress) = gateway.egress.get() {
+        egress.put_metrics(&mut page);
+    }
     if let Some(uses) = &uses {
         put_uses(&mut page, uses);
     }

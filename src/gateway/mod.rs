@@ -22,6 +22,7 @@ mod accept;
 pub mod access_log;
 mod agent_check;
 mod body;
+mod callers;
 mod cgi;
 mod client_io;
 mod connection;
@@ -34,6 +35,7 @@ mod figures;
 mod files;
 mod history;
 mod kernel_queues;
+mod logs;
 mod measured;
 mod params;
 mod policy;
@@ -58,7 +60,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -66,13 +68,14 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use weir_config::{Config, Log, LogTarget, Protocol, Runtime};
+use weir_config::{Config, LogTarget, Protocol, Runtime};
 use weir_pool::MemoryView;
 use weir_sys::net_stat;
 
 use self::{
     accept::Census,
     access_log::AccessLog,
+    callers::{AtWork, Owners},
     dispatch::{Manager, NewWorker, PoolHandle},
     history::History,
     kernel_queues::{KernelQueues, KernelView},
@@ -89,8 +92,9 @@ use crate::{
     clock,
     control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
-    log_sink::{Options, Sink, Target},
+    log_sink::{Sink, Target},
     resolver::{self, Resolver},
+    sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
 };
 
@@ -121,6 +125,10 @@ pub(crate) struct Gateway {
     window_ends: Drain,
     started: SystemTime,
     asked: Asked,
+    owners: Owners,
+    /// Where calls of the application are written: the access log's own sink, or another one; none: there is no egress.
+    egress_log: Option<Arc<Sink>>,
+    egress: OnceLock<Arc<dyn EgressView>>,
     /// The operator's window is closed, or there was none.
     window_closed: Flag,
     /// Listening sockets that are still accepted from, the operator's window among them.
@@ -135,18 +143,24 @@ pub(crate) struct Drain {
     notify: Notify,
 }
 
-/// Serves what `heritage` holds until the manager says stop, or is gone.
+/// Serves what `heritage` holds until the manager says stop, or is gone. `egress` starts what serves the application's own
+/// calls, where there is such a thing.
 ///
 /// # Errors
 ///
 /// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
-pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
+pub fn run(
+    heritage: Heritage,
+    serve_window: Serve,
+    start_egress: sidecar::Start,
+) -> Result<(), String> {
     let Heritage {
         config,
         cores,
         reactors,
         listeners,
         access_log,
+        egress_log,
         pool_logs,
         error_log,
         spool_dir,
@@ -155,8 +169,7 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         opened,
         window,
         names,
-        // Another room's.
-        egress: _,
+        egress,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -195,18 +208,37 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
         }))
     };
     let mut resolver = resolver(&config, &names)?;
+    let egress = match (&config.egress, egress) {
+        (Some(settings), Some(given)) => {
+            let resolver = Resolver::new(&config.server.resolver, &names)?;
+            Some((settings.clone(), given, resolver))
+        }
+        _ => None,
+    };
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
         (cores, reactors),
         Files {
             access_log,
+            egress_log,
             pool_logs,
             spool_dir,
         },
         kernel_queues,
         &manager,
     )?);
+    if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
+        let beside = Beside {
+            workers: Arc::new(AtWork::new(gateway.clone())),
+            log: log.clone(),
+            log_format: gateway.config.log.format.clone(),
+        };
+        let view = start_egress(settings, given, resolver, cores, beside)
+            .map_err(|error| format!("[egress]: {error}"))?;
+        // It is the first.
+        let _ = gateway.egress.set(view);
+    }
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
     for (listener, reactor, socket) in listeners {
@@ -247,6 +279,9 @@ pub fn run(heritage: Heritage, serve_window: Serve) -> Result<(), String> {
     gateway.window_ends.start();
     gateway.window_closed.wait(LAST_ANSWERS);
     gateway.access_log.sink().shutdown(LAST_WORDS);
+    if let Some(log) = &gateway.egress_log {
+        log.shutdown(LAST_WORDS);
+    }
     for log in gateway.pool_logs.iter().flatten() {
         log.sink().shutdown(LAST_WORDS);
     }
@@ -270,6 +305,7 @@ fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, Stri
 /// What the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
+    egress_log: Option<OwnedFd>,
     pool_logs: Vec<(u16, OwnedFd)>,
     spool_dir: Option<OwnedFd>,
 }
@@ -317,10 +353,13 @@ impl Gateway {
             })?,
         };
         let server = &config.server;
+        let access_log = logs::access(&config.log, files.access_log)
+            .map_err(|error| format!("cannot write the access log: {error}"))?;
         Ok(Gateway {
-            access_log: open_access_log(&config.log, files.access_log)
-                .map_err(|error| format!("cannot write the access log: {error}"))?,
-            pool_logs: open_pool_logs(&config.pools, files.pool_logs)?,
+            egress_log: logs::egress(&config, files.egress_log, &access_log)
+                .map_err(|error| format!("cannot write the log of calls: {error}"))?,
+            access_log,
+            pool_logs: logs::pools(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
             census: Arc::new(Census::new(
                 (server.max_connections, server.max_connections_per_address),
@@ -334,9 +373,11 @@ impl Gateway {
             tally,
             kernel_queues,
             drain: Drain::default(),
+            egress: OnceLock::new(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
+            owners: Owners::new(manager.clone()),
             window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
@@ -445,44 +486,6 @@ impl Drain {
         self.started.store(true, Relaxed);
         self.notify.notify_waiters();
     }
-}
-
-fn open_access_log(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
-    let target = match (&log.access, fd) {
-        (LogTarget::Off, _) => Target::Off,
-        (_, Some(fd)) => Target::Fd(fd),
-        (LogTarget::Stderr, None) => Target::Stderr,
-        (_, None) => Target::Stdout,
-    };
-    let name = match &log.access {
-        LogTarget::File(path) => format!("access log {}", path.display()),
-        _ => "access log".to_owned(),
-    };
-    let sink = Sink::start(&name, target, Options::default())?;
-    Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
-}
-
-/// The pools' own logs, for those whose file was given.
-fn open_pool_logs(
-    pools: &[weir_config::Pool],
-    given: Vec<(u16, OwnedFd)>,
-) -> Result<Vec<Option<PoolLog>>, String> {
-    let mut logs: Vec<Option<PoolLog>> = Vec::new();
-    logs.resize_with(pools.len(), || None);
-    for (index, file) in given {
-        let index = usize::from(index);
-        let Some(pool) = pools.get(index) else {
-            return Err(format!("a log for pool {index} of {}", pools.len()));
-        };
-        let name = match &pool.access_log {
-            Some(path) => format!("access log {}", path.display()),
-            None => format!("access log of pool {}", pool.name),
-        };
-        let sink = Sink::start(&name, Target::Fd(file), Options::default())
-            .map_err(|error| format!("cannot write the {name}: {error}"))?;
-        logs[index] = Some(PoolLog::new(pool, sink));
-    }
-    Ok(logs)
 }
 
 /// Starts a thread that runs one reactor with its listening sockets.
@@ -650,6 +653,12 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 }
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),
+            ToGateway::EgressLog(fd) => {
+                if let Some(log) = &gateway.egress_log {
+                    log.reopen(fd);
+                }
+            }
+            ToGateway::Owner { id, owner } => gateway.owners.told(id, owner),
             ToGateway::PoolLog { pool, file } => {
                 if let Some(Some(log)) = gateway.pool_logs.get(usize::from(pool)) {
                     log.sink().reopen(file);
@@ -708,6 +717,11 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
     }
     gateway.drain.start();
     gateway.pools.iter().for_each(PoolHandle::wind_down);
+    if let Some(egress) = gateway.egress.get()
+        && !last
+    {
+        egress.drain();
+    }
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         let window = || usize::from(last && !gateway.window_closed.is_set());
@@ -716,6 +730,13 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {
             thread::sleep(DRAIN_LOOK);
+        }
+        // Until here scripts may have called.
+        if let Some(egress) = gateway.egress.get() {
+            egress.drain();
+            while !egress.is_done() {
+                thread::sleep(DRAIN_LOOK);
+            }
         }
         let _ = control.tell_manager(&ToManager::Drained);
     };

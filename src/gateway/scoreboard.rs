@@ -5,7 +5,10 @@
 //! texts instead would hold the client's buffer for as long as the worker is idle.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -137,7 +140,13 @@ pub(crate) struct Cost {
 
 /// One worker's place on the board.
 #[derive(Debug)]
-pub(crate) struct Card(Mutex<Entry>);
+pub(crate) struct Card {
+    entry: Mutex<Entry>,
+    /// The request that the worker has, by its number in the logs; 0: none.
+    request: AtomicU64,
+    /// By when its answer has to have begun ([`clock::now`]).
+    deadline: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -158,7 +167,7 @@ struct Entry {
 impl Card {
     /// Of a process that was just started.
     pub(crate) fn new(pid: u32) -> Card {
-        Card(Mutex::new(Entry {
+        let entry = Mutex::new(Entry {
             pid,
             started: SystemTime::now(),
             requests: 0,
@@ -169,7 +178,25 @@ impl Card {
             content_length: 0,
             texts: Vec::new(),
             ends: [0; TEXTS],
-        }))
+        });
+        Card {
+            entry,
+            request: AtomicU64::new(0),
+            deadline: AtomicU64::new(clock::NEVER),
+        }
+    }
+
+    /// The request that the worker has, by its number in the logs, has to be answered until then ([`clock::now`]);
+    /// [`clock::NEVER`]: it need not, or its answer has begun.
+    pub(crate) fn works_for(&self, request: u64, deadline: u64) {
+        self.deadline.store(deadline, Relaxed);
+        self.request.store(request, Relaxed);
+    }
+
+    /// As it was told last; none: the worker has no request.
+    pub(crate) fn works(&self) -> Option<(u64, u64)> {
+        let request = self.request.load(Relaxed);
+        (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
     /// The worker is given a request.
@@ -203,6 +230,7 @@ impl Card {
 
     /// It is free again.
     pub(crate) fn end(&self, cost: Cost) {
+        self.request.store(0, Relaxed);
         let mut entry = self.entry();
         if entry.stage == Stage::Idle {
             return;
@@ -248,7 +276,7 @@ impl Card {
     }
 
     fn entry(&self) -> MutexGuard<'_, Entry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -439,6 +467,19 @@ mod tests {
 
         card.begin(&Facts::default());
         assert_eq!(card.status().request.memory, 0);
+    }
+
+    #[test]
+    fn a_card_tells_for_which_request_its_worker_works_and_until_when() {
+        let card = Card::new(7);
+        assert_eq!(card.works(), None);
+        card.begin(&facts());
+        card.works_for(42, 1_000);
+        assert_eq!(card.works(), Some((42, 1_000)));
+        card.works_for(42, clock::NEVER);
+        assert_eq!(card.works(), Some((42, clock::NEVER)));
+        card.end(Cost::default());
+        assert_eq!(card.works(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use crate::metrics::Durations;
+use crate::{histogram::Histogram, metrics::Durations};
 
 thread_local! {
     /// Which part this thread counts in.
@@ -90,13 +90,6 @@ struct Times {
     wait: Histogram,
     service: Histogram,
     total: Histogram,
-}
-
-#[derive(Debug, Default)]
-struct Histogram {
-    counts: [AtomicU64; BOUNDS.len() + 1],
-    sum: AtomicU64,
-    longest: AtomicU64,
 }
 
 /// This thread is the reactor `home`.
@@ -201,39 +194,12 @@ impl Times {
     }
 }
 
-impl Histogram {
-    fn add(&self, micros: u64) {
-        let bucket = BOUNDS.iter().take_while(|bound| **bound < micros).count();
-        add(&self.counts[bucket], 1);
-        add(&self.sum, micros);
-        if micros > self.longest.load(Relaxed) {
-            self.longest.fetch_max(micros, Relaxed);
-        }
-    }
-
-    fn add_to(&self, durations: &mut Durations) {
-        durations.bounds = &BOUNDS;
-        durations.counts.resize(self.counts.len(), 0);
-        for (sum, count) in durations.counts.iter_mut().zip(&self.counts) {
-            *sum += count.load(Relaxed);
-        }
-        durations.sum += self.sum.load(Relaxed);
-        durations.longest = durations.longest.max(self.longest.load(Relaxed));
-    }
-}
-
 fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }
 
 /// Classes of status: 1xx to 5xx.
 const CLASSES: usize = 5;
-
-/// Upper bounds of the histograms, µs: 1 ms to 60 s, each about twice the one before.
-const BOUNDS: [u64; 15] = [
-    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
-    5_000_000, 10_000_000, 30_000_000, 60_000_000,
-];
 
 #[cfg(test)]
 mod tests {

@@ -107,6 +107,7 @@ impl Window for View {
                 "gateway_restarts": uses.counts.gateway_restarts,
             })),
             "pools": pools.collect::<Vec<_>>(),
+            "egress": gateway.egress.get().map(|egress| egress.status()),
         })
     }
 

@@ -25,6 +25,7 @@ use super::{
     heritage::{self, Logs},
     listen::Sockets,
     measure::Meter,
+    owners::Owners,
     php::{Masters, News},
     plan::Plan,
     window::Windows,
@@ -55,6 +56,7 @@ pub(super) struct Generation {
     /// Limits that operators have set: of which pool, and how many workers and requests.
     limits: BTreeMap<u16, (Option<u32>, Option<u32>)>,
     meter: Meter,
+    owners: Owners,
     /// What came of its messages and was not asked for yet.
     events: Vec<Event>,
 }
@@ -124,6 +126,7 @@ impl Generation {
             declines: false,
             limits: BTreeMap::new(),
             meter: Meter::default(),
+            owners: Owners::default(),
             events: Vec::new(),
         })
     }
@@ -346,6 +349,13 @@ impl Generation {
                     Ok(text) => self.act_done(id, true, &text),
                     Err(text) => self.act_done(id, false, &text),
                 },
+                ToManager::FindOwner { id, inode, workers } => {
+                    let pids = workers.iter();
+                    let pids = pids.filter_map(|(pool, worker)| self.pools.pid(*pool, *worker));
+                    let pids: Vec<u32> = pids.collect();
+                    let owner = self.owners.find(now, inode, &pids);
+                    self.gateway.send(ToGateway::Owner { id, owner });
+                }
                 ToManager::Measure => self.events.push(Event::Measure),
                 ToManager::Act { id, action } => self.events.push(Event::Act { id, action }),
                 ToManager::Drained => {

@@ -30,6 +30,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Logs {
     pub(super) access: Option<OwnedFd>,
+    /// Of calls; none also where they are written with the requests.
+    pub(super) egress: Option<OwnedFd>,
     pub(super) error: Option<OwnedFd>,
     /// Of the pools that have one of their own.
     pub(super) pools: Vec<(u16, OwnedFd)>,
@@ -39,6 +41,12 @@ impl Logs {
     /// Opens what `[log]` names, files for appending.
     pub(super) fn open(config: &Config) -> Result<Self, Vec<Problem>> {
         let access = open_log("log.access", &config.log.access);
+        let egress = match &config.egress {
+            Some(_) if config.log.egress != config.log.access => {
+                open_log("log.egress", &config.log.egress)
+            }
+            _ => Ok(None),
+        };
         let error = open_log("log.error", &config.log.error);
         let (mut pools, mut problems) = (Vec::new(), Vec::new());
         for (index, pool) in (0..).zip(&config.pools) {
@@ -51,14 +59,16 @@ impl Logs {
                 Err(problem) => problems.push(problem),
             }
         }
-        match (access, error) {
-            (Ok(access), Ok(error)) if problems.is_empty() => Ok(Self {
+        match (access, egress, error) {
+            (Ok(access), Ok(egress), Ok(error)) if problems.is_empty() => Ok(Self {
                 access,
+                egress,
                 error,
                 pools,
             }),
-            (access, error) => {
-                problems.extend([access.err(), error.err()].into_iter().flatten());
+            (access, egress, error) => {
+                let others = [access.err(), egress.err(), error.err()];
+                problems.extend(others.into_iter().flatten());
                 Err(problems)
             }
         }
@@ -105,6 +115,9 @@ pub(super) fn log_messages(logs: &Logs) -> io::Result<Vec<ToGateway>> {
     }
     if let Some(access) = &logs.access {
         messages.push(ToGateway::AccessLog(access.try_clone()?));
+    }
+    if let Some(egress) = &logs.egress {
+        messages.push(ToGateway::EgressLog(egress.try_clone()?));
     }
     for (pool, file) in &logs.pools {
         messages.push(ToGateway::PoolLog {

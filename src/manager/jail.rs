@@ -84,6 +84,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
                 given.listeners.push((listener, reactor, socket));
             }
             ToGateway::AccessLog(log) => given.access_log = Some(log),
+            ToGateway::EgressLog(log) => given.egress_log = Some(log),
             ToGateway::PoolLog { pool, file } => given.pool_logs.push((pool, file)),
             ToGateway::ErrorLog(log) => given.error_log = Some(log),
             ToGateway::SpoolDir(folder) => given.spool_dir = Some(folder),
@@ -149,6 +150,7 @@ struct Given {
     config: Option<(Config, usize, bool, u16)>,
     listeners: Vec<(u16, u16, std::os::fd::OwnedFd)>,
     access_log: Option<std::os::fd::OwnedFd>,
+    egress_log: Option<std::os::fd::OwnedFd>,
     pool_logs: Vec<(u16, std::os::fd::OwnedFd)>,
     error_log: Option<std::os::fd::OwnedFd>,
     spool_dir: Option<std::os::fd::OwnedFd>,
@@ -173,6 +175,7 @@ impl Given {
             reactors,
             listeners: self.listeners,
             access_log: self.access_log,
+            egress_log: self.egress_log,
             pool_logs: self.pool_logs,
             error_log: self.error_log,
             spool_dir: self.spool_dir,

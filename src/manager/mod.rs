@@ -25,6 +25,7 @@ mod measure;
 pub mod memory;
 mod notify;
 mod output;
+mod owners;
 mod php;
 mod plan;
 mod slow_log;

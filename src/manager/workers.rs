@@ -417,6 +417,12 @@ impl Pools {
         })
     }
 
+    /// The process of a worker; none: there is none.
+    pub(super) fn pid(&self, pool: u16, worker: u32) -> Option<u32> {
+        let (pool, index) = self.find(pool, worker)?;
+        self.list[pool].workers[index].pid
+    }
+
     /// These pools are tried: their masters are not started again where they cannot be had.
     pub(super) fn try_once(&mut self) {
         let php = self.list.iter_mut().filter_map(Pool::php);

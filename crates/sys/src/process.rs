@@ -260,6 +260,20 @@ pub fn parent() -> u32 {
     process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
+/// The parent of a process (proc_pid_stat(5)); 0 where it is in another namespace.
+///
+/// # Errors
+/// As open(2): `NotFound` where the process has ended. `InvalidData` for what is no such file.
+pub fn parent_of(pid: u32) -> io::Result<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+    // Its name is in parentheses and may hold anything, those too.
+    let behind = stat.iter().rposition(|byte| *byte == b')');
+    let fields = behind.and_then(|at| str::from_utf8(&stat[at + 1..]).ok());
+    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
+    let parent = fields.nth(1).and_then(|parent| parent.parse().ok());
+    parent.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// What lists of processes call us; cut to 15 bytes. An executed /proc/self/exe would be called "exe".
 ///
 /// # Errors
@@ -642,5 +656,12 @@ mod tests {
         assert_eq!(output(out), "4711\n4712\n4712 4713\n");
         assert_eq!(wait_for(pid), Exit::Code(0));
         io::stdout().flush().unwrap();
+    }
+
+    #[test]
+    fn the_parent_of_a_process_is_known() {
+        assert_eq!(parent_of(std::process::id()).unwrap(), parent());
+        let gone = parent_of(u32::MAX).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
     }
 }

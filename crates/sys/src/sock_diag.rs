@@ -1,9 +1,10 @@
-//! The accept queues of listening sockets, of any process, as the kernel tells them (sock_diag(7)): TCP by
+//! The accept queues of listening sockets, and the numbers of connected ones, of any process, as the kernel tells them (sock_diag(7)): TCP by
 //! `INET_DIAG`, unix stream sockets by `UNIX_DIAG`. Nothing of it needs rights, a file system or the socket itself.
 //!
 //! The kernel answers for one network namespace, that in which the [`Diag`] was opened. A unix socket belongs to the
 //! namespace of the process that made it, wherever its path can be seen.
 
+mod connection;
 pub mod reply;
 
 use std::{

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    os::fd::BorrowedFd,
+    os::fd::{AsRawFd, BorrowedFd},
     time::Duration,
 };
 
@@ -52,6 +52,30 @@ pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// The process that made the other end of a unix stream connect (`SO_PEERCRED`), in our own pid namespace. None: the
+/// kernel does not say, because it is in another one, or the socket is none of that kind.
+pub fn peer_process(socket: BorrowedFd<'_>) -> Option<u32> {
+    // Not by rustix, for which no process has the number 0, which the kernel says of one that has none here.
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `peer`, which has as many, and for which any bytes will do.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    let pid = u32::try_from(peer.pid).ok()?;
+    (status == 0 && pid != 0).then_some(pid)
+}
+
 /// Sends `pieces`, and says that more follows at once (`MSG_MORE`), so that the kernel puts it into the same packet.
 ///
 /// # Errors
@@ -93,6 +117,16 @@ mod tests {
         here.read_to_string(&mut words).unwrap();
         assert_eq!(words, "last words");
         drop((there, copy));
+    }
+
+    #[test]
+    fn a_unix_peer_says_which_process_it_is_and_others_do_not() {
+        let (here, there) = UnixStream::pair().unwrap();
+        assert_eq!(peer_process(here.as_fd()), Some(std::process::id()));
+        drop(there);
+        assert_eq!(peer_process(here.as_fd()), Some(std::process::id()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(peer_process(listener.as_fd()), None);
     }
 
     /// What retries rely on: the kernel tells whether a worker that is gone has read its request (unix(7)).

@@ -106,6 +106,13 @@ impl Lease {
         }
     }
 
+    /// Its answer has to have begun by then ([`clock::now`]), or need not any more.
+    pub(crate) fn ends_at(&self, request: u64, deadline: u64) {
+        if let Some(card) = &self.card {
+            card.works_for(request, deadline);
+        }
+    }
+
     /// For which of the configuration's sites the worker works.
     pub(crate) fn serve(&mut self, site: Option<usize>) {
         self.site = site;

@@ -118,6 +118,36 @@ pub fn read(packet: &[u8], sequence: u32, found: &mut Vec<Listener>) -> Result<P
     Ok(progress)
 }
 
+/// Reads one packet of the answer to request `sequence` for one connected TCP socket: its number, 0 where nobody holds it
+/// or it listens. None: it answers other requests.
+///
+/// # Errors
+/// See [`Bad`]; `Kernel(ENOENT)`: there is none.
+pub fn connected(packet: &[u8], sequence: u32) -> Result<Option<u32>, Bad> {
+    let mut rest = packet;
+    while !rest.is_empty() {
+        let length = number(rest, 0)? as usize;
+        let message = rest.get(..length).ok_or(Bad::Malformed)?;
+        let body = message.get(HEADER..).ok_or(Bad::Malformed)?;
+        let (kind, answers) = (short(rest, 4)?, number(rest, 8)?);
+        rest = rest.get(aligned(length)..).unwrap_or_default();
+        match kind {
+            _ if answers != sequence => {}
+            // `idiag_state` and `idiag_inode` of `struct inet_diag_msg`.
+            SOCK_DIAG_BY_FAMILY => {
+                let inode = number(body, 68)?;
+                return Ok(Some(if body[1] == LISTEN { 0 } else { inode }));
+            }
+            NLMSG_ERROR => match number(body, 0)?.cast_signed() {
+                0 => {}
+                status => return Err(Bad::Kernel(status.saturating_abs())),
+            },
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
 /// One socket; none: it is of another kind, or does not listen.
 fn listener(body: &[u8]) -> Result<Option<Listener>, Bad> {
     match *body.first().ok_or(Bad::Malformed)? {
@@ -427,6 +457,7 @@ mod tests {
             };
             let mut found = Vec::new();
             let _ = read(&bytes, SEQUENCE, &mut found);
+            let _ = connected(&bytes, SEQUENCE);
             prop_assert!(found.len() <= bytes.len() / HEADER);
         }
 

@@ -1,0 +1,202 @@
+//! What the egress asks of workers, by whose order a call is made. See [`crate::sidecar`].
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use weir_sys::socket_owners::Owner;
+
+use super::{Gateway, dispatch::Manager};
+use crate::{
+    clock,
+    control::ToManager,
+    sidecar::{WorkerNow, Workers},
+    window::Task,
+};
+
+/// Questions to the manager, who may look into workers.
+pub(super) struct Owners {
+    manager: Manager,
+    next: AtomicU32,
+    /// It may not either: it is not asked any more.
+    barred: AtomicBool,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Default)]
+struct Asked {
+    waiting: HashMap<u32, oneshot::Sender<u32>>,
+    /// When the next question may be asked ([`clock::now`]).
+    next_at: u64,
+}
+
+/// The workers of all pools.
+pub(super) struct AtWork {
+    gateway: Arc<Gateway>,
+    /// In the order of the pools.
+    names: Vec<Arc<str>>,
+}
+
+impl Owners {
+    pub(super) fn new(manager: Manager) -> Owners {
+        Owners {
+            manager,
+            next: AtomicU32::new(1),
+            barred: AtomicBool::new(false),
+            asked: Mutex::default(),
+        }
+    }
+
+    /// The manager has answered.
+    pub(super) fn told(&self, id: u32, owner: Owner) {
+        let asker = self.asked().waiting.remove(&id);
+        match (owner, asker) {
+            (Owner::Process(pid), Some(asker)) => {
+                // Whoever asked may have gone meanwhile.
+                let _ = asker.send(pid);
+            }
+            (Owner::Barred, _) => self.barred.store(true, Relaxed),
+            (Owner::Process(_) | Owner::Nobody, _) => {}
+        }
+    }
+
+    /// When the next question may be asked ([`clock::now`]); none: too many wait for that already, or there is nobody to
+    /// ask.
+    fn turn(&self, now: u64) -> Option<u64> {
+        let mut asked = self.asked();
+        let turn = asked.next_at.max(now);
+        if self.barred.load(Relaxed) || turn - now > MOST_WAIT {
+            return None;
+        }
+        asked.next_at = turn + PAUSE;
+        Some(turn)
+    }
+
+    fn ask(&self, inode: u32, workers: Vec<(u16, u32)>) -> oneshot::Receiver<u32> {
+        let id = self.next.fetch_add(1, Relaxed);
+        let receiver = {
+            let mut asked = self.asked();
+            // Those whom nobody waits for any more have left.
+            asked.waiting.retain(|_, asker| !asker.is_closed());
+            let (sender, receiver) = oneshot::channel();
+            asked.waiting.insert(id, sender);
+            receiver
+        };
+        (self.manager.0)(ToManager::FindOwner { id, inode, workers });
+        receiver
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AtWork {
+    pub(super) fn new(gateway: Arc<Gateway>) -> AtWork {
+        let pools = gateway.pools.iter();
+        let names = pools.map(|pool| pool.settings.name.as_str().into());
+        AtWork {
+            names: names.collect(),
+            gateway,
+        }
+    }
+}
+
+impl Workers for AtWork {
+    fn of_pid(&self, pid: u32) -> Option<WorkerNow> {
+        let mut pools = self.gateway.pools.iter().zip(&self.names);
+        pools.find_map(|(pool, name)| {
+            let (request, deadline) = pool.works(pid)?;
+            Some(WorkerNow {
+                pool: name.clone(),
+                request,
+                deadline,
+            })
+        })
+    }
+
+    fn busy_pids(&self) -> Vec<u32> {
+        let workers = self.gateway.pools.iter().flat_map(|pool| pool.at_work());
+        workers.map(|(_, pid)| pid).collect()
+    }
+
+    fn owner(&self, inode: u32) -> Task<Option<u32>> {
+        let gateway = self.gateway.clone();
+        Box::pin(async move {
+            let turn = gateway.owners.turn(clock::now())?;
+            let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
+            tokio::time::sleep(wait).await;
+            let pools = gateway.pools.iter();
+            let workers = pools.flat_map(|pool| {
+                let workers = pool.at_work().into_iter();
+                workers.map(|(number, _)| (pool.id, number))
+            });
+            let workers = workers.take(ToManager::MOST_ASKED).collect();
+            gateway.owners.ask(inode, workers).await.ok()
+        })
+    }
+}
+
+/// Between two questions, µs: two hundred a second.
+const PAUSE: u64 = 5_000;
+
+/// A question that would have to wait for longer is not asked, µs.
+const MOST_WAIT: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owners() -> (Owners, Arc<Mutex<Vec<ToManager>>>) {
+        let told: Arc<Mutex<Vec<ToManager>>> = Arc::default();
+        let manager = {
+            let told = told.clone();
+            Manager(Arc::new(move |message| {
+                told.lock().expect("no panic").push(message);
+            }))
+        };
+        (Owners::new(manager), told)
+    }
+
+    #[test]
+    fn who_asks_is_told() {
+        let (owners, told) = owners();
+        let mut asker = owners.ask(7, vec![(0, 3)]);
+        let question = ToManager::FindOwner {
+            id: 1,
+            inode: 7,
+            workers: vec![(0, 3)],
+        };
+        assert_eq!(*told.lock().expect("no panic"), [question]);
+        owners.told(2, Owner::Process(9));
+        assert!(asker.try_recv().is_err());
+        owners.told(1, Owner::Process(99));
+        assert_eq!(asker.try_recv(), Ok(99));
+    }
+
+    #[test]
+    fn a_manager_that_may_not_look_is_not_asked_again() {
+        let (owners, told) = owners();
+        let mut asker = owners.ask(7, vec![(0, 3)]);
+        assert!(owners.turn(1).is_some());
+        owners.told(1, Owner::Barred);
+        assert!(asker.try_recv().is_err());
+        assert_eq!(owners.turn(10_000_000), None);
+        assert_eq!(told.lock().expect("no panic").len(), 1);
+    }
+
+    #[test]
+    fn questions_take_turns_and_not_too_many_wait() {
+        let (owners, _) = owners();
+        let turns: Vec<u64> = std::iter::from_fn(|| owners.turn(100)).collect();
+        assert_eq!(turns[..2], [100, 100 + PAUSE]);
+        assert_eq!(turns.len() as u64, MOST_WAIT / PAUSE + 1);
+        assert_eq!(owners.turn(MOST_WAIT * 3), Some(MOST_WAIT * 3));
+    }
+}

@@ -1,0 +1,67 @@
+//! The logs of requests and calls: which sink each has.
+
+use std::{io, os::fd::OwnedFd, sync::Arc};
+
+use weir_config::{Config, Log, LogTarget};
+
+use super::{access_log::AccessLog, pool_log::PoolLog};
+use crate::log_sink::{Options, Sink, Target};
+
+/// The access log.
+pub(super) fn access(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
+    let sink = open("access log", &log.access, fd)?;
+    Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
+}
+
+/// Where calls are written: with the requests, through the same buffer, where both go to the same place.
+pub(super) fn egress(
+    config: &Config,
+    fd: Option<OwnedFd>,
+    access_log: &AccessLog,
+) -> io::Result<Option<Arc<Sink>>> {
+    if config.egress.is_none() {
+        return Ok(None);
+    }
+    if config.log.egress == config.log.access {
+        return Ok(Some(access_log.shared_sink()));
+    }
+    let sink = open("log of calls", &config.log.egress, fd)?;
+    Ok(Some(Arc::new(sink)))
+}
+
+/// The pools' own logs, for those whose file was given.
+pub(super) fn pools(
+    pools: &[weir_config::Pool],
+    given: Vec<(u16, OwnedFd)>,
+) -> Result<Vec<Option<PoolLog>>, String> {
+    let mut logs: Vec<Option<PoolLog>> = Vec::new();
+    logs.resize_with(pools.len(), || None);
+    for (index, file) in given {
+        let index = usize::from(index);
+        let Some(pool) = pools.get(index) else {
+            return Err(format!("a log for pool {index} of {}", pools.len()));
+        };
+        let name = match &pool.access_log {
+            Some(path) => format!("access log {}", path.display()),
+            None => format!("access log of pool {}", pool.name),
+        };
+        let sink = Sink::start(&name, Target::Fd(file), Options::default())
+            .map_err(|error| format!("cannot write the {name}: {error}"))?;
+        logs[index] = Some(PoolLog::new(pool, sink));
+    }
+    Ok(logs)
+}
+
+fn open(name: &str, wanted: &LogTarget, fd: Option<OwnedFd>) -> io::Result<Sink> {
+    let target = match (wanted, fd) {
+        (LogTarget::Off, _) => Target::Off,
+        (_, Some(fd)) => Target::Fd(fd),
+        (LogTarget::Stderr, None) => Target::Stderr,
+        (_, None) => Target::Stdout,
+    };
+    let name = match wanted {
+        LogTarget::File(path) => format!("{name} {}", path.display()),
+        _ => name.to_owned(),
+    };
+    Sink::start(&name, target, Options::default())
+}
