@@ -22,6 +22,8 @@ mod body;
 mod cache;
 mod call;
 mod callers;
+#[cfg(test)]
+mod checks;
 mod complaints;
 mod compress;
 mod connections;
