@@ -416,10 +416,8 @@ async fn tunnelled(
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;
-    let by = limits
-        .deadline
-        .min(clock::deadline(host.settings.connect_timeout));
-    let dialled = egress.dialer.dial_plain(host.connections.route(), by).await;
+    let route = host.connections.route();
+    let dialled = egress.dialer.dial_plain(route, limits.deadline).await;
     let (stream, connection) = match dialled {
         Ok(dialled) => dialled,
         Err(fault) => {
