@@ -111,13 +111,6 @@ impl TlsContexts {
         }
     }
 
-    /// Handshakes in which nobody looked whose certificate it was.
-    pub(crate) fn unverified(&self) -> u64 {
-        let contexts = self.made.iter().map(|(_, context)| context);
-        let lax = contexts.filter(|context| !context.verified);
-        lax.map(|context| context.handshakes.load(Relaxed)).sum()
-    }
-
     fn find(&self, wanted: &Wanted) -> Option<&Arc<TlsContext>> {
         let found = self.made.iter().find(|(made, _)| made == wanted);
         found.map(|(_, context)| context)
