@@ -43,7 +43,6 @@ pub(crate) struct TlsContexts {
 /// How to speak TLS with some origins.
 pub(crate) struct TlsContext {
     connector: TlsConnector,
-    verified: bool,
     /// Those that were done.
     handshakes: AtomicU64,
 }
@@ -84,7 +83,7 @@ impl TlsContexts {
             if contexts.find(&wanted).is_none() {
                 let config = config(&wanted, &provider, &system, files)
                     .map_err(|message| format!("{place} {message}"))?;
-                let context = TlsContext::new(config, wanted.verify);
+                let context = TlsContext::new(config);
                 contexts.made.push((wanted, Arc::new(context)));
             }
         }
@@ -138,10 +137,9 @@ pub(crate) struct Secured {
 }
 
 impl TlsContext {
-    fn new(config: ClientConfig, verified: bool) -> TlsContext {
+    fn new(config: ClientConfig) -> TlsContext {
         TlsContext {
             connector: TlsConnector::from(Arc::new(config)),
-            verified,
             handshakes: AtomicU64::new(0),
         }
     }

@@ -20,6 +20,17 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+#[cfg(test)]
+impl Stream {
+    /// The socket beneath.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
