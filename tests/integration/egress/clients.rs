@@ -320,6 +320,8 @@ fn the_page_s_configurations_are_right() {
     }
     for name in ["egress.token", "orders.token"] {
         std::fs::write(folder.join(name), text).expect("a token");
+    }
+    for name in ["egress.token", "orders.token", "bank.key"] {
         mode(&folder.join(name), 0o600);
     }
     let file = folder.join("weir.toml");
