@@ -382,19 +382,26 @@ impl Connections {
                     .max_headers(MOST_HEADERS)
                     .handshake(io)
                     .await;
-                handshake.map(|(sender, conversation)| {
-                    let ended = self.clone();
-                    tokio::spawn(async move {
-                        let _ = conversation.await;
-                        ended.one_ended();
-                    });
-                    Hold::Own(Kept {
-                        sender,
-                        connection,
-                        made: now,
-                        used: now,
-                    })
-                })
+                match handshake {
+                    Ok((mut sender, conversation)) => {
+                        let ended = self.clone();
+                        tokio::spawn(async move {
+                            let _ = conversation.await;
+                            ended.one_ended();
+                        });
+                        // Until its task has run once, it would be taken for one that has ended.
+                        let ready = sender.ready().await;
+                        ready.map(|()| {
+                            Hold::Own(Kept {
+                                sender,
+                                connection,
+                                made: now,
+                                used: now,
+                            })
+                        })
+                    }
+                    Err(error) => Err(error),
+                }
             }
         };
         begun.map_err(|error| failure::of_handshake(&self.route.origin, &error))
