@@ -42,6 +42,7 @@ pub(crate) use self::{flight::Following, question::Asked};
 use super::{
     body::{Answer, Source},
     fault::{Fault, Kind},
+    figures::{CacheNow, CacheState},
     record::CacheUse,
 };
 
@@ -133,11 +134,6 @@ impl Cache {
         })
     }
 
-    /// Bytes that it takes, and answers that are kept.
-    pub(crate) fn holds(&self) -> (u64, usize) {
-        self.store().holds()
-    }
-
     fn look_at(self: &Arc<Self>, question: Arc<Question>, now: SystemTime, manner: Manner) -> Look {
         let mut store = self.store();
         let found = store.find(&question, now);
@@ -203,6 +199,13 @@ impl Cache {
 
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CacheState for Cache {
+    fn now(&self) -> CacheNow {
+        let (bytes, answers) = self.store().holds();
+        CacheNow { bytes, answers }
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Store {
     /// Bytes that it may take, and that it takes.
     size: u64,
     used: u64,
+    /// Answers that are kept.
+    answers: u64,
     places: HashMap<Key, Place>,
     /// By when they were used last.
     order: BTreeMap<u64, Key>,
@@ -69,6 +71,7 @@ impl Store {
         Store {
             size,
             used: 0,
+            answers: 0,
             places: HashMap::new(),
             order: BTreeMap::new(),
             tick: 0,
@@ -80,9 +83,8 @@ impl Store {
     }
 
     /// Bytes that are taken, and answers that are kept.
-    pub(super) fn holds(&self) -> (u64, usize) {
-        let answers = self.places.values().map(|place| place.variants.len()).sum();
-        (self.used, answers)
+    pub(super) fn holds(&self) -> (u64, u64) {
+        (self.used, self.answers)
     }
 
     /// What there is for a question.
@@ -124,6 +126,7 @@ impl Store {
             let cost = oldest.cost();
             place.cost -= cost;
             self.used -= cost;
+            self.answers -= 1;
         }
         let cost = stored.cost();
         let place = self.place(&question.key);
@@ -131,6 +134,7 @@ impl Store {
         place.apart_until = None;
         place.cost += cost;
         self.used += cost;
+        self.answers += 1;
         true
     }
 
@@ -227,7 +231,7 @@ impl Store {
         let Some(place) = self.places.get_mut(&question.key) else {
             return;
         };
-        let mut freed = 0;
+        let (mut freed, before) = (0, place.variants.len());
         place.variants.retain(|stored| {
             let fits = stored.answers(question);
             freed += if fits { stored.cost() } else { 0 };
@@ -235,6 +239,7 @@ impl Store {
         });
         place.cost -= freed;
         self.used -= freed;
+        self.answers -= (before - place.variants.len()) as u64;
         if place.variants.is_empty() {
             self.remove(&question.key);
         }
@@ -260,6 +265,7 @@ impl Store {
         if let Some(place) = self.places.remove(key) {
             self.order.remove(&place.tick);
             self.used -= place.cost;
+            self.answers -= place.variants.len() as u64;
         }
     }
 
@@ -294,6 +300,8 @@ impl Store {
             assert!(place.variants.len() <= MOST_VARIANTS);
         }
         assert_eq!(self.places.len(), self.order.len());
+        let answers: usize = self.places.values().map(|place| place.variants.len()).sum();
+        assert_eq!(self.answers, answers as u64);
         let total: u64 = self.places.values().map(|place| place.cost).sum();
         assert!(total <= self.used && self.used <= self.size);
     }

@@ -149,6 +149,12 @@ impl World {
         self.cache.store().check();
     }
 
+    /// Bytes that are taken, and answers that are kept.
+    fn holds(&self) -> (u64, u64) {
+        let now = CacheState::now(&*self.cache);
+        (now.bytes, now.answers)
+    }
+
     /// What is kept for a GET, as it is answered.
     fn kept(&self, path: &str, headers: Headers<'_>) -> Option<Response<Answer>> {
         match self.look(Method::GET, path, headers) {

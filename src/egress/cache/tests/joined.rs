@@ -53,7 +53,7 @@ async fn one_asks_and_all_get_it() {
             Some(got(200, "one, two", CacheUse::Joined))
         );
     }
-    assert_eq!(world.cache.holds().1, 1);
+    assert_eq!(world.holds().1, 1);
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn when_nobody_is_left_the_origin_is_left_too() {
     drop(answer);
     feed.closed().await;
     world.settle().await;
-    assert_eq!(world.cache.holds(), (0, 0));
+    assert_eq!(world.holds(), (0, 0));
     world.ask(Method::GET, "/", &[]);
 }
 
@@ -213,7 +213,7 @@ async fn half_an_answer_is_kept_for_nobody() {
         .unwrap();
     assert_eq!(all(answer.into_body()).await, Err(Kind::Terminated));
     assert!(end(waiting).await.is_err());
-    assert_eq!(world.cache.holds(), (0, 0));
+    assert_eq!(world.holds(), (0, 0));
 }
 
 #[tokio::test]
@@ -324,5 +324,5 @@ async fn many_at_once_ask_once() {
     // Whom five leaders have left goes alone: so it may be a few more.
     let asked = asked.load(Relaxed);
     assert!((8..=16).contains(&asked), "{asked}");
-    assert_eq!(world.cache.holds().1, 8);
+    assert_eq!(world.holds().1, 8);
 }

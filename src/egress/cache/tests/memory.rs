@@ -25,7 +25,7 @@ async fn what_was_not_used_for_the_longest_time_goes_first() {
     }
     assert!(world.kept("/a", &[]).is_some() && world.kept("/c", &[]).is_some());
     assert!(world.kept("/b", &[]).is_none());
-    assert_eq!(world.cache.holds().1, 2);
+    assert_eq!(world.holds().1, 2);
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn what_is_too_long_is_passed_on_and_not_kept() {
     assert_eq!(read(answer, how).await.body.len(), 5003);
     world.settle().await;
     assert!(world.kept("/", &[]).is_none());
-    assert_eq!(world.cache.holds().1, 0);
+    assert_eq!(world.holds().1, 0);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_is_being_read_takes_part_in_the_bound() {
     let (_reading, _) = world
         .ask(Method::GET, "/a", &[])
         .answered(origin, world.now());
-    assert!(world.cache.holds().0 > 8000);
+    assert!(world.holds().0 > 8000);
     // No room for another: it is passed on.
     let second = world
         .fetch("/b", &[], answer(200, &[FRESH], &"x".repeat(8000)))
@@ -87,7 +87,7 @@ async fn what_is_being_read_takes_part_in_the_bound() {
     // And the notes of it did not push out the first one's.
     drop(_reading);
     world.settle().await;
-    assert_eq!(world.cache.holds().1, 0);
+    assert_eq!(world.holds().1, 0);
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn nothing_is_kept_in_no_memory() {
         let passed = world.fetch("/", &[], answer(200, &[FRESH], "x")).await;
         assert_eq!(passed, got(200, "x", CacheUse::Miss));
     }
-    assert_eq!(world.cache.holds(), (0, 0));
+    assert_eq!(world.holds(), (0, 0));
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn variants_are_only_so_many() {
         let headers = [FRESH, ("vary", "x-tenant")];
         world.fetch("/", &asks, answer(200, &headers, "x")).await;
     }
-    assert_eq!(world.cache.holds().1, 16);
+    assert_eq!(world.holds().1, 16);
     assert!(world.kept("/", &[("x-tenant", "39")]).is_some());
     assert!(world.kept("/", &[("x-tenant", "0")]).is_none());
 }
@@ -175,7 +175,7 @@ async fn whatever_happens_the_bound_holds() {
                 world.settle().await;
             }
             world.cache.store().check();
-            assert!(world.cache.holds().0 <= 40_000, "seed {seed}");
+            assert!(world.holds().0 <= 40_000, "seed {seed}");
         }
         drop((feeds, reading));
         world.settle().await;

@@ -227,7 +227,7 @@ async fn what_may_not_be_kept_any_more_goes() {
     world.fetch("/", &[], answer(200, &headers, "one")).await;
     world.pass(60);
     world.fetch("/", &[], answer(404, &[], "gone")).await;
-    assert_eq!(world.cache.holds().1, 0);
+    assert_eq!(world.holds().1, 0);
 }
 
 #[tokio::test]
@@ -518,6 +518,6 @@ async fn calls_that_the_cache_does_not_know_pass() {
             (header(&passed, "cache-status"), how),
             ("weir; fwd=bypass", CacheUse::None)
         );
-        assert_eq!(world.cache.holds(), (0, 0));
+        assert_eq!(world.holds(), (0, 0));
     }
 }
