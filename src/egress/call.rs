@@ -230,9 +230,8 @@ async fn attempt(
         Ok(trial) => trial,
         Err(fault) => return Err((fault, Some(request))),
     };
-    let by = limits
-        .deadline
-        .min(clock::deadline(host.settings.connect_timeout));
+    // Who makes it gives up a moment before, and knows why.
+    let by = clock::deadline(host.settings.connect_timeout + SLACK).min(limits.deadline);
     let mut carrier = match host.connections.take(by).await {
         Ok(carrier) => carrier,
         Err(fault) => {
@@ -540,3 +539,6 @@ impl Drop for Course {
         }
     }
 }
+
+/// What a connection that is not made in time gets to say so.
+const SLACK: Duration = Duration::from_millis(200);

@@ -28,6 +28,8 @@ impl Authority {
     pub fn new() -> Authority {
         let folder = TempDir::with_prefix("weir-ca-").expect("a temporary folder");
         super::weir::mode(folder.path(), 0o755);
+        // Of two authorities with one name, one would be taken for the other.
+        let name = PathBuf::from(folder.path().file_name().expect("a name"));
         let authority = Authority {
             folder,
             issued: std::cell::Cell::new(0),
@@ -49,7 +51,7 @@ impl Authority {
             "-days",
             "30",
             "-subj",
-            "/CN=Authority of a test",
+            &format!("/CN=Authority in {}", name.display()),
             "-addext",
             "basicConstraints=critical,CA:TRUE",
             "-addext",
