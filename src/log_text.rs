@@ -103,6 +103,11 @@ pub fn put_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// A decimal number that may be below zero.
+pub fn put_signed(number: i16, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
 /// Microseconds as seconds with three decimals, cut off rather than rounded: `0.012`.
 pub fn put_seconds_millis(micros: u64, out: &mut Vec<u8>) {
     put_number(micros / 1_000_000, out);
@@ -171,6 +176,48 @@ pub fn put_json_string(value: &[u8], out: &mut Vec<u8>) {
         }
     }
     out.push(b'"');
+}
+
+/// Members of a JSON object after its first. What is not there is null, so that all lines of a log have the same keys.
+pub struct JsonMembers<'a>(pub &'a mut Vec<u8>);
+
+impl JsonMembers<'_> {
+    /// Text, as [`put_json_string`].
+    pub fn string(&mut self, key: &str, value: Option<&[u8]>) {
+        self.put(key, value, put_json_string);
+    }
+
+    /// A number.
+    pub fn number(&mut self, key: &str, value: Option<u64>) {
+        self.put(key, value, put_number);
+    }
+
+    /// A number that may be below zero.
+    pub fn signed(&mut self, key: &str, value: Option<i16>) {
+        self.put(key, value, put_signed);
+    }
+
+    /// A duration, as [`put_seconds_micros`].
+    pub fn seconds(&mut self, key: &str, micros: Option<u64>) {
+        self.put(key, micros, put_seconds_micros);
+    }
+
+    /// Yes or no.
+    pub fn flag(&mut self, key: &str, value: Option<bool>) {
+        self.put(key, value, |value, out| {
+            out.extend_from_slice(if value { b"true" } else { b"false" });
+        });
+    }
+
+    fn put<T>(&mut self, key: &str, value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>)) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        match value {
+            Some(value) => put(value, self.0),
+            None => self.0.extend_from_slice(b"null"),
+        }
+    }
 }
 
 /// Free text, for people: UTF-8 is kept; control characters, and bytes that are no UTF-8, become `\xHH`.

@@ -125,6 +125,19 @@ impl Durations {
         self.counts.iter().sum()
     }
 
+    /// For the operator's window: seconds; quantiles by the histogram's bounds.
+    pub fn to_json(&self) -> serde_json::Value {
+        let seconds = |micros: u64| micros as f64 / 1e6;
+        let quantile = |share| self.quantile(share).map(seconds);
+        serde_json::json!({
+            "count": self.count(),
+            "sum": seconds(self.sum),
+            "p50": quantile(0.5),
+            "p95": quantile(0.95),
+            "p99": quantile(0.99),
+        })
+    }
+
     /// The duration that this share of them did not exceed, µs: between two bounds it is taken to grow evenly. None
     /// where there are none.
     pub fn quantile(&self, share: f64) -> Option<u64> {
@@ -431,6 +444,89 @@ rows! {
         SpoolLimit Gauge "weir_spool_limit_bytes" []
             "As much they may take."
             "`max_spool`"
+    }
+    "Calls of the application": {
+        EgressCalls Counter "weir_egress_calls_total" ["host" "code"]
+            "Calls that were answered, by the class of what the caller got: `2xx`, `3xx`, `4xx`, `5xx`. Hosts are called as `allow` writes them; beyond `max_hosts` they are `*`."
+            "`max_hosts`"
+        EgressFailures Counter "weir_egress_failures_total" ["host" "reason"]
+            "Calls that failed, by reason: the words of the log."
+            ""
+        EgressRefused Counter "weir_egress_refused_total" ["reason"]
+            "Calls that were refused before it was looked for their host: `not_allowed`, `no_token`, `bad_request`, `loop`."
+            "`allow`, `token_file`"
+        EgressCallersLeft Counter "weir_egress_callers_left_total" ["host"]
+            "Calls whose caller left before their end."
+            ""
+        EgressWorking Gauge "weir_egress_running_calls" ["host"]
+            "Calls that an origin has now."
+            "`maxconn`"
+        EgressWaiting Gauge "weir_egress_waiting_calls" ["host"]
+            "Calls that wait for a place now."
+            "`maxconn`, `max_queue`"
+        EgressWait Histogram "weir_egress_wait_duration_seconds" ["host"]
+            "How long calls waited for a place, those that got none included."
+            "`maxconn`, `queue_timeout`"
+        EgressFirstByte Histogram "weir_egress_first_byte_duration_seconds" ["host"]
+            "From a call's last try to the first byte of its answer."
+            "`first_byte_timeout`"
+        EgressTotal Histogram "weir_egress_call_duration_seconds" ["host"]
+            "From the head of a call to the last byte of its answer."
+            "`timeout`"
+        EgressRetries Counter "weir_egress_retries_total" ["host"]
+            "Tries of calls after their first."
+            "`retries`, `retry_budget`"
+        EgressBreaker Gauge "weir_egress_breaker" ["host" "state"]
+            "1 for the state that the breaker is in, else 0: `closed`, `half_open`, `open`."
+            "`max_fails`, `fail_timeout`"
+        EgressBreakerOpened Counter "weir_egress_breaker_opened_total" ["host"]
+            "How often the breaker opened."
+            "`max_fails`"
+        EgressConnections Gauge "weir_egress_connections" ["host" "state"]
+            "Connections to origins, by state: `idle`, `busy`, `connecting`."
+            "`keepalive`, `keepalive_timeout`, `preconnect`, `maxconn`"
+        EgressOpened Counter "weir_egress_connections_opened_total" ["host" "protocol"]
+            "Connections that were made: `h1`, `h2`, `tunnel`."
+            "`keepalive`, `keepalive_timeout`, `keepalive_time`"
+        EgressKept Counter "weir_egress_kept_calls_total" ["host"]
+            "Calls over a connection that was there."
+            "`keepalive`, `preconnect`"
+        EgressConnect Histogram "weir_egress_connect_duration_seconds" ["host"]
+            "What it took to make a connection: DNS, TCP and TLS."
+            "`connect_timeout`"
+        EgressHandshakes Counter "weir_egress_tls_handshakes_total" ["host" "kind"]
+            "TLS handshakes: `full`, and `resumed` from an earlier session."
+            ""
+        EgressUnverified Counter "weir_egress_tls_unverified_total" ["host"]
+            "Of these: those whose certificate was not checked."
+            "`verify`"
+        EgressTunnels Counter "weir_egress_tunnels_total" ["host"]
+            "Calls by CONNECT, which cannot be pooled."
+            "`connect`"
+        EgressReceived Counter "weir_egress_received_bytes_total" ["host"]
+            "Bytes of callers' bodies."
+            ""
+        EgressSent Counter "weir_egress_sent_bytes_total" ["host"]
+            "Bytes of answers' bodies, as callers got them."
+            "`compress`"
+        EgressCache Counter "weir_egress_cache_calls_total" ["host" "use"]
+            "Calls that the cache had to do with: `hit`, `miss`, `revalidated`, `stale` (the origin had failed), `joined` (they waited for an equal call)."
+            "`cache`, `stale_if_error`"
+        EgressCacheBytes Gauge "weir_egress_cache_bytes" []
+            "What all answers that are kept take."
+            "`cache_size`"
+        EgressCacheAnswers Gauge "weir_egress_cache_answers" []
+            "Answers that are kept."
+            "`cache_size`, `cache_max_object`"
+        EgressLookups Counter "weir_egress_dns_lookups_total" ["result"]
+            "Questions to name servers: `done`, `failed`."
+            "`resolve_min`, `resolve_max`"
+        EgressCallers Gauge "weir_egress_callers_connections" []
+            "Callers' connections now."
+            "`max_connections` of `[egress]`"
+        EgressCallersAccepted Counter "weir_egress_callers_connections_accepted_total" []
+            "Callers' connections that were accepted."
+            ""
     }
     "weir itself": {
         Build Gauge "weir_build_info" ["version"]

@@ -23,6 +23,7 @@ pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
         ));
     }
     found.extend(pools.iter().filter_map(waits));
+    found.extend(of_calls(status));
     found.extend(of_the_kernel(status));
     found.extend(of_connections(status));
     found.extend(of_the_spool(status));
@@ -98,6 +99,28 @@ fn waits(pool: &Value) -> Option<Trouble> {
 }
 
 const MORE_THAN_CAN: &str = "more comes than can be served";
+
+/// Hosts that are not called for a while, because they failed too often.
+fn of_calls(status: &Value) -> Vec<Trouble> {
+    let hosts = status["egress"]["hosts"].as_array();
+    let hosts = hosts.map_or(&[][..], Vec::as_slice);
+    let open = hosts.iter().filter(|host| host["breaker"] == "open");
+    open.map(|host| {
+        let error = &host["last_error"];
+        let cause = match error["reason"].as_str() {
+            Some(reason) => format!(" ({reason}: {})", super::text::text(&error["message"])),
+            None => String::new(),
+        };
+        trouble(
+            format!(
+                "calls to {}: it failed too often{cause}, so that they are refused for now",
+                name(host)
+            ),
+            "it is tried again after fail_timeout; see that it answers, or raise max_fails",
+        )
+    })
+    .collect()
+}
 
 fn of_the_kernel(status: &Value) -> Vec<Trouble> {
     let listeners = status["listeners"].as_array();
@@ -222,5 +245,23 @@ mod tests {
             "listeners": [{ "name": "web", "queue": { "length": 128, "limit": 128 } }],
         }));
         assert_eq!(found.len(), 3, "{found:?}");
+    }
+
+    #[test]
+    fn a_host_that_is_not_called_any_more_is_told_with_its_cause() {
+        let host = |breaker: &str| {
+            json!({
+                "name": "api.example.com", "breaker": breaker,
+                "last_error": { "reason": "refused", "message": "nobody listens on 192.0.2.7:443" },
+            })
+        };
+        let hosts = [host("closed"), host("half_open"), host("open")];
+        let found = troubles(&json!({ "egress": { "hosts": hosts } }));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0]
+                .what
+                .contains("api.example.com: it failed too often (refused: nobody")
+        );
     }
 }

@@ -1,4 +1,6 @@
-//! `GET /status` as a person reads it, in 80 columns: what is not well first, then pools, sites and listeners.
+//! `GET /status` as a person reads it, in 80 columns: what is not well first, then pools, sites, calls and listeners.
+
+mod egress;
 
 use std::fmt::Write;
 
@@ -21,6 +23,7 @@ pub fn status(status: &Value) -> String {
         self::pool(&mut out, pool);
     }
     sites(&mut out, list(&status["sites"]));
+    egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);
     out
 }

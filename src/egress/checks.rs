@@ -32,7 +32,7 @@ const EGRESS: &str = r#"
 ///
 /// # Panics
 /// On one that is wrong.
-pub fn rules(egress: &str) -> Rules {
+pub(crate) fn rules(egress: &str) -> Rules {
     let environment = Environment {
         folder: Path::new("/").into(),
         cores: 4,

@@ -97,8 +97,9 @@ pub(crate) struct HostFigures {
     pub(super) failures: [AtomicU64; KINDS],
     /// Calls whose caller left before the end.
     pub(super) callers_left: AtomicU64,
-    /// Calls over a connection that was there.
+    /// Calls over a connection that was there, and over one that was made for them.
     pub(super) kept: AtomicU64,
+    pub(super) fresh: AtomicU64,
     /// Connections that were made, by [`Protocol`].
     pub(super) opened: [AtomicU64; PROTOCOLS],
     /// TLS handshakes: whole ones, and those that went on with an earlier session.
@@ -243,6 +244,7 @@ impl HostFigures {
             failures: Default::default(),
             callers_left: AtomicU64::new(0),
             kept: AtomicU64::new(0),
+            fresh: AtomicU64::new(0),
             opened: Default::default(),
             handshakes: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
@@ -274,7 +276,11 @@ impl HostFigures {
         }
         add(&self.callers_left, u64::from(call.caller_left));
         if let Some(connection) = &call.connection {
-            add(&self.kept, u64::from(connection.made.is_none()));
+            let kind = match connection.made {
+                Some(_) => &self.fresh,
+                None => &self.kept,
+            };
+            add(kind, 1);
             self.protocol.store(connection.protocol as u64 + 1, Relaxed);
         }
         add(&self.retries, u64::from(call.retries));
@@ -359,6 +365,19 @@ impl HostFigures {
     /// Calls that failed, whoever is to be blamed.
     pub(super) fn failed_calls(&self) -> u64 {
         self.failures.iter().map(get).sum()
+    }
+
+    /// Why they failed, and how often each.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let counts = Kind::ALL.iter().zip(&self.failures);
+        let counts = counts.map(|(kind, count)| (*kind, get(count)));
+        counts.filter(|(_, count)| *count > 0)
+    }
+
+    /// Which part of the calls that had a connection found it there; none: there were no such calls.
+    pub(super) fn reuse(&self) -> Option<f64> {
+        let (kept, fresh) = (get(&self.kept), get(&self.fresh));
+        (kept + fresh > 0).then(|| kept as f64 / (kept + fresh) as f64)
     }
 
     /// Connections that were made.

@@ -187,7 +187,7 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time_iso\":\"");
     text::put_time_iso(entry.time, out);
     out.push(b'"');
-    let mut object = Object(out);
+    let mut object = text::JsonMembers(out);
     object.number("request_id", Some(entry.request_id));
     object.string("remote_addr", Some(entry.remote_addr.as_bytes()));
     object.string("remote_user", entry.remote_user);
@@ -219,49 +219,6 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     object.signed("priority", entry.priority);
     object.seconds("time_limit", entry.time_limit);
     out.push(b'}');
-}
-
-/// Members of a JSON object after its first.
-struct Object<'a>(&'a mut Vec<u8>);
-
-impl Object<'_> {
-    fn key(&mut self, key: &str) {
-        self.0.extend_from_slice(b",\"");
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.extend_from_slice(b"\":");
-    }
-
-    fn string(&mut self, key: &str, value: Option<&[u8]>) {
-        self.key(key);
-        match value {
-            Some(value) => text::put_json_string(value, self.0),
-            None => self.0.extend_from_slice(b"null"),
-        }
-    }
-
-    fn number(&mut self, key: &str, value: Option<u64>) {
-        self.key(key);
-        match value {
-            Some(value) => text::put_number(value, self.0),
-            None => self.0.extend_from_slice(b"null"),
-        }
-    }
-
-    fn signed(&mut self, key: &str, value: Option<i16>) {
-        self.key(key);
-        match value {
-            Some(value) => put_signed(value, self.0),
-            None => self.0.extend_from_slice(b"null"),
-        }
-    }
-
-    fn seconds(&mut self, key: &str, micros: Option<u64>) {
-        self.key(key);
-        match micros {
-            Some(micros) => text::put_seconds_micros(micros, self.0),
-            None => self.0.extend_from_slice(b"null"),
-        }
-    }
 }
 
 /// As `template::render`, with every value escaped, and `-` for one that is not there.
@@ -312,7 +269,7 @@ impl Variables for Entry<'_> {
             },
             Variable::RequestId => text::put_number(self.request_id, out),
             Variable::Retries => text::put_number(self.retries.into(), out),
-            Variable::Priority => put_if(self.priority, put_signed, out),
+            Variable::Priority => put_if(self.priority, text::put_signed, out),
             Variable::TimeLimit => put_if(self.time_limit, text::put_seconds_millis, out),
             Variable::Scheme
             | Variable::Path
@@ -327,10 +284,6 @@ impl Variables for Entry<'_> {
             | Variable::Header(_) => self.request.put(variable, out),
         }
     }
-}
-
-fn put_signed(value: i16, out: &mut Vec<u8>) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn put_if<T>(value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>), out: &mut Vec<u8>) {

@@ -22,7 +22,6 @@ use super::{
 use crate::{
     control::{Action, ProcessUse, ToManager},
     log_text,
-    metrics::Durations,
     window::{Task, Window},
 };
 
@@ -153,9 +152,9 @@ impl View {
                 "bytes_out": counts.bytes_out,
                 "rates": { "requests": rates.requests, "failures": rates.failures },
                 "times": {
-                    "queue": durations(&counts.times.wait),
-                    "service": durations(&counts.times.service),
-                    "total": durations(&counts.times.total),
+                    "queue": counts.times.wait.to_json(),
+                    "service": counts.times.service.to_json(),
+                    "total": counts.times.total.to_json(),
                 },
             })
         };
@@ -293,9 +292,9 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "refused": rates.shed,
         },
         "times": {
-            "queue": durations(&counts.times.wait),
-            "service": durations(&counts.times.service),
-            "total": durations(&counts.times.total),
+            "queue": counts.times.wait.to_json(),
+            "service": counts.times.service.to_json(),
+            "total": counts.times.total.to_json(),
         },
         "memory": taken.map(|taken| json!({
             "all": taken.all.memory,
@@ -305,18 +304,6 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
         "servers": servers::servers(pool),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
-    })
-}
-
-/// Since the gateway's start; quantiles by the histogram's bounds.
-fn durations(durations: &Durations) -> Value {
-    let quantile = |share| durations.quantile(share).map(seconds);
-    json!({
-        "count": durations.count(),
-        "sum": seconds(durations.sum),
-        "p50": quantile(0.5),
-        "p95": quantile(0.95),
-        "p99": quantile(0.99),
     })
 }
 

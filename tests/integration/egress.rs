@@ -1,5 +1,6 @@
 //! The application's outgoing calls: weir between real clients and origins.
 
+mod clients;
 mod dns;
 mod origins;
 mod tls;

@@ -5,6 +5,8 @@
 const EVERY = 2000;
 // Five minutes of the charts.
 const SAMPLES = 150;
+// Hosts that are called most.
+const MOST_HOSTS = 50;
 
 const byId = (id) => document.getElementById(id);
 const history = new Map();
@@ -211,6 +213,23 @@ function drawDetails(pool, open) {
   return details;
 }
 
+function drawEgress(egress) {
+  byId("egress").hidden = !egress;
+  if (!egress) return;
+  const hosts = [...egress.hosts].sort((one, other) => other.calls - one.calls).slice(0, MOST_HOSTS);
+  byId("hosts").replaceChildren(...hosts.map((host) => {
+    const made = host.connections;
+    const connections = made ? count(made.idle + made.busy + made.connecting) : "–";
+    const kept = host.reuse === null ? "–" : Math.round(host.reuse * 100) + " %";
+    const error = host.last_error;
+    const said = error ? span(error.age) + " ago: " + error.reason + ": " + error.message : "–";
+    return row([
+      host.name, count(host.calls), count(host.failed), count(host.at_work), count(host.waiting), connections, kept,
+      span(host.times.total.p50), span(host.times.total.p99), (host.breaker || "–").replace("_", " "), said,
+    ], [9, 10]);
+  }));
+}
+
 function draw(status) {
   const state = byId("state");
   const ready = status.ready ? "ready" : "not ready: " + status.not_ready;
@@ -246,6 +265,7 @@ function draw(status) {
     site.name, count(site.requests), rate(site.rates.requests), count(site.statuses["4xx"]),
     count(site.statuses["5xx"]), span(site.times.total.p50), span(site.times.total.p95),
   ])));
+  drawEgress(status.egress);
   byId("listeners").replaceChildren(...status.listeners.map((listener) => {
     const queue = listener.queue || {};
     const length = listener.queue ? count(queue.length) + " of " + count(queue.limit) : "–";

@@ -28,14 +28,15 @@ impl Authority {
     pub fn new() -> Authority {
         let folder = TempDir::with_prefix("weir-ca-").expect("a temporary folder");
         super::weir::mode(folder.path(), 0o755);
-        // Of two authorities with one name, one would be taken for the other.
-        let name = PathBuf::from(folder.path().file_name().expect("a name"));
         let authority = Authority {
             folder,
             issued: std::cell::Cell::new(0),
         };
         fs::write(authority.path("ca.cnf"), CONFIGURATION).expect("ca.cnf");
         fs::write(authority.path("index.txt"), "").expect("index.txt");
+        // Two of the same name would be taken for one another until a signature is looked at.
+        let unique = authority.folder.path().file_name().expect("a name");
+        let subject = format!("/CN=Authority {}", unique.display());
         authority.openssl(&[
             "req",
             "-x509",
@@ -51,7 +52,7 @@ impl Authority {
             "-days",
             "30",
             "-subj",
-            &format!("/CN=Authority in {}", name.display()),
+            &subject,
             "-addext",
             "basicConstraints=critical,CA:TRUE",
             "-addext",
