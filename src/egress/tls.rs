@@ -268,10 +268,14 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
             "if that is an authority of your own, name its certificate with ca_file in a table [egress.host.NAME]; if \
              others have the same trouble, the origin does not send the certificates between its own and the authority's",
         ),
+        CertificateError::BadSignature => (
+            "is not signed by the authority that it names".to_owned(),
+            "if that authority has a new key, name its new certificate with ca_file; else this is not the origin",
+        ),
         CertificateError::NotValidForName => ("is for another name".to_owned(), OTHER_NAME),
         CertificateError::NotValidForNameContext { presented, .. } => {
             let shown = presented.iter().take(MOST_NAMES);
-            let shown: Vec<String> = shown.map(|name| printable(name)).collect();
+            let shown: Vec<String> = shown.map(|name| printable(bare(name))).collect();
             let more = match presented.len().saturating_sub(MOST_NAMES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
@@ -389,6 +393,13 @@ fn date(time: UnixTime) -> String {
         || "a date that is none".to_owned(),
         |stamp| stamp.to_string(),
     )
+}
+
+/// A name of a certificate without what rustls-webpki puts around it to say of which kind it is.
+fn bare(name: &str) -> &str {
+    let kinds = [("DnsName(\"", "\")"), ("IpAddress(", ")")];
+    let inner = |(before, after)| name.strip_prefix(before)?.strip_suffix(after);
+    kinds.into_iter().find_map(inner).unwrap_or(name)
 }
 
 /// Text of a stranger, for the log.

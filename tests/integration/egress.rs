@@ -2,5 +2,7 @@
 
 mod cache;
 mod clients;
+mod dns;
 mod origins;
 mod ssrf;
+mod tls;
