@@ -6,3 +6,4 @@ mod dns;
 mod origins;
 mod ssrf;
 mod tls;
+mod trouble;
