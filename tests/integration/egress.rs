@@ -3,4 +3,5 @@
 mod clients;
 mod dns;
 mod origins;
+mod sockets;
 mod tls;
