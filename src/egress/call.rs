@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Response, StatusCode, Uri,
+    HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
@@ -216,11 +216,12 @@ fn prepare(
     upload: &Upload,
 ) -> Result<(), Fault> {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
-    headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
+    headers::toward_origin(&mut parts.headers, &outbound)?;
     if let Some(length) = upload.length() {
         // A body that came in chunks and is here whole has a length now.
-        let had = parts.headers.contains_key(CONTENT_LENGTH);
-        if length > 0 || had {
+        // None may be without one where a method usually has a body (RFC 9110 §8.6).
+        let usual = [Method::POST, Method::PUT, Method::PATCH].contains(&parts.method);
+        if length > 0 || usual || parts.headers.contains_key(CONTENT_LENGTH) {
             parts.headers.insert(CONTENT_LENGTH, length.into());
         }
     }
@@ -426,7 +427,7 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    headers::toward_caller(&mut parts.headers, parts.version);
+    headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = Pace {
