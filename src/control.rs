@@ -8,6 +8,7 @@
 //! can ask for what [`ToManager`] lists, of workers that are its own, and for no more. Decoding never panics.
 
 mod codec;
+mod egress;
 mod name_files;
 mod wire;
 
@@ -19,6 +20,7 @@ use std::{
 
 use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner};
 
+pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;
 
 /// From the manager to the gateway. `F` is how descriptors are held: [`OwnedFd`] when received.
@@ -77,6 +79,15 @@ pub enum ToGateway<F = OwnedFd> {
         /// What is there, open.
         file: F,
     },
+    /// A listening socket for the application's outgoing calls.
+    EgressListener {
+        /// Index into `Egress::listen`.
+        listener: u16,
+        /// The socket, non-blocking.
+        socket: F,
+    },
+    /// What was read for the egress, as [`EgressFiles::encode`] writes it.
+    EgressFiles(F),
     /// That was all: serve.
     Start,
     /// A worker is there, with the one connection to it.
@@ -386,6 +397,8 @@ pub struct Heritage {
     pub names: NameFiles,
     /// The operator's window.
     pub window: WindowSockets,
+    /// What carries the application's outgoing calls; none: `config` has no `[egress]`.
+    pub egress: Option<EgressGiven>,
     /// To the manager. What comes from here on are `Worker` and the messages after it.
     pub control: Channel,
 }

@@ -9,6 +9,7 @@ mod bench;
 mod cli;
 mod clock;
 mod console;
+mod content_coding;
 mod control;
 mod doctor;
 #[allow(dead_code, unused)]
@@ -54,7 +55,7 @@ fn serve_as_gateway() -> ExitCode {
             .control
             .try_clone()
             .map_err(|error| error.to_string())?;
-        gateway::run(heritage, admin::server::serve, None)
+        gateway::run(heritage, admin::server::serve, egress::start)
             .map_err(|message| manager::jail::complain(&manager, message))
     });
     match served {

@@ -13,7 +13,6 @@ use std::{
 use hickory_resolver::{
     Hosts, TokioResolver,
     config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
-    lookup::Lookup,
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::rr::RecordType,
     system_conf::parse_resolv_conf,
@@ -38,7 +37,45 @@ pub(crate) struct Answer {
     /// See `unknown_v4`.
     pub(crate) unknown_v6: bool,
     /// Why something is not known, or that there is no address.
-    pub(crate) failure: Option<String>,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Why nothing, or not all, is known of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// For the log.
+    pub(crate) text: Arc<str>,
+}
+
+/// Whether asking again may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The name servers say that there is no such name, or that it has no address.
+    None,
+    /// They do not answer in time.
+    Timeout,
+    /// They answer that they cannot, or cannot be reached.
+    Servers,
+}
+
+/// What came of asking for the addresses of one family.
+pub(crate) type Half = Result<Found, Failure>;
+
+/// Addresses of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// In their order; none: the name has none of this family.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// For so long; zero where there are none.
+    pub(crate) ttl: Duration,
+}
+
+/// Addresses are of one of two families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
 }
 
 impl Resolver {
@@ -86,21 +123,98 @@ impl Resolver {
 
     /// All addresses of a name.
     pub(crate) async fn look_up(&self, name: &str) -> Answer {
-        let both = async {
-            tokio::join!(
-                self.0.lookup(name, RecordType::A),
-                self.0.lookup(name, RecordType::AAAA)
-            )
+        let (v4, v6) = tokio::join!(self.half(name, Family::V4), self.half(name, Family::V6));
+        Answer::of(v4, v6)
+    }
+
+    /// The addresses of one family. It ends after [`LOOK_UP_LIMIT`].
+    pub(crate) async fn half(&self, name: &str, family: Family) -> Half {
+        let kind = match family {
+            Family::V4 => RecordType::A,
+            Family::V6 => RecordType::AAAA,
         };
-        match tokio::time::timeout(LOOK_UP_LIMIT, both).await {
-            Ok((v4, v6)) => answer(v4, v6),
-            Err(_) => Answer {
-                unknown_v4: true,
-                unknown_v6: true,
-                failure: Some(format!("no answer within {} s", LOOK_UP_LIMIT.as_secs())),
-                ..Answer::default()
-            },
+        match tokio::time::timeout(LOOK_UP_LIMIT, self.0.lookup(name, kind)).await {
+            Ok(Ok(lookup)) => {
+                let found = lookup.answers().iter();
+                let addresses: BTreeSet<IpAddr> =
+                    found.filter_map(|record| record.data.ip_addr()).collect();
+                let ttl = match addresses.is_empty() {
+                    true => Duration::ZERO,
+                    false => lookup
+                        .valid_until()
+                        .saturating_duration_since(Instant::now()),
+                };
+                Ok(Found { addresses, ttl })
+            }
+            Ok(Err(error)) if error.is_nx_domain() => {
+                Err(Failure::new(FailureKind::None, "there is no such name"))
+            }
+            Ok(Err(error)) if error.is_no_records_found() => Ok(Found {
+                addresses: BTreeSet::new(),
+                ttl: Duration::ZERO,
+            }),
+            Ok(Err(NetError::Timeout)) => {
+                let text = "the name servers do not answer";
+                Err(Failure::new(FailureKind::Timeout, text))
+            }
+            Ok(Err(error)) => Err(Failure::new(FailureKind::Servers, &error.to_string())),
+            Err(_) => {
+                let text = format!("no answer within {} s", LOOK_UP_LIMIT.as_secs());
+                Err(Failure::new(FailureKind::Timeout, &text))
+            }
         }
+    }
+}
+
+impl Answer {
+    /// Of both halves. A family that the name has no addresses of is known: it has none. Where it has none at all,
+    /// nothing is known, for a name that is used has addresses.
+    pub(crate) fn of(v4: Half, v6: Half) -> Answer {
+        let mut answer = Answer::default();
+        let mut ttl: Option<Duration> = None;
+        for (half, unknown) in [(v4, &mut answer.unknown_v4), (v6, &mut answer.unknown_v6)] {
+            match half {
+                Ok(found) if found.addresses.is_empty() => {}
+                Ok(found) => {
+                    answer.addresses.extend(found.addresses);
+                    ttl = Some(ttl.map_or(found.ttl, |ttl| ttl.min(found.ttl)));
+                }
+                Err(failure) if failure.kind == FailureKind::None => {
+                    answer.failure.get_or_insert(failure);
+                }
+                Err(failure) => {
+                    *unknown = true;
+                    answer.failure = Some(failure);
+                }
+            }
+        }
+        if let Some(first) = answer.addresses.iter().nth(MOST_ADDRESSES).copied() {
+            answer.left_out = answer.addresses.split_off(&first).len();
+        }
+        answer.ttl = ttl.unwrap_or_default();
+        let known = !answer.unknown_v4 && !answer.unknown_v6;
+        if answer.addresses.is_empty() {
+            (answer.unknown_v4, answer.unknown_v6) = (true, true);
+            let none = || Failure::new(FailureKind::None, "it has no address");
+            answer.failure.get_or_insert_with(none);
+        } else if known {
+            // That a family does not know the name says nothing of the other's addresses.
+            answer.failure = None;
+        }
+        answer
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, text: &str) -> Failure {
+        let text = text.into();
+        Failure { kind, text }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -116,50 +230,6 @@ fn nameserver(at: SocketAddr) -> NameServerConfig {
         connection.port = at.port();
     }
     server
-}
-
-/// A family that the name has no addresses of is known: it has none. Where it has none at all, nothing is known, for
-/// a name that is used has addresses.
-fn answer(v4: Result<Lookup, NetError>, v6: Result<Lookup, NetError>) -> Answer {
-    let mut answer = Answer::default();
-    let mut until: Option<Instant> = None;
-    let mut none = None;
-    for (result, is_v4) in [(v4, true), (v6, false)] {
-        match result {
-            Ok(lookup) => {
-                let found = lookup
-                    .answers()
-                    .iter()
-                    .filter_map(|record| record.data.ip_addr());
-                answer.addresses.extend(found);
-                let this = lookup.valid_until();
-                until = Some(until.map_or(this, |until| until.min(this)));
-            }
-            Err(error) if error.is_nx_domain() => none = Some("there is no such name".to_owned()),
-            Err(error) if error.is_no_records_found() => {}
-            Err(error) => {
-                match is_v4 {
-                    true => answer.unknown_v4 = true,
-                    false => answer.unknown_v6 = true,
-                }
-                answer.failure = Some(error.to_string());
-            }
-        }
-    }
-    if let Some(first) = answer.addresses.iter().nth(MOST_ADDRESSES).copied() {
-        answer.left_out = answer.addresses.split_off(&first).len();
-    }
-    answer.ttl = until.map_or(Duration::ZERO, |until| {
-        until.saturating_duration_since(Instant::now())
-    });
-    if answer.addresses.is_empty() {
-        (answer.unknown_v4, answer.unknown_v6) = (true, true);
-        answer.failure = answer
-            .failure
-            .or(none)
-            .or_else(|| Some("it has no address".to_owned()));
-    }
-    answer
 }
 
 /// Of one name. Each is a server that is checked and that every request is weighed for; a DNS answer has room for thousands.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use weir_config::LogFormat;
 
-use crate::{log_sink::Sink, metrics::Page, window::Task};
+use crate::{
+    control::EgressGiven, log_sink::Sink, metrics::Page, resolver::Resolver, window::Task,
+};
 
 /// The egress as the gateway sees it, which shows it in the operator's window.
 pub trait EgressView: Send + Sync {
@@ -14,6 +16,12 @@ pub trait EgressView: Send + Sync {
 
     /// Puts the rows `weir_egress_*` on the page.
     fn put_metrics(&self, page: &mut Page);
+
+    /// Takes nothing new, and lets what runs end.
+    fn drain(&self);
+
+    /// Whether nothing runs any more after that.
+    fn is_done(&self) -> bool;
 }
 
 /// The workers of all pools as the egress sees them: a call belongs to the request that its worker has.
@@ -25,8 +33,7 @@ pub trait Workers: Send + Sync {
     fn busy_pids(&self) -> Vec<u32>;
 
     /// Which of the workers that have a request has the socket with this inode open: for the case that the manager may
-    /// see what the gateway may not. May take its time, or answer
-    /// none where there are too many such questions.
+    /// see what the gateway may not. May take its time, or answer none where there are too many such questions.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
 }
 
@@ -52,5 +59,12 @@ pub struct Beside {
     pub log_format: LogFormat,
 }
 
-/// Starts the egress; it ends with the process.
-pub type Start = Box<dyn FnOnce(Beside) -> Result<Arc<dyn EgressView>, String>>;
+/// Starts the egress with its settings, what the manager has handed over for it, and the number of the machine's cores. It
+/// ends with the process.
+pub type Start = fn(
+    weir_config::Egress,
+    EgressGiven,
+    Resolver,
+    usize,
+    Beside,
+) -> Result<Arc<dyn EgressView>, String>;

@@ -16,7 +16,12 @@ php_works  works with whole stacks under load
 overload   scenarios 1 and 4: too many users, each stack set up in several ways; the kernel's queues
 crowds     scenario 5, fairness, ten thousand that wait, status at saturation
 trials     works with bursts, reloads, dying workers, and very many requests
+networks   networks of their own, with a long way between them; relay.py holds packets back
+origins    who is called: nginx over TLS, nameserver.py, and misbehave.py
+sidecars   weir's egress, nginx and HAProxy as proxies beside an application, and that
+egress     scenario 3: calls to others
 table      medians, tables, and what was asked against what was measured
 php_table  the same for the works with whole stacks
 crowd_table  the same for overload and crowds
+egress_table  the same for egress
 """

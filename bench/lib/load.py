@@ -135,13 +135,14 @@ def siege_result(output, seconds):
     }
 
 
-def bench_argv(programs, url, seconds, rate=None, users=None, timeout=30.0, sources=(), kept=True):
+def bench_argv(programs, url, seconds, rate=None, users=None, timeout=30.0, sources=(), kept=True, elsewhere=False):
     """The command line of `weir bench` for `seconds`: open loop with a `rate`, closed with `users`. `timeout`: how long
-    a client waits, in seconds; `sources`: addresses that clients connect from."""
+    a client waits, in seconds; `sources`: addresses that clients connect from; `elsewhere`: it is not loopback."""
     argv = [programs["weir"], "bench", url, "-t", f"{seconds}s", "--timeout", f"{round(timeout * 1000)}ms", "--json",
             "--no-probe", "--threads", "1"]
     argv += ["-r", f"{rate:.3f}"] if rate else ["-c", str(users)]
     argv += [word for source in sources for word in ("--source", source)]
+    argv += ["--yes"] if elsewhere else []
     return argv if kept else [*argv, "--no-keepalive"]
 
 

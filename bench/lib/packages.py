@@ -23,6 +23,9 @@ PACKAGES = {
     "php": "php-cli",
     "php-cgi": "php-cgi",
     "mod_php": "libapache2-mod-php",
+    "php-curl": "php-curl",
+    "openssl": "openssl",
+    "ip": "iproute2",
     "php-config": "php-dev",
     "libphp": "libphp-embed",
     "mariadbd": "mariadb-server-core",
@@ -32,6 +35,7 @@ PACKAGES = {
 }
 # What is no program in PATH.
 ELSEWHERE = {
+    "php-curl": "/usr/lib/php/[0-9]*/curl.so",
     "mod_php": "/usr/lib/apache2/modules/libphp*.so",
     "libphp": "/usr/lib/libphp*.so",
     "wordpress": "/usr/share/wordpress/wp-login.php",

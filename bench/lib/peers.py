@@ -25,6 +25,8 @@ class Peer:
     stop_signal = signal.SIGTERM
     # Of a name of a process: that one and its descendants are PHP, not gateway.
     php_processes = ()
+    # A function that runs in its process before it does.
+    prepare = None
     # Of a line of its access log: the status.
     status = re.compile(rb'" (\d{3}) ')
 
@@ -53,7 +55,7 @@ class Peer:
             **backend.values(),
         }
         argv, log = self.command(values)
-        self.tree = processes.Tree(self.name, argv, log, cores)
+        self.tree = processes.Tree(self.name, argv, log, cores, self.prepare)
         try:
             processes.wait_for(self._answers, 10, f"{self.name} did not answer", self.tree)
         except processes.Failed as failure:
@@ -67,9 +69,9 @@ class Peer:
     def url(self, path):
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def get(self, path):
+    def get(self, path, timeout=10):
         """(status, body) of one request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request("GET", path, headers={"Host": "bench.example", "Connection": "close"})
             response = connection.getresponse()

@@ -26,13 +26,14 @@ class Failed(Exception):
 class Tree:
     """A program and its descendants."""
 
-    def __init__(self, name, argv, log, cores=None):
-        """Starts `argv`, on these `cores` only; stdout and stderr go to the file `log`."""
+    def __init__(self, name, argv, log, cores=None, prepare=None, keep=()):
+        """Starts `argv`, on these `cores` only; stdout and stderr go to the file `log`. `prepare`: a function that runs
+        in the process before the program does. `keep`: descriptors that it has under the same numbers."""
         self.name, self.log = name, log
         with open(log, "ab") as output:
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, preexec_fn=lambda: _prepare(cores))
+                start_new_session=True, preexec_fn=lambda: _prepare(cores, prepare), pass_fds=keep)
         _running.append(self)
 
     def alive(self):
@@ -191,6 +192,12 @@ class MemoryWatch:
             self.peak[name] = max(self.peak[name], sum(one[name] for one in each))
 
 
+def ticks():
+    """CPU seconds of everything that was started and not stopped, ended children included."""
+    fields = (_stat(f"/proc/{pid}/stat") for tree in _running for pid in tree.pids())
+    return sum(sum(map(int, words[11:15])) for words in fields if words) / TICK
+
+
 def raise_descriptors():
     """Soft limit of descriptors up to the hard one, for us and what we start; returns it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -203,8 +210,10 @@ def raise_descriptors():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _prepare(cores):
+def _prepare(cores, more):
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if more:
+        more()
     if cores:
         os.sched_setaffinity(0, cores)
 

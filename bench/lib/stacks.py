@@ -42,10 +42,10 @@ class Stack:
     def url(self, path):
         return self.server.url(path)
 
-    def get(self, path):
+    def get(self, path, timeout=10):
         """(status, body); status 0 where no answer came, with the reason as body."""
         try:
-            return self.server.get(path)
+            return self.server.get(path, timeout)
         except (OSError, http.client.HTTPException) as error:
             return 0, repr(error).encode()
 

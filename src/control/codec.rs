@@ -78,6 +78,15 @@ impl<F> ToGateway<F> {
                 out.path(path);
                 Some(file)
             }
+            Self::EgressListener { listener, socket } => {
+                out.u8(46);
+                out.u16(*listener);
+                Some(socket)
+            }
+            Self::EgressFiles(file) => {
+                out.u8(47);
+                Some(file)
+            }
             Self::Start => {
                 out.u8(8);
                 None
@@ -283,6 +292,11 @@ impl<F> ToGateway<F> {
                 path: from.path()?,
                 file: take()?,
             },
+            46 => Self::EgressListener {
+                listener: from.u16()?,
+                socket: take()?,
+            },
+            47 => Self::EgressFiles(take()?),
             8 => Self::Start,
             9 => Self::Worker {
                 pool: from.u16()?,

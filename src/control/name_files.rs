@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read};
 
 /// How a machine looks names up, as it was when the gateway started: its `chroot` has no such files.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct NameFiles {
     /// /etc/resolv.conf; empty where there is none.
     pub resolv_conf: Vec<u8>,

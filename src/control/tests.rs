@@ -108,6 +108,9 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             }
         }),
         (path(), any::<u8>()).prop_map(|(path, file)| ToGateway::Opened { path, file }),
+        (any::<u16>(), any::<u8>())
+            .prop_map(|(listener, socket)| ToGateway::EgressListener { listener, socket }),
+        any::<u8>().prop_map(ToGateway::EgressFiles),
         Just(ToGateway::Start),
         (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
             |((pool, worker, pid), generation, used, connection)| ToGateway::Worker {

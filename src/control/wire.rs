@@ -56,7 +56,8 @@ impl Writer {
         self.chunk(path.as_os_str().as_bytes());
     }
 
-    fn chunk(&mut self, bytes: &[u8]) {
+    /// Bytes, all of them.
+    pub(super) fn chunk(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.bytes.extend(bytes);
     }
@@ -112,7 +113,7 @@ impl Reader<'_> {
         }
     }
 
-    fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
+    pub(super) fn chunk(&mut self) -> Result<Vec<u8>, BadMessage> {
         let len = self.u32()? as usize;
         let (chunk, rest) = self.bytes.split_at_checked(len).ok_or(BadMessage)?;
         self.bytes = rest;

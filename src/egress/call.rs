@@ -1,1 +1,551 @@
 //! A call, step by step.
+//!
+//! [`call`] is the list; each step is a function of that name. What goes wrong at any of them is a [`Fault`], and one
+//! place ([`refuse`]) makes an answer of it. However a call ends (answered, refused, cut, left by its caller), its
+//! [`Course`] writes its line.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
+    request::Parts,
+};
+use hyper::body::Incoming;
+use weir_pool::{Failure, Sent};
+
+use super::{
+    Egress,
+    body::{Answer, Ended, Guarded, Pace},
+    callers::{Calling, Peer},
+    compress::{self, Wish},
+    connections::Carrier,
+    fault::{Fault, Kind},
+    headers,
+    host::Host,
+    limiter::Permit,
+    record::{CallRecord, Connection, Protocol},
+    target::{self, Form, Target},
+    tunnel,
+    upload::Upload,
+};
+use crate::clock::{self, NEVER};
+
+/// Answers one call.
+pub(crate) async fn call(
+    egress: Arc<Egress>,
+    peer: Arc<Peer>,
+    request: Request<Incoming>,
+) -> Response<Answer> {
+    let calling = Arc::new(peer.calls());
+    let mut course = Course::begin(&egress, &calling, &request);
+    let answered = tokio::select! {
+        answered = steps(&egress, &calling, request, &mut course) => answered,
+        () = calling.over() => Err(Fault::sent(
+            Kind::Deadline,
+            "the time of the request that it belongs to is over",
+        )),
+    };
+    match answered {
+        Ok(response) => answer(response, course),
+        Err(fault) => refuse(&fault, course),
+    }
+}
+
+async fn steps(
+    egress: &Arc<Egress>,
+    calling: &Calling,
+    request: Request<Incoming>,
+    course: &mut Course,
+) -> Result<Response<Answer>, Fault> {
+    if let Some(token) = egress
+        .token
+        .as_ref()
+        .filter(|_| calling.address().is_some())
+    {
+        headers::authorized(request.headers(), token)?;
+    }
+    let target = target::target(
+        request.method(),
+        request.uri(),
+        request.headers(),
+        &egress.rules,
+    )?;
+    course.is_for(&target);
+    egress.rules.judge(&target, request.method())?;
+    let host = egress.hosts.of(&target.origin)?;
+    course.record.origin = Some(host.origin.clone());
+    course.host = Some(host.clone());
+    host.begin();
+    let limits = Limits::new(&host, calling);
+    if target.form == Form::Tunnel {
+        return tunnelled(egress, &host, &limits, request, course).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let upload = Upload::begin(body, host.settings.read_timeout).await?;
+    prepare(calling, &host, &target, &mut parts, &upload)?;
+    course.upload(&upload);
+    let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
+    let response = ask(&host, &limits, parts, upload, course).await?;
+    Ok(match wish {
+        Some(wish) => compress::toward_caller(wish, response),
+        None => response,
+    })
+}
+
+/// How long a call may take.
+struct Limits {
+    /// [`clock::now`].
+    deadline: u64,
+    /// What it is when that has passed.
+    overdue: Kind,
+    /// Who calls: callers take turns where calls wait.
+    client: u64,
+}
+
+impl Limits {
+    fn new(host: &Host, calling: &Calling) -> Limits {
+        let own = clock::deadline(host.settings.timeout);
+        let callers = calling.deadline();
+        match callers < own {
+            true => Limits {
+                deadline: callers,
+                overdue: Kind::Deadline,
+                client: calling.client(),
+            },
+            false => Limits {
+                deadline: own,
+                overdue: Kind::ResponseTimeout,
+                client: calling.client(),
+            },
+        }
+    }
+}
+
+/// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.
+fn prepare(
+    calling: &Calling,
+    host: &Host,
+    target: &Target,
+    parts: &mut Parts,
+    upload: &Upload,
+) -> Result<(), Fault> {
+    let outbound = host.outbound(calling.address().map(|address| address.ip()));
+    headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
+    if let Some(length) = upload.length() {
+        // A body that came in chunks and is here whole has a length now.
+        let had = parts.headers.contains_key(CONTENT_LENGTH);
+        if length > 0 || had {
+            parts.headers.insert(CONTENT_LENGTH, length.into());
+        }
+    }
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = host.origin.scheme.as_str().parse().ok();
+    uri.authority = host.origin.authority().parse().ok();
+    uri.path_and_query = Some(target.path.clone());
+    parts.uri = Uri::from_parts(uri)
+        .map_err(|error| Fault::unsent(Kind::BadRequest, format!("{}: {error}", host.origin)))?;
+    parts.version = http::Version::HTTP_11;
+    parts.extensions.clear();
+    Ok(())
+}
+
+/// Asks the origin, again where that is allowed.
+async fn ask(
+    host: &Arc<Host>,
+    limits: &Limits,
+    parts: Parts,
+    upload: Upload,
+    course: &mut Course,
+) -> Result<Response<Answer>, Fault> {
+    let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
+    course.record.waited = permit.waited();
+    let idempotent = parts.method.is_idempotent();
+    let is_head = parts.method == Method::HEAD;
+    let replay = upload.again();
+    let mut request = Request::from_parts(parts, upload);
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let spare = replay.as_ref().and_then(Upload::again).map(|upload| {
+            let mut copy = Request::new(upload);
+            *copy.method_mut() = request.method().clone();
+            *copy.uri_mut() = request.uri().clone();
+            *copy.headers_mut() = request.headers().clone();
+            copy
+        });
+        let (fault, back) = match attempt(host, limits, request, course).await {
+            Ok((response, carrier)) => {
+                return Ok(relay(host, limits, response, carrier, permit, is_head));
+            }
+            Err(failed) => failed,
+        };
+        let failure = Failure {
+            idempotent,
+            sent: fault.sent,
+            answered: false,
+            attempts,
+            max_attempts: host.settings.retries + 1,
+        };
+        let again = match fault.sent {
+            Sent::Nothing => back.or(spare),
+            Sent::Maybe => spare,
+        };
+        request = match again {
+            Some(again) if may_help(fault.kind) && host.may_retry(&failure) => again,
+            _ => return Err(fault),
+        };
+        course.record.retries += 1;
+        if clock::precise() >= limits.deadline {
+            return Err(fault);
+        }
+    }
+}
+
+/// Whether another try may end better: what is wrong with a certificate, a name or a request stays so.
+fn may_help(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Terminated
+            | Kind::Refused
+            | Kind::Unreachable
+            | Kind::ConnectTimeout
+            | Kind::TlsError
+    )
+}
+
+/// One try: a connection, the request, the head of its answer. With a fault comes the request where nothing of it can have
+/// been seen.
+async fn attempt(
+    host: &Arc<Host>,
+    limits: &Limits,
+    request: Request<Upload>,
+    course: &mut Course,
+) -> Result<(Response<Incoming>, Carrier), (Fault, Option<Request<Upload>>)> {
+    let trial = match host.ask() {
+        Ok(trial) => trial,
+        Err(fault) => return Err((fault, Some(request))),
+    };
+    let by = limits
+        .deadline
+        .min(clock::deadline(host.settings.connect_timeout));
+    let mut carrier = match host.connections.take(by).await {
+        Ok(carrier) => carrier,
+        Err(fault) => {
+            trial.failed(fault.kind);
+            return Err((fault, Some(request)));
+        }
+    };
+    course.record.connection = Some(carrier.connection());
+    let progress = request.body().progress();
+    let began = clock::precise();
+    let first_byte = host.settings.first_byte_timeout;
+    let sent = {
+        let mut sending = std::pin::pin!(carrier.send(request));
+        loop {
+            // A long upload is not what the first byte is late for.
+            let moved = progress.as_ref().map_or(0, |progress| progress.at());
+            let due = moved
+                .max(began)
+                .saturating_add(first_byte.as_micros() as u64);
+            match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
+                Some(sent) => break sent,
+                None if clock::precise() >= limits.deadline => {
+                    let fault = Fault::sent(
+                        limits.overdue,
+                        format!("{}: no answer within the call's time", host.origin),
+                    );
+                    break Err((fault, None));
+                }
+                None if progress
+                    .as_ref()
+                    .is_some_and(|progress| progress.at() > moved) => {}
+                None => {
+                    let fault = Fault::sent(
+                        Kind::FirstByteTimeout,
+                        format!(
+                            "{}: no answer within {} ms (first_byte_timeout)",
+                            host.origin,
+                            first_byte.as_millis()
+                        ),
+                    );
+                    break Err((fault, None));
+                }
+            }
+        }
+    };
+    match sent {
+        Ok(response) => {
+            course.record.first_byte = Some(clock::precise().saturating_sub(began));
+            trial.answered();
+            Ok((response, carrier))
+        }
+        Err((fault, back)) => {
+            // That a kept connection was closed by its origin says nothing of the origin.
+            match carrier.is_kept() && fault.kind == Kind::Terminated {
+                true => drop(trial),
+                false => trial.failed(fault.kind),
+            }
+            Err((fault, back))
+        }
+    }
+}
+
+/// The origin's answer, for the caller.
+fn relay(
+    host: &Arc<Host>,
+    limits: &Limits,
+    response: Response<Incoming>,
+    carrier: Carrier,
+    permit: Permit,
+    is_head: bool,
+) -> Response<Answer> {
+    let (mut parts, body) = response.into_parts();
+    headers::toward_caller(&mut parts.headers, parts.version);
+    parts.version = http::Version::HTTP_11;
+    parts.extensions.clear();
+    let pace = Pace {
+        read_timeout: host.settings.read_timeout,
+        deadline: limits.deadline,
+        overdue: limits.overdue,
+    };
+    let held = Held {
+        carrier: Some(carrier),
+        _permit: permit,
+    };
+    let answer = Answer::origin(Guarded::new(body, held, pace));
+    Response::from_parts(parts, answer)
+}
+
+/// What an answer holds until its last byte is there.
+struct Held {
+    carrier: Option<Carrier>,
+    _permit: Permit,
+}
+
+impl Drop for Held {
+    /// hyper closes the connection by itself where the answer was not read to its end.
+    fn drop(&mut self) {
+        if let Some(carrier) = self.carrier.take() {
+            carrier.done();
+        }
+    }
+}
+
+/// CONNECT: a connection of its own, and what is said over it is not looked at.
+async fn tunnelled(
+    egress: &Arc<Egress>,
+    host: &Arc<Host>,
+    limits: &Limits,
+    mut request: Request<Incoming>,
+    course: &mut Course,
+) -> Result<Response<Answer>, Fault> {
+    let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
+    course.record.waited = permit.waited();
+    let trial = host.ask()?;
+    let by = limits
+        .deadline
+        .min(clock::deadline(host.settings.connect_timeout));
+    let dialled = egress.dialer.dial_plain(host.connections.route(), by).await;
+    let (stream, connection) = match dialled {
+        Ok(dialled) => dialled,
+        Err(fault) => {
+            trial.failed(fault.kind);
+            return Err(fault);
+        }
+    };
+    trial.answered();
+    host.note_tunnel();
+    let connection = Connection {
+        protocol: Protocol::Tunnel,
+        ..connection
+    };
+    host.figures.connection_opened(&connection, true);
+    course.record.connection = Some(connection);
+    let upgrade = hyper::upgrade::on(&mut request);
+    let idle = host.settings.read_timeout;
+    // Its line is written when it ends.
+    let course = course.take();
+    tokio::spawn(async move {
+        let carried = tunnel::carry(upgrade, stream, idle).await;
+        drop(permit);
+        course.tunnel_ended(&carried);
+    });
+    Ok(Response::new(Answer::empty()))
+}
+
+/// Passes an answer on; its line is written when it has ended.
+fn answer(response: Response<Answer>, mut course: Course) -> Response<Answer> {
+    course.record.status = Some(response.status());
+    response.map(|answer| answer.then(move |how, bytes| course.ended(how, bytes)))
+}
+
+/// An answer of weir's own, that says whose fault it is.
+fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
+    let kind = fault.kind;
+    let status = kind.status();
+    course.record.fault = Some(kind);
+    course.complain(fault);
+    let text = format!("weir: {} ({})\n", kind.reason(), status.as_u16());
+    let mut response = Response::new(Answer::bytes(Bytes::from(text)));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers::proxy_status(fields, kind);
+    if let Some(seconds) = fault.retry_after {
+        fields.insert(RETRY_AFTER, seconds.into());
+    }
+    if kind == Kind::NoToken {
+        fields.insert(
+            PROXY_AUTHENTICATE,
+            HeaderValue::from_static(headers::CHALLENGE),
+        );
+    }
+    answer(response, course)
+}
+
+/// A call that is on its way: what is known of it, and that its line is still to be written.
+struct Course {
+    egress: Arc<Egress>,
+    calling: Arc<Calling>,
+    host: Option<Arc<Host>>,
+    record: CallRecord,
+    /// When its head was there ([`clock::now`]).
+    began: u64,
+    upload: Option<Arc<super::upload::Progress>>,
+    written: bool,
+}
+
+impl Course {
+    fn begin(egress: &Arc<Egress>, calling: &Arc<Calling>, request: &Request<Incoming>) -> Course {
+        Course {
+            egress: egress.clone(),
+            calling: calling.clone(),
+            host: None,
+            record: CallRecord {
+                at: SystemTime::now(),
+                method: request.method().clone(),
+                origin: None,
+                path: String::new(),
+                form: None,
+                status: None,
+                fault: None,
+                connection: None,
+                waited: 0,
+                first_byte: None,
+                total: 0,
+                retries: 0,
+                bytes_in: 0,
+                bytes_out: 0,
+                caller_left: false,
+                cache: super::record::CacheUse::None,
+                caller: super::record::Caller::default(),
+            },
+            began: clock::precise(),
+            upload: None,
+            written: false,
+        }
+    }
+
+    fn is_for(&mut self, target: &Target) {
+        self.record.form = Some(target.form);
+        self.record.path = target.path.path().to_owned();
+        self.record.origin = Some(Arc::new(target.origin.clone()));
+    }
+
+    fn upload(&mut self, upload: &Upload) {
+        self.record.bytes_in = upload.length().unwrap_or(0);
+        self.upload = upload.progress();
+    }
+
+    /// Says in the error log what went wrong; the same of one origin now and then only.
+    fn complain(&self, fault: &Fault) {
+        if let Some(host) = &self.host
+            && fault.kind.blames_origin()
+        {
+            host.figures.failed(fault);
+        }
+        self.egress
+            .complaints
+            .tell(self.record.origin.as_deref(), fault);
+    }
+
+    fn ended(mut self, how: Ended, bytes: u64) {
+        self.record.bytes_out = bytes;
+        match how {
+            Ended::Whole => {}
+            Ended::Cut(kind) => {
+                self.record.fault = Some(kind);
+                let what = match &self.record.origin {
+                    Some(origin) => origin.to_string(),
+                    None => String::new(),
+                };
+                self.complain(&Fault::sent(
+                    kind,
+                    format!("{what}: its answer ended before its end, and so did the caller's"),
+                ));
+            }
+            Ended::Left => self.record.caller_left = true,
+        }
+        self.write();
+    }
+
+    fn tunnel_ended(mut self, carried: &tunnel::Carried) {
+        self.record.bytes_in = carried.up;
+        self.record.bytes_out = carried.down;
+        self.record.status = Some(StatusCode::OK);
+        if carried.silent {
+            self.record.fault = Some(Kind::ResponseTimeout);
+        }
+        self.write();
+    }
+
+    /// Goes on elsewhere; nothing is written here any more.
+    fn take(&mut self) -> Course {
+        self.written = true;
+        Course {
+            egress: self.egress.clone(),
+            calling: self.calling.clone(),
+            host: self.host.clone(),
+            record: self.record.clone(),
+            began: self.began,
+            upload: None,
+            written: false,
+        }
+    }
+
+    fn write(&mut self) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let record = &mut self.record;
+        record.total = clock::precise().saturating_sub(self.began);
+        if let Some(upload) = &self.upload {
+            record.bytes_in = upload.bytes();
+        }
+        record.caller = self.calling.caller();
+        match (&self.host, record.fault) {
+            (Some(host), _) => host.figures.call_ended(record),
+            (None, Some(kind)) => self.egress.figures.refused(kind),
+            (None, None) => {}
+        }
+        self.egress.log.write(record);
+    }
+}
+
+impl Drop for Course {
+    /// Its caller left before there was an answer.
+    fn drop(&mut self) {
+        if !self.written {
+            self.record.caller_left = true;
+            self.write();
+        }
+    }
+}

@@ -10,6 +10,7 @@
 //! over TCP only workers themselves are looked at.
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     net::SocketAddr,
     os::fd::AsFd,
     sync::{
@@ -187,6 +188,24 @@ impl Peer {
 }
 
 impl Calling {
+    /// The address that it comes from; none over a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self.peer.kind {
+            Kind::Unix(_) => None,
+            Kind::Tcp { peer, .. } => Some(peer),
+        }
+    }
+
+    /// Whose turn it is where calls wait: those of one pool share one; 0: not known.
+    pub(crate) fn client(&self) -> u64 {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        worker.as_ref().map_or(0, |(_, now)| {
+            let mut hasher = DefaultHasher::new();
+            now.pool.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
+
     /// Who calls, as far as it is known by now.
     pub(crate) fn caller(&self) -> Caller {
         let (address, process) = match self.peer.kind {

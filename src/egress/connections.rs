@@ -1,1 +1,716 @@
 //! Connections to one origin: kept, made ahead, and made when needed.
+//!
+//! # Whose connection a call gets
+//!
+//! One that is idle, the one used last first; else one over HTTP/2 that has room; else it waits for whichever comes
+//! first: a connection that another call gives back, or a new one. New ones are made by tasks of their own, so many as
+//! there are calls that wait and could not share one, so that a caller that leaves costs no handshake: what it asked
+//! for is kept. While it is not known what an origin speaks, one is made at a time, for all that wait may share it.
+//!
+//! # States of a connection
+//!
+//! ```text
+//!  connecting ─► idle ◄─► busy (HTTP/1.1: one call)      ─► closed: the origin's end, `keepalive_timeout`,
+//!            └─► shared (HTTP/2: 0 to `STREAMS` calls)      `keepalive_time`, an address that DNS no longer names,
+//!                                                           an answer that was not read to its end
+//! ```
+//!
+//! A connection that is too old or leads to a former address takes no new call; what it carries ends in peace.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::oneshot;
+use weir_config::{HostSettings, Scheme};
+
+use super::{
+    dial::{Dialer, Link, Route},
+    failure,
+    fault::{Fault, Kind},
+    figures::HostFigures,
+    headers,
+    record::{Connection, Protocol},
+    upload::Upload,
+};
+use crate::clock;
+
+/// All connections to one origin.
+pub(crate) struct Connections {
+    dialer: Arc<Dialer>,
+    route: Route,
+    figures: Arc<HostFigures>,
+    state: Mutex<State>,
+}
+
+/// How many there are, for whoever looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// They could take a call now and carry none.
+    pub(crate) idle: usize,
+    /// They carry calls.
+    pub(crate) busy: usize,
+    /// They are being made.
+    pub(crate) connecting: usize,
+    /// Calls that wait for one.
+    pub(crate) waiting: usize,
+    /// What the origin speaks; none: not known yet.
+    pub(crate) protocol: Option<Protocol>,
+}
+
+/// The right to send one request over a connection.
+///
+/// Dropped before anything was sent, it gives the connection back; dropped later, it closes it, unless
+/// [`Carrier::done`] was called. Over HTTP/2 it is a share of one.
+pub(crate) struct Carrier {
+    home: Arc<Connections>,
+    /// None only while it is taken apart.
+    hold: Option<Hold>,
+    connection: Connection,
+    /// It was there, and was not made for this call.
+    kept: bool,
+    sent: bool,
+}
+
+enum Hold {
+    Own(Kept),
+    Share(Arc<Shared>),
+}
+
+#[derive(Default)]
+struct State {
+    /// HTTP/1.1, the one used last at the end.
+    idle: Vec<Kept>,
+    /// HTTP/2.
+    shared: Vec<Arc<Shared>>,
+    /// HTTP/1.1 connections that carry a call.
+    busy: usize,
+    connecting: usize,
+    /// Calls that wait, in the order in which they came.
+    waiting: VecDeque<oneshot::Sender<Result<Carrier, Fault>>>,
+    /// What the last new connection spoke.
+    spoken: Option<Protocol>,
+    /// Nothing is made ahead before that, because it failed; and how long the pause after the next failure is, µs.
+    ahead_at: u64,
+    ahead_pause: u64,
+    /// The origin is forgotten: what comes back is closed.
+    closed: bool,
+}
+
+/// An HTTP/1.1 connection.
+struct Kept {
+    sender: http1::SendRequest<Upload>,
+    connection: Connection,
+    made: u64,
+    used: u64,
+}
+
+/// An HTTP/2 connection.
+struct Shared {
+    sender: http2::SendRequest<Upload>,
+    connection: Connection,
+    made: u64,
+    /// When the last call ended, or it was made.
+    used: AtomicU64,
+    streams: AtomicUsize,
+    /// As many as the origin allows at once.
+    most: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    /// None yet.
+    pub(crate) fn new(
+        dialer: Arc<Dialer>,
+        route: Route,
+        figures: Arc<HostFigures>,
+    ) -> Arc<Connections> {
+        let only_http1 = route.origin.scheme == Scheme::Http || !route.settings.http2;
+        let state = State {
+            spoken: only_http1.then_some(Protocol::Http1),
+            ahead_pause: FIRST_PAUSE,
+            ..State::default()
+        };
+        Arc::new(Connections {
+            dialer,
+            route,
+            figures,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// A connection for a call, kept or new.
+    ///
+    /// # Errors
+    /// Why none could be made, or that `deadline` passed.
+    pub(crate) async fn take(self: &Arc<Self>, deadline: u64) -> Result<Carrier, Fault> {
+        let waiting = {
+            let mut state = self.lock();
+            if let Some(carrier) = self.kept(&mut state) {
+                return Ok(carrier);
+            }
+            let (give, take) = oneshot::channel();
+            state.waiting.push_back(give);
+            self.dial_for_waiting(&mut state);
+            take
+        };
+        match clock::in_time(waiting, deadline).await {
+            Some(Ok(taken)) => taken,
+            Some(Err(_)) => Err(Fault::unsent(
+                Kind::Internal,
+                format!(
+                    "{}: forgotten while a call waited for a connection",
+                    self.route.origin
+                ),
+            )),
+            None => Err(Fault::unsent(
+                Kind::ConnectTimeout,
+                format!("{}: no connection in time", self.route.origin),
+            )),
+        }
+    }
+
+    /// Closes what is idle for too long, too old, or leads where the name no longer does; makes connections ahead.
+    /// Called about once a second.
+    pub(crate) fn tend(self: &Arc<Self>) {
+        let now = clock::precise();
+        let mut leaving = Vec::new();
+        {
+            let mut state = self.lock();
+            let settings = self.settings();
+            let open = state.open();
+            let mut spare = open.saturating_sub(settings.preconnect);
+            let State { idle, shared, .. } = &mut *state;
+            let all = mem::take(idle);
+            // The one that was not used for the longest time comes first.
+            for kept in all {
+                let unfit = kept.sender.is_closed() || !self.fit(&kept.connection, kept.made, now);
+                let rested = now.saturating_sub(kept.used) > micros(settings.keepalive_timeout);
+                match unfit || (rested && spare > 0) {
+                    true => {
+                        spare = spare.saturating_sub(1);
+                        leaving.push(Hold::Own(kept));
+                    }
+                    false => idle.push(kept),
+                }
+            }
+            shared.retain(|one| {
+                let unfit = one.sender.is_closed() || !self.fit(&one.connection, one.made, now);
+                let unused = one.streams.load(Relaxed) == 0;
+                let rested = unused
+                    && now.saturating_sub(one.used.load(Relaxed))
+                        > micros(settings.keepalive_timeout);
+                let goes = unfit || (rested && spare > 0);
+                if goes {
+                    spare = spare.saturating_sub(1);
+                    leaving.push(Hold::Share(one.clone()));
+                }
+                !goes
+            });
+            self.dial_ahead(&mut state, now);
+        }
+        // Closed outside of the lock.
+        drop(leaving);
+    }
+
+    /// Closes what is idle, and keeps nothing from now on: the origin is forgotten.
+    pub(crate) fn close(&self) {
+        let (idle, shared, waiting);
+        {
+            let mut state = self.lock();
+            state.closed = true;
+            idle = mem::take(&mut state.idle);
+            shared = mem::take(&mut state.shared);
+            waiting = mem::take(&mut state.waiting);
+        }
+        drop((idle, shared, waiting));
+    }
+
+    /// Where its connections lead.
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// How many there are now.
+    pub(crate) fn census(&self) -> Census {
+        let state = self.lock();
+        let unused = |one: &&Arc<Shared>| one.streams.load(Relaxed) == 0;
+        let shared_idle = state.shared.iter().filter(unused).count();
+        Census {
+            idle: state.idle.len() + shared_idle,
+            busy: state.busy + state.shared.len() - shared_idle,
+            connecting: state.connecting,
+            waiting: state.waiting.len(),
+            protocol: state.spoken,
+        }
+    }
+
+    /// One that is there and can take a call.
+    fn kept(self: &Arc<Self>, state: &mut State) -> Option<Carrier> {
+        let now = clock::now();
+        while let Some(kept) = state.idle.pop() {
+            if kept.sender.is_ready() && self.young(kept.made, now) {
+                state.busy += 1;
+                return Some(self.carrier(Hold::Own(kept), true));
+            }
+        }
+        let free = |one: &&Arc<Shared>| one.has_room() && self.young(one.made, now);
+        let shared = state.shared.iter().find(free)?.clone();
+        shared.streams.fetch_add(1, Relaxed);
+        Some(self.carrier(Hold::Share(shared), true))
+    }
+
+    fn carrier(self: &Arc<Self>, hold: Hold, kept: bool) -> Carrier {
+        let mut connection = match &hold {
+            Hold::Own(own) => own.connection,
+            Hold::Share(share) => share.connection,
+        };
+        if kept {
+            connection.made = None;
+        }
+        Carrier {
+            home: self.clone(),
+            hold: Some(hold),
+            connection,
+            kept,
+            sent: false,
+        }
+    }
+
+    /// Makes as many connections as those that wait need.
+    fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
+        let waiting = state.waiting.len();
+        let wanted = match state.spoken {
+            None => waiting.min(1),
+            Some(Protocol::Http2) => waiting.div_ceil(STREAMS),
+            Some(Protocol::Http1 | Protocol::Tunnel) => waiting,
+        };
+        while state.connecting < wanted {
+            self.dial(state);
+        }
+    }
+
+    /// Makes connections so that `preconnect` are open, unless the last one made ahead failed a moment ago.
+    fn dial_ahead(self: &Arc<Self>, state: &mut State, now: u64) {
+        if state.closed || now < state.ahead_at {
+            return;
+        }
+        let wanted = match state.spoken {
+            Some(Protocol::Http2) => self.settings().preconnect.min(1),
+            _ => self.settings().preconnect,
+        };
+        while state.open() + state.connecting < wanted {
+            self.dial(state);
+        }
+    }
+
+    fn dial(self: &Arc<Self>, state: &mut State) {
+        let me = self.clone();
+        state.connecting += 1;
+        tokio::spawn(async move {
+            // Counted down also where the task is dropped.
+            let connecting = Connecting(&me);
+            let deadline = clock::deadline(me.settings().connect_timeout);
+            let linked = match me.dialer.dial(&me.route, deadline).await {
+                Ok(link) => me.speak(link).await,
+                Err(fault) => Err(fault),
+            };
+            drop(connecting);
+            match linked {
+                Ok(hold) => me.arrived(hold),
+                Err(fault) => me.failed(&fault),
+            }
+        });
+    }
+
+    /// Begins to speak HTTP over a new connection.
+    async fn speak(self: &Arc<Self>, link: Link) -> Result<Hold, Fault> {
+        let Link { stream, connection } = link;
+        let now = clock::precise();
+        let io = TokioIo::new(stream);
+        let limit = usize::try_from(self.settings().max_response_head).unwrap_or(usize::MAX);
+        let begun = match connection.protocol {
+            Protocol::Http2 => {
+                let handshake = http2::Builder::new(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .max_header_list_size(limit.min(u32::MAX as usize) as u32)
+                    .initial_stream_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .keep_alive_interval(PING_EVERY)
+                    .keep_alive_timeout(PING_LIMIT)
+                    .handshake(io)
+                    .await;
+                handshake.map(|(sender, mut conversation)| {
+                    let ended = self.clone();
+                    let shared = Arc::new(Shared {
+                        sender,
+                        connection,
+                        made: now,
+                        used: AtomicU64::new(now),
+                        streams: AtomicUsize::new(0),
+                        most: Arc::new(AtomicUsize::new(STREAMS)),
+                    });
+                    let most = shared.most.clone();
+                    tokio::spawn(async move {
+                        // What goes wrong is told to each of its calls.
+                        let _ = poll_fn(|cx| {
+                            let polled = Pin::new(&mut conversation).poll(cx);
+                            most.store(conversation.current_max_send_streams(), Relaxed);
+                            polled
+                        })
+                        .await;
+                        ended.one_ended();
+                    });
+                    Hold::Share(shared)
+                })
+            }
+            Protocol::Http1 | Protocol::Tunnel => {
+                let handshake = http1::Builder::new()
+                    .max_buf_size(limit.max(LEAST_BUFFER))
+                    .max_header_size(limit)
+                    .max_headers(MOST_HEADERS)
+                    .handshake(io)
+                    .await;
+                handshake.map(|(sender, conversation)| {
+                    let ended = self.clone();
+                    tokio::spawn(async move {
+                        let _ = conversation.await;
+                        ended.one_ended();
+                    });
+                    Hold::Own(Kept {
+                        sender,
+                        connection,
+                        made: now,
+                        used: now,
+                    })
+                })
+            }
+        };
+        begun.map_err(|error| failure::of_handshake(&self.route.origin, &error))
+    }
+
+    /// A new connection is there.
+    fn arrived(self: &Arc<Self>, hold: Hold) {
+        let connection = match &hold {
+            Hold::Own(own) => own.connection,
+            Hold::Share(share) => share.connection,
+        };
+        let verified = self.route.origin.scheme == Scheme::Http || self.settings().verify;
+        self.figures.connection_opened(&connection, verified);
+        {
+            let mut state = self.lock();
+            state.spoken = Some(connection.protocol);
+            (state.ahead_at, state.ahead_pause) = (0, FIRST_PAUSE);
+            if let Hold::Share(share) = &hold
+                && !state.closed
+            {
+                state.shared.push(share.clone());
+            }
+        }
+        match hold {
+            Hold::Own(own) => self.offer(own, false),
+            Hold::Share(share) => self.spread(&share),
+        }
+        // Those that waited for what the origin speaks.
+        let mut state = self.lock();
+        self.dial_for_waiting(&mut state);
+    }
+
+    /// Gives an HTTP/1.1 connection to who waits, or keeps it.
+    fn offer(self: &Arc<Self>, mut own: Kept, kept: bool) {
+        loop {
+            let waiter = {
+                let mut state = self.lock();
+                if state.closed {
+                    return;
+                }
+                match state.waiting.pop_front() {
+                    Some(waiter) => {
+                        state.busy += 1;
+                        waiter
+                    }
+                    None => {
+                        let room = self.settings().keepalive.max(self.settings().preconnect);
+                        if state.idle.len() >= room {
+                            // The oldest one makes room, unless there is to be none at all.
+                            match room {
+                                0 => return,
+                                _ => drop(state.idle.remove(0)),
+                            }
+                        }
+                        state.idle.push(own);
+                        return;
+                    }
+                }
+            };
+            match waiter.send(Ok(self.carrier(Hold::Own(own), kept))) {
+                Ok(()) => return,
+                // Its call has gone.
+                Err(Ok(mut carrier)) => {
+                    self.lock().busy -= 1;
+                    match carrier.hold.take() {
+                        Some(Hold::Own(back)) => own = back,
+                        _ => return,
+                    }
+                }
+                Err(Err(_)) => return,
+            }
+        }
+    }
+
+    /// Gives shares of an HTTP/2 connection to who waits.
+    fn spread(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let mut first = true;
+        while shared.has_room() {
+            let waiter = match self.lock().waiting.pop_front() {
+                Some(waiter) => waiter,
+                None => return,
+            };
+            shared.streams.fetch_add(1, Relaxed);
+            let carrier = self.carrier(Hold::Share(shared.clone()), !first);
+            // One that is not wanted any more gives its share back.
+            let _ = waiter.send(Ok(carrier));
+            first = false;
+        }
+    }
+
+    /// No connection could be made: said to one of those that wait; to all where none other is on its way.
+    fn failed(&self, fault: &Fault) {
+        let told: Vec<_> = {
+            let mut state = self.lock();
+            let now = clock::precise();
+            state.ahead_at = now + state.ahead_pause;
+            state.ahead_pause = (state.ahead_pause * 2).min(LONGEST_PAUSE);
+            match state.connecting {
+                0 => state.waiting.drain(..).collect(),
+                _ => state.waiting.pop_front().into_iter().collect(),
+            }
+        };
+        self.figures.failed(fault);
+        for waiter in told {
+            let _ = waiter.send(Err(fault.clone()));
+        }
+    }
+
+    /// A connection has ended, by whoever's will.
+    fn one_ended(self: &Arc<Self>) {
+        let gone: Vec<_>;
+        {
+            let mut state = self.lock();
+            let (closed, open) = mem::take(&mut state.idle)
+                .into_iter()
+                .partition(|kept| kept.sender.is_closed());
+            state.idle = open;
+            gone = closed;
+            state.shared.retain(|one| !one.sender.is_closed());
+            self.dial_ahead(&mut state, clock::precise());
+        }
+        drop(gone);
+    }
+
+    /// It may take a new call.
+    fn fit(&self, connection: &Connection, made: u64, now: u64) -> bool {
+        self.young(made, now)
+            && self
+                .dialer
+                .still_leads(&self.route, connection.address.ip())
+    }
+
+    fn young(&self, made: u64, now: u64) -> bool {
+        now.saturating_sub(made) < micros(self.settings().keepalive_time)
+    }
+
+    fn settings(&self) -> &HostSettings {
+        &self.route.settings
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn open(&self) -> usize {
+        self.idle.len() + self.shared.len() + self.busy
+    }
+}
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        let most = self.most.load(Relaxed).clamp(1, STREAMS);
+        !self.sender.is_closed() && self.streams.load(Relaxed) < most
+    }
+}
+
+impl Carrier {
+    /// What it is, for the log; `made` is set where it was made for this call.
+    pub(crate) fn connection(&self) -> Connection {
+        self.connection
+    }
+
+    /// It was there before this call.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Sends a request, and waits for the head of its answer. `request` has an absolute URI; over HTTP/1.1 its path is
+    /// what is sent.
+    ///
+    /// # Errors
+    /// What went wrong, and the request where nothing of it can have been seen.
+    pub(crate) async fn send(
+        &mut self,
+        mut request: Request<Upload>,
+    ) -> Result<Response<Incoming>, (Fault, Option<Request<Upload>>)> {
+        self.sent = true;
+        headers::for_protocol(request.headers_mut(), self.connection.protocol);
+        let sent = match &mut self.hold {
+            Some(Hold::Own(own)) => {
+                to_origin_form(&mut request);
+                own.sender.try_send_request(request).await
+            }
+            Some(Hold::Share(share)) => {
+                *request.version_mut() = http::Version::HTTP_2;
+                share.sender.clone().try_send_request(request).await
+            }
+            None => {
+                let fault = Fault::unsent(Kind::Internal, "a connection that was given back");
+                return Err((fault, Some(request)));
+            }
+        };
+        sent.map_err(|mut error| {
+            let request = error.take_message();
+            let origin = &self.home.route.origin;
+            let fault = failure::of_call(origin, error.error(), request.is_some());
+            (fault, request)
+        })
+    }
+
+    /// The answer was read to its end: the connection can take the next call.
+    pub(crate) fn done(mut self) {
+        match self.hold.take() {
+            Some(Hold::Own(mut own)) => {
+                own.used = clock::precise();
+                let home = self.home.clone();
+                // hyper's task may still have to see the end that the answer's reader has seen.
+                match own.sender.is_ready() {
+                    true => home.given_back(own),
+                    false => drop(tokio::spawn(async move {
+                        match own.sender.ready().await {
+                            Ok(()) => home.given_back(own),
+                            Err(_) => home.lost(),
+                        }
+                    })),
+                }
+            }
+            Some(Hold::Share(share)) => self.home.returned(&share),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        match self.hold.take() {
+            Some(Hold::Own(own)) if !self.sent && own.sender.is_ready() => {
+                self.home.given_back(own)
+            }
+            // It closes with its sender.
+            Some(Hold::Own(own)) => {
+                drop(own);
+                self.home.lost();
+            }
+            Some(Hold::Share(share)) => self.home.returned(&share),
+            None => {}
+        }
+    }
+}
+
+impl Connections {
+    /// An HTTP/1.1 connection is free again.
+    fn given_back(self: &Arc<Self>, own: Kept) {
+        self.lock().busy -= 1;
+        match self.young(own.made, clock::precise()) {
+            true => self.offer(own, true),
+            false => {
+                drop(own);
+                let mut state = self.lock();
+                self.dial_for_waiting(&mut state);
+            }
+        }
+    }
+
+    /// An HTTP/1.1 connection that carried a call is no more.
+    fn lost(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        self.dial_for_waiting(&mut state);
+    }
+
+    /// A call over HTTP/2 has ended.
+    fn returned(self: &Arc<Self>, share: &Arc<Shared>) {
+        share.used.store(clock::precise(), Relaxed);
+        share.streams.fetch_sub(1, Relaxed);
+        if self.lock().waiting.is_empty() {
+            return;
+        }
+        self.spread(share);
+    }
+}
+
+/// Counts a connection that is being made, until it is there or not.
+struct Connecting<'a>(&'a Connections);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().connecting -= 1;
+    }
+}
+
+/// `https://host/path` → `/path`, as HTTP/1.1 wants it of an origin (RFC 9112 §3.2.1).
+fn to_origin_form(request: &mut Request<Upload>) {
+    let path = mem::take(request.uri_mut()).into_parts().path_and_query;
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = path;
+    // A path alone is a URI.
+    *request.uri_mut() = http::Uri::from_parts(parts).unwrap_or_default();
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Calls over one HTTP/2 connection at once, where the origin allows more: one connection that is lost takes no more
+/// with it.
+const STREAMS: usize = 100;
+
+/// What an origin may send of one answer, and of all over one connection, before weir has passed it on, bytes.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// An HTTP/2 connection that carries calls and is silent is asked whether it lives.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_LIMIT: Duration = Duration::from_secs(10);
+
+/// hyper's least buffer, bytes.
+const LEAST_BUFFER: usize = 8192;
+
+/// Header fields of an answer.
+const MOST_HEADERS: usize = 256;
+
+/// Between two tries to make a connection ahead, µs: twice as long each time.
+const FIRST_PAUSE: u64 = 1_000_000;
+const LONGEST_PAUSE: u64 = 30_000_000;

@@ -1,1 +1,367 @@
 //! What is known of one origin: its settings, breaker, limit and connections.
+//!
+//! [`Hosts`] has those that were called lately, `max_hosts` at most: a rule with a wildcard allows names without end.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use http::{HeaderName, HeaderValue};
+use weir_config::{HostSettings, Network, OriginHost};
+use weir_pool::{
+    Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
+    RetryBudget, Verdict,
+};
+
+use super::{
+    connections::Connections,
+    dial::{Dialer, Route},
+    fault::{Fault, Kind},
+    figures::{BreakerNow, Figures, HostFigures, HostNow, HostState},
+    headers::Outbound,
+    limiter::Limiter,
+    rules::Rules,
+    target::Origin,
+    tls::TlsContexts,
+};
+use crate::{clock, control::EgressFiles};
+
+/// An origin.
+pub(crate) struct Host {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) settings: Arc<HostSettings>,
+    /// For `Host`.
+    authority: HeaderValue,
+    /// What is set in each request.
+    set_headers: Vec<(HeaderName, HeaderValue)>,
+    /// Networks that are not public and may be called under its name.
+    pub(crate) networks: Vec<Network>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) figures: Arc<HostFigures>,
+    trouble: Mutex<Trouble>,
+    /// When it was called last.
+    used: AtomicU64,
+    /// That tunnels cannot share connections was said.
+    tunnel_noted: AtomicBool,
+}
+
+struct Trouble {
+    breaker: Breaker,
+    budget: RetryBudget,
+}
+
+impl HostState for Host {
+    fn now(&self) -> HostNow {
+        let connections = self.connections.census();
+        let calls = self.limiter.view();
+        HostNow {
+            breaker: match self.trouble().breaker.state(Micros(clock::precise())) {
+                BreakerState::Closed { .. } => BreakerNow::Closed,
+                BreakerState::HalfOpen { .. } => BreakerNow::HalfOpen,
+                BreakerState::Open { .. } => BreakerNow::Open,
+            },
+            at_work: calls.at_work,
+            waiting: calls.waiting,
+            idle: connections.idle,
+            busy: connections.busy,
+            connecting: connections.connecting,
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({})", self.origin)
+    }
+}
+
+/// A try that its origin's breaker knows of. Dropped, it says nothing of the origin.
+pub(crate) struct Try<'a> {
+    host: &'a Host,
+    attempt: Option<Attempt>,
+}
+
+impl Host {
+    /// A call begins: it counts for the budget of retries.
+    pub(crate) fn begin(&self) {
+        let now = clock::now();
+        self.used.store(now, Relaxed);
+        self.trouble().budget.call(Micros(now));
+    }
+
+    /// What is set in its calls; `caller`: by whom one is made, none over a unix socket.
+    pub(crate) fn outbound(&self, caller: Option<IpAddr>) -> Outbound<'_> {
+        Outbound {
+            authority: &self.authority,
+            set: &self.set_headers,
+            forwarded: self.settings.forwarded,
+            traceparent: self.settings.traceparent,
+            caller,
+        }
+    }
+
+    /// May the origin be tried now?
+    ///
+    /// # Errors
+    /// Not while its breaker is open.
+    pub(crate) fn ask(&self) -> Result<Try<'_>, Fault> {
+        let verdict = self.trouble().breaker.ask(Micros(clock::precise()));
+        match verdict {
+            Verdict::Go(attempt) | Verdict::Probe(attempt) => Ok(Try {
+                host: self,
+                attempt: Some(attempt),
+            }),
+            Verdict::Open { retry_after } => Err(Fault {
+                retry_after: Some(retry_after.0.div_ceil(1_000_000).max(1)),
+                ..Fault::unsent(
+                    Kind::BreakerOpen,
+                    format!("{}: not called, because its last calls failed", self.origin),
+                )
+            }),
+        }
+    }
+
+    /// May a call that failed be tried again? If so, that is counted.
+    pub(crate) fn may_retry(&self, failure: &Failure) -> bool {
+        let now = Micros(clock::precise());
+        self.trouble().budget.may_retry(now, failure) == Retry::Again
+    }
+
+    /// Says, once, what a tunnel costs.
+    pub(crate) fn note_tunnel(&self) {
+        if !self.tunnel_noted.swap(true, Relaxed) {
+            log::info!(
+                "[egress] {}: called by CONNECT: weir cannot keep that connection for others, nor see what is asked. \
+                 Callers that use the path form, or are upgraded from http, share connections",
+                self.origin
+            );
+        }
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Try<'_> {
+    /// The origin has answered.
+    pub(crate) fn answered(self) {
+        self.ended(Outcome::Success);
+    }
+
+    /// It came to nothing.
+    pub(crate) fn failed(self, kind: Kind) {
+        match kind.blames_origin() {
+            true => self.ended(Outcome::Failure),
+            false => self.ended(Outcome::Unknown),
+        }
+    }
+
+    fn ended(mut self, outcome: Outcome) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        let now = Micros(clock::precise());
+        let change = self.host.trouble().breaker.ended(now, attempt, outcome);
+        let origin = &self.host.origin;
+        match change {
+            None => {}
+            Some(BreakerChange::Opened { fails, pause }) => {
+                self.host.figures.breaker_opened();
+                let why = match fails {
+                    0 => "most of its last calls failed".to_owned(),
+                    fails => format!("{fails} calls in a row failed"),
+                };
+                log::warn!(
+                    "[egress] {origin}: {why}; it is not called for {} ms, then one call tries",
+                    pause.0 / 1000
+                );
+            }
+            Some(BreakerChange::Closed { after }) => {
+                log::info!(
+                    "[egress] {origin} answers again, after {} ms",
+                    after.0 / 1000
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Try<'_> {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            let now = Micros(clock::precise());
+            let _ = self
+                .host
+                .trouble()
+                .breaker
+                .ended(now, attempt, Outcome::Unknown);
+        }
+    }
+}
+
+/// The origins that were called lately.
+pub(crate) struct Hosts {
+    settings: Arc<weir_config::Egress>,
+    rules: Arc<Rules>,
+    files: Arc<EgressFiles>,
+    dialer: Arc<Dialer>,
+    tls: TlsContexts,
+    figures: Arc<Figures>,
+    known: Mutex<HashMap<Origin, Arc<Host>>>,
+}
+
+impl Hosts {
+    /// None yet.
+    pub(crate) fn new(
+        settings: Arc<weir_config::Egress>,
+        rules: Arc<Rules>,
+        files: Arc<EgressFiles>,
+        dialer: Arc<Dialer>,
+        tls: TlsContexts,
+        figures: Arc<Figures>,
+    ) -> Hosts {
+        Hosts {
+            settings,
+            rules,
+            files,
+            dialer,
+            tls,
+            figures,
+            known: Mutex::default(),
+        }
+    }
+
+    /// What is known of an origin that `allow` names.
+    ///
+    /// # Errors
+    /// Where it cannot be called with what the configuration says.
+    pub(crate) fn of(&self, origin: &Origin) -> Result<Arc<Host>, Fault> {
+        let mut forgotten = None;
+        let host = {
+            let mut known = self.known();
+            if let Some(host) = known.get(origin) {
+                return Ok(host.clone());
+            }
+            if known.len() >= self.settings.max_hosts {
+                let oldest = known.values().min_by_key(|host| host.used.load(Relaxed));
+                let oldest = oldest.map(|host| host.origin.clone());
+                forgotten = oldest.and_then(|origin| known.remove(&*origin));
+            }
+            let host = Arc::new(self.made(origin)?);
+            let state: Weak<Host> = Arc::downgrade(&host);
+            host.figures.watch(state);
+            known.insert(origin.clone(), host.clone());
+            host
+        };
+        if let Some(forgotten) = forgotten {
+            forgotten.connections.close();
+            self.figures.forget(&forgotten.origin);
+        }
+        Ok(host)
+    }
+
+    /// All that are known, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Host>> {
+        self.known().values().cloned().collect()
+    }
+
+    /// Makes those known that have connections before their first call, and tends all.
+    pub(crate) fn tend(&self) {
+        for host in self.all() {
+            host.connections.tend();
+        }
+    }
+
+    /// Makes known the origins that a table with `preconnect` names.
+    pub(crate) fn prepare(&self) {
+        let tables = self.settings.hosts.iter();
+        for pattern in tables
+            .filter(|table| table.settings.preconnect > 0)
+            .flat_map(|table| &table.hosts)
+        {
+            let host = match &pattern.host {
+                OriginHost::Name(name) => name.clone(),
+                OriginHost::Ip(ip) => ip.to_string(),
+                OriginHost::Suffix(_) => continue,
+            };
+            let origin = Origin {
+                scheme: pattern.scheme,
+                host,
+                port: pattern.port.unwrap_or(pattern.scheme.default_port()),
+            };
+            if let Err(fault) = self.of(&origin) {
+                log::error!("[egress] {}", fault.message);
+            }
+        }
+    }
+
+    fn made(&self, origin: &Origin) -> Result<Host, Fault> {
+        let settings = self
+            .settings
+            .settings(origin.scheme, &origin.host, origin.port)
+            .clone();
+        let settings = Arc::new(settings);
+        let origin = Arc::new(origin.clone());
+        let networks = self.rules.networks(&origin);
+        let figures = self.figures.host(&origin);
+        let internal = |error: String| Fault::unsent(Kind::Internal, format!("{origin}: {error}"));
+        let tls = self.tls.of(&origin, &settings).map_err(internal)?;
+        let route = Route {
+            origin: origin.clone(),
+            settings: settings.clone(),
+            networks: networks.clone(),
+            tls,
+        };
+        let trouble = Trouble {
+            breaker: Breaker::new(BreakerRules {
+                max_fails: settings.max_fails,
+                fail_timeout: Micros(settings.fail_timeout.as_micros() as u64),
+            }),
+            budget: RetryBudget::new(settings.retry_budget, settings.maxconn),
+        };
+        Ok(Host {
+            authority: HeaderValue::try_from(origin.authority())
+                .map_err(|error| internal(error.to_string()))?,
+            set_headers: self.set_headers(&settings).map_err(internal)?,
+            networks,
+            connections: Connections::new(self.dialer.clone(), route, figures.clone()),
+            limiter: Limiter::new(origin.to_string(), &settings),
+            figures,
+            trouble: Mutex::new(trouble),
+            used: AtomicU64::new(clock::now()),
+            tunnel_noted: AtomicBool::new(false),
+            origin,
+            settings,
+        })
+    }
+
+    /// The headers that are set, with their secrets.
+    fn set_headers(
+        &self,
+        settings: &HostSettings,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        let set = settings.set_headers.iter().map(|(name, secret)| {
+            let value = self.files.value(secret)?;
+            let not_one = |what: &str| format!("set_headers: {name} {what}");
+            let mut value = HeaderValue::from_bytes(&value)
+                .map_err(|_| not_one("is given what no header can hold"))?;
+            // Neither shown nor kept in HTTP/2's tables.
+            value.set_sensitive(true);
+            let name = HeaderName::try_from(name).map_err(|_| not_one("is no header's name"))?;
+            Ok((name, value))
+        });
+        set.collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Host>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,1 +1,763 @@
 //! How many calls an origin gets at once, and who waits: the pools' own queue.
+//!
+//! A [`Permit`] is the right to one call at work; dropping it gives it to who is next. Who waits, in which order and for how
+//! long, and who is refused at once because it would wait for nothing, is [`weir_pool::Pool`]'s matter: its workers are
+//! the `maxconn` places, which come up when they are needed for the first time, and never go.
+//!
+//! ```text
+//! acquire ──admit──► Run ──────────────► Permit ──dropped──► who is next in the queue, or a free place
+//!               ├──► Wait ──oneshot──► Permit
+//!               │         └─dropped──► out of the queue
+//!               └──► Shed
+//! ```
+//!
+//! The lock is held for a few comparisons and never across a wait. While somebody waits, one task sleeps until the first of
+//! them has waited for too long.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use weir_config::HostSettings;
+use weir_pool::{
+    Admission, Limits, MAX_WORKERS, Micros, Pool, Refused, RequestId, ShedReason, Stats, Ticket,
+    WorkerId,
+};
+
+use super::fault::{Fault, Kind};
+use crate::clock;
+
+/// The calls of one origin: at work, and waiting.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    /// The origin, for messages.
+    name: Box<str>,
+    limits: Limits,
+    state: Mutex<State>,
+    /// Told when the task that looks after the waiting ones is to wake earlier than it meant to.
+    earlier: Notify,
+}
+
+/// The right to one call at work.
+#[derive(Debug)]
+#[must_use = "dropping it gives it to the next call"]
+pub(crate) struct Permit {
+    /// None: it was taken out.
+    limiter: Option<Arc<Limiter>>,
+    place: WorkerId,
+    came: u64,
+    waited: u64,
+}
+
+/// An origin's calls as they are, and what became of those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct View {
+    /// Calls at work now, and at most.
+    pub(crate) at_work: usize,
+    pub(crate) maxconn: usize,
+    /// Calls that wait now, at most, and at most so far.
+    pub(crate) waiting: usize,
+    pub(crate) max_queue: usize,
+    pub(crate) max_waiting: usize,
+    /// Calls that had to wait, also those that wait now.
+    pub(crate) waited: u64,
+    /// How long those that wait and have waited did so together, µs.
+    pub(crate) wait_time: u64,
+    /// Calls that were refused: because the queue was full or to be kept short, because they waited for too long or would
+    /// have to, and because their own time was up.
+    pub(crate) queue_full: u64,
+    pub(crate) queue_timeout: u64,
+    pub(crate) deadline: u64,
+    /// Calls whose caller left while they waited.
+    pub(crate) left: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    pool: Pool,
+    /// So many places there are: never more than calls were at work at once.
+    places: u32,
+    calls: u64,
+    waiting: HashMap<RequestId, Waiting>,
+    /// When the task that looks after those that wait wakes; none: there is no such task.
+    wakes_at: Option<u64>,
+    expired: Vec<Refused>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    came: u64,
+    sender: Sender,
+}
+
+/// How a call that waits is told.
+type Sender = oneshot::Sender<Result<Permit, ShedReason>>;
+
+/// What becomes of a call that comes.
+enum Asked {
+    Lent(Permit),
+    Waits(RequestId, oneshot::Receiver<Result<Permit, ShedReason>>),
+    Shed(ShedReason),
+}
+
+impl Limiter {
+    /// `name`: of the origin, for messages.
+    pub(crate) fn new(name: impl Into<Box<str>>, settings: &HostSettings) -> Arc<Limiter> {
+        let limits = Limits {
+            // The configuration has no 0, and nothing beyond what the pool can count.
+            maxconn: settings.maxconn.clamp(1, MAX_WORKERS as usize),
+            max_queue: settings.max_queue,
+            timeout: Micros::from(settings.queue_timeout),
+            ..Limits::USUAL
+        };
+        Arc::new(Limiter {
+            name: name.into(),
+            limits,
+            state: Mutex::new(State {
+                pool: Pool::new(limits),
+                places: 0,
+                calls: 0,
+                waiting: HashMap::new(),
+                wakes_at: None,
+                expired: Vec::new(),
+            }),
+            earlier: Notify::new(),
+        })
+    }
+
+    /// The right to a call, at once or after waiting. `client`: who calls; callers take turns in the queue, and those of
+    /// number 0 are one caller. `deadline`: the call is of no use after that ([`clock::now`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::QueueFull`] and [`Kind::QueueTimeout`], with the seconds after which it is of use to come again;
+    /// [`Kind::Deadline`].
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        client: u64,
+        deadline: u64,
+    ) -> Result<Permit, Fault> {
+        let came = clock::now();
+        let (request, receiver) = match self.ask(came, client, deadline) {
+            Asked::Lent(permit) => return Ok(permit),
+            Asked::Shed(reason) => return Err(self.refusal(reason, 0)),
+            Asked::Waits(request, receiver) => (request, receiver),
+        };
+        let mut place = QueuePlace {
+            limiter: self,
+            request,
+            waits: true,
+        };
+        let answer = receiver.await;
+        place.waits = false;
+        // The sender is dropped with an answer only.
+        let answer = answer.unwrap_or(Err(ShedReason::NoWorker));
+        answer.map_err(|reason| self.refusal(reason, clock::now().saturating_sub(came)))
+    }
+
+    /// Calls at work and waiting now, and what became of those before.
+    pub(crate) fn view(&self) -> View {
+        let mut state = self.state();
+        state.pool.pass(Micros(clock::now()));
+        let stats = state.pool.stats();
+        View {
+            at_work: stats.busy,
+            maxconn: self.limits.maxconn,
+            waiting: stats.waiting,
+            max_queue: self.limits.max_queue,
+            max_waiting: stats.max_waiting,
+            waited: stats.waited,
+            wait_time: stats.queue_time.0,
+            queue_full: stats.shed_queue_full + stats.shed_overload + stats.shed_pushed_out,
+            queue_timeout: stats.shed_queue_timeout + stats.shed_hopeless,
+            deadline: stats.shed_deadline,
+            left: stats.left,
+        }
+    }
+
+    fn ask(self: &Arc<Self>, now: u64, client: u64, deadline: u64) -> Asked {
+        let mut state = self.state();
+        state.calls += 1;
+        let request = RequestId(state.calls);
+        state.make_place(now, self.limits.maxconn);
+        let ticket = Ticket {
+            deadline: Micros(deadline),
+            client,
+            ..Ticket::new(request, 0)
+        };
+        match state.pool.admit(Micros(now), &ticket) {
+            Admission::Run(place) => Asked::Lent(self.permit(place, now, now)),
+            Admission::Shed(reason) => Asked::Shed(reason),
+            Admission::Wait { pushed_out, .. } => {
+                let (sender, receiver) = oneshot::channel();
+                state.waiting.insert(request, Waiting { came: now, sender });
+                let pushed_out = pushed_out.and_then(|other| state.waiting.remove(&other));
+                self.look_after(&mut state);
+                drop(state);
+                if let Some(pushed_out) = pushed_out {
+                    // Its caller may just be leaving.
+                    let _ = pushed_out.sender.send(Err(ShedReason::PushedOut));
+                }
+                Asked::Waits(request, receiver)
+            }
+        }
+    }
+
+    /// Gives a place to who is next.
+    fn release(self: &Arc<Self>, place: WorkerId) {
+        let now = clock::now();
+        let mut place = place;
+        loop {
+            let mut state = self.state();
+            let next = state.pool.release(Micros(now), place).next;
+            let Some(next) = next else { return };
+            let Some(waiting) = state.waiting.remove(&next.request) else {
+                // It left between the locks; its place is the next one's.
+                place = next.worker;
+                continue;
+            };
+            drop(state);
+            let permit = self.permit(next.worker, waiting.came, now);
+            match waiting.sender.send(Ok(permit)) {
+                Ok(()) => return,
+                // Its caller is leaving. Not dropped, which would come here again, and deeper for each that leaves.
+                Err(unsent) => {
+                    let Ok(mut permit) = unsent else { return };
+                    permit.limiter = None;
+                    place = permit.place;
+                }
+            }
+        }
+    }
+
+    /// Has a task wake when the first of those that wait has waited for too long.
+    fn look_after(self: &Arc<Self>, state: &mut State) {
+        let Some(Micros(at)) = state.pool.next_deadline() else {
+            return;
+        };
+        match state.wakes_at {
+            Some(earlier) if earlier <= at => {}
+            Some(_) => {
+                state.wakes_at = Some(at);
+                self.earlier.notify_one();
+            }
+            None => {
+                state.wakes_at = Some(at);
+                tokio::spawn(self.clone().expire());
+            }
+        }
+    }
+
+    /// Refuses who has waited for too long, until nobody waits.
+    async fn expire(self: Arc<Self>) {
+        let mut looks = LooksAfter(&self, true);
+        loop {
+            let now = clock::precise();
+            let (refused, wakes_at) = self.state().expire(now);
+            for (sender, reason) in refused {
+                let _ = sender.send(Err(reason));
+            }
+            let Some(wakes_at) = wakes_at else {
+                looks.1 = false;
+                return;
+            };
+            let left = Duration::from_micros(wakes_at.saturating_sub(now));
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    fn permit(self: &Arc<Self>, place: WorkerId, came: u64, now: u64) -> Permit {
+        Permit {
+            limiter: Some(self.clone()),
+            place,
+            came,
+            waited: now.saturating_sub(came),
+        }
+    }
+
+    /// What is said of a call that was refused after so long, µs.
+    fn refusal(&self, reason: ShedReason, waited: u64) -> Fault {
+        let (stats, retry_after) = {
+            let state = self.state();
+            let after = state.pool.retry_after(Micros(clock::now()));
+            (state.pool.stats(), after)
+        };
+        let (kind, why) = match reason {
+            ShedReason::QueueFull => (Kind::QueueFull, "max_queue calls wait already"),
+            ShedReason::Overload => (
+                Kind::QueueFull,
+                "it gets more calls than it answers, and its queue is as long as its callers wait",
+            ),
+            ShedReason::PushedOut => (
+                Kind::QueueFull,
+                "it made room for the call of another caller, who has fewer waiting",
+            ),
+            ShedReason::QueueTimeout => (Kind::QueueTimeout, "it waited for queue_timeout"),
+            ShedReason::Hopeless => (
+                Kind::QueueTimeout,
+                "it would have to wait for longer than it may",
+            ),
+            ShedReason::Deadline => (
+                Kind::Deadline,
+                "the time of its request is up, or too short for a call",
+            ),
+            // Places never go.
+            ShedReason::NoWorker => (Kind::Internal, "it has no places"),
+        };
+        let mut fault = Fault::unsent(kind, self.message(why, waited, &stats));
+        if matches!(kind, Kind::QueueFull | Kind::QueueTimeout) {
+            fault.retry_after = Some(retry_after.0.div_ceil(1_000_000).clamp(1, 60));
+        }
+        fault
+    }
+
+    fn message(&self, why: &str, waited: u64, stats: &Stats) -> String {
+        let seconds = |micros: u64| Duration::from_micros(micros).as_secs_f64();
+        let service = match stats.service_estimate.0 {
+            0 => String::new(),
+            service => format!("; a call takes about {:.3} s", seconds(service)),
+        };
+        format!(
+            "{}: a call got no place: {why}; it waited {:.3} s; {} wait now of {} at most, {} are at work, maxconn is {}{service}",
+            self.name,
+            seconds(waited),
+            stats.waiting,
+            self.limits.max_queue,
+            stats.busy,
+            self.limits.maxconn,
+        )
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permit {
+    /// How long the call waited for it, µs.
+    pub(crate) fn waited(&self) -> u64 {
+        self.waited
+    }
+
+    /// The caller has left before its answer. The queue learns from that how long callers wait, and refuses at once what
+    /// they would not wait for.
+    pub(crate) fn caller_left(&self) {
+        let now = Micros(clock::now());
+        if let Some(limiter) = &self.limiter {
+            let since = now.since(Micros(self.came));
+            limiter.state().pool.client_left(now, since);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.limiter.take() {
+            limiter.release(self.place);
+        }
+    }
+}
+
+impl State {
+    /// Sees to it that there is a place, if there may be one more.
+    fn make_place(&mut self, now: u64, maxconn: usize) {
+        if self.pool.free() == 0 && (self.places as usize) < maxconn {
+            // Nobody waits while there may be one more, so that nobody is given it here.
+            self.pool.worker_up(Micros(now), WorkerId(self.places), 0);
+            self.places += 1;
+        }
+    }
+
+    /// Takes out of the queue who has waited for too long, and says when it is to be done again; none: nobody waits.
+    fn expire(&mut self, now: u64) -> (Vec<(Sender, ShedReason)>, Option<u64>) {
+        let mut expired = std::mem::take(&mut self.expired);
+        self.pool.expire(Micros(now), &mut expired);
+        let refused = expired.drain(..).filter_map(|refused| {
+            let waiting = self.waiting.remove(&refused.request)?;
+            Some((waiting.sender, refused.reason))
+        });
+        let refused = refused.collect();
+        self.expired = expired;
+        self.wakes_at = self.pool.next_deadline().map(|at| at.0);
+        (refused, self.wakes_at)
+    }
+}
+
+/// A call's place in the queue, given up when its caller leaves.
+struct QueuePlace<'l> {
+    limiter: &'l Limiter,
+    request: RequestId,
+    waits: bool,
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            let mut state = self.limiter.state();
+            state.pool.leave(Micros(clock::now()), self.request);
+            state.waiting.remove(&self.request);
+        }
+    }
+}
+
+/// Somebody looks after those that wait, until it says that it has ended. Where its thread ends before, the next call that
+/// waits has another one look.
+struct LooksAfter<'l>(&'l Limiter, bool);
+
+impl Drop for LooksAfter<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            self.0.state().wakes_at = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::{Pin, pin},
+        sync::atomic::{AtomicUsize, Ordering::SeqCst},
+        task::{Context, Poll, Waker},
+        thread,
+    };
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::clock::NEVER;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    }
+
+    fn limiter(maxconn: usize, max_queue: usize, queue_timeout: Duration) -> Arc<Limiter> {
+        let settings = HostSettings {
+            maxconn,
+            max_queue,
+            queue_timeout,
+            ..HostSettings::USUAL
+        };
+        Limiter::new("https://api.test", &settings)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    type Asking<'l> = Pin<Box<dyn Future<Output = Result<Permit, Fault>> + Send + 'l>>;
+
+    fn asking(limiter: &Arc<Limiter>, client: u64) -> Asking<'_> {
+        Box::pin(limiter.acquire(client, NEVER))
+    }
+
+    /// Some: it has ended.
+    fn poll(asking: &mut Asking<'_>) -> Option<Result<Permit, Fault>> {
+        match asking
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => None,
+        }
+    }
+
+    fn waits(limiter: &Arc<Limiter>, client: u64) -> Asking<'_> {
+        let mut asking = asking(limiter, client);
+        assert!(poll(&mut asking).is_none(), "{:?}", limiter.view());
+        asking
+    }
+
+    #[track_caller]
+    fn lent(limiter: &Arc<Limiter>) -> Permit {
+        let answer = poll(&mut asking(limiter, 0)).expect("at once");
+        answer.expect("a place")
+    }
+
+    #[track_caller]
+    fn refused(answer: Option<Result<Permit, Fault>>) -> Fault {
+        answer.expect("at once").expect_err("no place")
+    }
+
+    #[track_caller]
+    fn idle(limiter: &Arc<Limiter>) {
+        let state = limiter.state();
+        assert_eq!(state.pool.check(), Ok(()));
+        assert!(state.waiting.is_empty());
+        assert_eq!(state.pool.free(), state.places as usize);
+    }
+
+    #[test]
+    fn as_many_as_maxconn_go_at_once_and_the_others_in_their_order() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(2, 10, LONG);
+        let first = lent(&limiter);
+        assert_eq!(first.waited(), 0);
+        let second = lent(&limiter);
+        let (mut third, mut fourth) = (waits(&limiter, 0), waits(&limiter, 0));
+        let view = limiter.view();
+        assert_eq!((view.at_work, view.waiting, view.waited), (2, 2, 2));
+        let came = clock::precise();
+        while clock::precise() < came + 2_000 {
+            thread::yield_now();
+        }
+        drop(second);
+        assert!(poll(&mut fourth).is_none());
+        let third = poll(&mut third).expect("it is next").expect("a place");
+        assert!(third.waited() >= 2_000);
+        drop((first, third));
+        drop(poll(&mut fourth).expect("it is next"));
+        idle(&limiter);
+        assert!(limiter.view().wait_time >= 4_000);
+    }
+
+    #[test]
+    fn a_full_queue_refuses_at_once_and_says_when_to_come_again() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(1, 1, LONG);
+        let _first = lent(&limiter);
+        let _second = waits(&limiter, 0);
+        let fault = refused(poll(&mut asking(&limiter, 0)));
+        assert_eq!(fault.kind, Kind::QueueFull);
+        assert!((1..=60).contains(&fault.retry_after.expect("for callers")));
+        assert_eq!(
+            fault.message,
+            "https://api.test: a call got no place: max_queue calls wait already; it waited 0.000 s; 1 wait now of 1 \
+             at most, 1 are at work, maxconn is 1"
+        );
+        assert_eq!(limiter.view().queue_full, 1);
+    }
+
+    #[test]
+    fn who_waits_for_too_long_is_refused() {
+        let runtime = runtime();
+        let limiter = limiter(1, 10, Duration::from_millis(50));
+        let _held = runtime
+            .block_on(limiter.acquire(0, NEVER))
+            .expect("a place");
+        for _ in 0..3 {
+            let came = clock::precise();
+            let (one, other) = runtime.block_on(async {
+                tokio::join!(limiter.acquire(0, NEVER), limiter.acquire(0, NEVER))
+            });
+            assert!(clock::precise() >= came + 50_000);
+            for answer in [one, other] {
+                let fault = refused(Some(answer));
+                assert_eq!(fault.kind, Kind::QueueTimeout);
+                assert!(fault.retry_after.is_some());
+            }
+        }
+        assert_eq!(limiter.view().queue_timeout, 6);
+    }
+
+    #[test]
+    fn a_call_of_its_own_time_is_refused_when_that_is_up() {
+        let runtime = runtime();
+        let limiter = limiter(1, 10, LONG);
+        let fault = refused(Some(runtime.block_on(limiter.acquire(0, 1))));
+        assert_eq!((fault.kind, fault.retry_after), (Kind::Deadline, None));
+        let held = runtime
+            .block_on(limiter.acquire(0, NEVER))
+            .expect("a place");
+        runtime.block_on(async {
+            // Somebody waits for longer, so that the one who looks has to wake earlier than it meant to.
+            let limiter = limiter.clone();
+            let patient = tokio::spawn({
+                let limiter = limiter.clone();
+                async move { limiter.acquire(0, NEVER).await }
+            });
+            while limiter.view().waiting == 0 {
+                tokio::task::yield_now().await;
+            }
+            let deadline = clock::deadline(Duration::from_millis(50));
+            let fault = refused(Some(limiter.acquire(0, deadline).await));
+            assert_eq!(fault.kind, Kind::Deadline);
+            assert!(clock::precise() >= deadline);
+            drop(held);
+            patient.await.expect("no panic").expect("a place");
+        });
+        assert_eq!(limiter.view().deadline, 2);
+        idle(&limiter);
+    }
+
+    #[test]
+    fn a_caller_that_leaves_is_out_of_the_queue() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(1, 2, LONG);
+        let held = lent(&limiter);
+        let (left, mut stays) = (waits(&limiter, 0), waits(&limiter, 0));
+        drop(left);
+        let view = limiter.view();
+        assert_eq!((view.waiting, view.left), (1, 1));
+        drop(held);
+        // One that leaves when it has its place, and does not know it yet.
+        let given = poll(&mut stays).expect("it is next").expect("a place");
+        let (unaware, mut next) = (waits(&limiter, 0), waits(&limiter, 0));
+        drop(given);
+        drop(unaware);
+        drop(poll(&mut next).expect("it is next").expect("a place"));
+        idle(&limiter);
+    }
+
+    #[test]
+    fn callers_take_turns() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(1, 10, LONG);
+        let mut held = lent(&limiter);
+        let mut queue: Vec<_> = [(7, 1), (7, 2), (7, 3), (9, 1)]
+            .map(|name| (name, waits(&limiter, name.0)))
+            .into();
+        let mut order = Vec::new();
+        while !queue.is_empty() {
+            drop(held);
+            let mut given = None;
+            queue.retain_mut(|(name, asking)| match poll(asking) {
+                Some(answer) => {
+                    order.push(*name);
+                    given = Some(answer.expect("a place"));
+                    false
+                }
+                None => true,
+            });
+            held = given.expect("somebody is next");
+        }
+        drop(held);
+        assert_eq!(order, [(7, 1), (9, 1), (7, 2), (7, 3)]);
+        idle(&limiter);
+    }
+
+    #[test]
+    fn places_come_when_they_are_needed() {
+        let limiter = limiter(65_535, 10, LONG);
+        for _ in 0..1_000 {
+            drop(lent(&limiter));
+        }
+        assert_eq!(limiter.state().places, 1);
+        let many: Vec<_> = (0..100).map(|_| lent(&limiter)).collect();
+        assert_eq!((limiter.state().places, limiter.view().at_work), (100, 100));
+        drop(many);
+        idle(&limiter);
+    }
+
+    #[test]
+    fn nothing_looks_after_the_queue_when_nobody_waits() {
+        let runtime = runtime();
+        let limiter = limiter(1, 10, Duration::from_millis(20));
+        runtime.block_on(async {
+            let held = limiter.acquire(0, NEVER).await.expect("a place");
+            assert_eq!(Arc::strong_count(&limiter), 2);
+            assert!(limiter.acquire(0, NEVER).await.is_err());
+            drop(held);
+            let gone = async {
+                while Arc::strong_count(&limiter) > 1 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let gone = clock::in_time(gone, clock::deadline(LONG)).await;
+            gone.expect("it ends");
+        });
+        assert_eq!(limiter.state().wakes_at, None);
+    }
+
+    #[test]
+    fn another_thread_looks_when_the_one_that_did_has_ended() {
+        let limiter = limiter(1, 10, Duration::from_millis(20));
+        let held = lent(&limiter);
+        let ends = runtime();
+        let left = {
+            let _inside = ends.enter();
+            waits(&limiter, 0)
+        };
+        drop(ends);
+        drop(left);
+        let fault = runtime().block_on(limiter.acquire(0, NEVER));
+        assert_eq!(refused(Some(fault)).kind, Kind::QueueTimeout);
+        drop(held);
+    }
+
+    #[test]
+    fn callers_that_leave_while_places_are_handed_on_lose_none() {
+        const MAXCONN: usize = 3;
+        let limiter = limiter(MAXCONN, 40, Duration::from_millis(3));
+        let at_work = AtomicUsize::new(0);
+        let ends: [AtomicUsize; 3] = Default::default();
+        let [got, refused, left] = &ends;
+        thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (limiter, at_work) = (&limiter, &at_work);
+                scope.spawn(move || {
+                    let work = async |task: u64| {
+                        for turn in 0..60 {
+                            let impatient = (task + turn) % 3 == 0;
+                            let deadline = match turn % 5 {
+                                0 => clock::deadline(Duration::from_millis(1)),
+                                _ => NEVER,
+                            };
+                            let mut asking = pin!(limiter.acquire(1 + task % 4, deadline));
+                            let answer = tokio::select! {
+                                biased;
+                                answer = asking.as_mut() => Some(answer),
+                                () = pause(turn % 7), if impatient => None,
+                            };
+                            match answer {
+                                Some(Ok(_permit)) => {
+                                    let others = at_work.fetch_add(1, SeqCst);
+                                    assert!(others < MAXCONN, "{others} others");
+                                    pause(turn % 3).await;
+                                    at_work.fetch_sub(1, SeqCst);
+                                    got.fetch_add(1, SeqCst);
+                                }
+                                Some(Err(fault)) => {
+                                    assert_ne!(fault.kind, Kind::Internal, "{fault:?}");
+                                    refused.fetch_add(1, SeqCst);
+                                }
+                                None => {
+                                    left.fetch_add(1, SeqCst);
+                                }
+                            }
+                        }
+                    };
+                    let tasks = (0..25).map(|task| work(thread * 25 + task));
+                    let mut tasks: Vec<_> = tasks.map(Box::pin).collect();
+                    runtime().block_on(std::future::poll_fn(|cx| {
+                        tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+                        match tasks.is_empty() {
+                            true => Poll::Ready(()),
+                            false => Poll::Pending,
+                        }
+                    }));
+                });
+            }
+        });
+        let [got, refused, left] = ends.map(AtomicUsize::into_inner);
+        assert_eq!(got + refused + left, 4 * 25 * 60);
+        assert!(got > 0 && refused > 0 && left > 0, "{got} {refused} {left}");
+        idle(&limiter);
+        let view = limiter.view();
+        assert_eq!((view.at_work, view.waiting), (0, 0));
+        let all: Vec<_> = (0..MAXCONN).map(|_| lent(&limiter)).collect();
+        drop(all);
+    }
+
+    /// Lets others work, for a moment of this length.
+    async fn pause(length: u64) {
+        match length {
+            6 => tokio::time::sleep(Duration::from_millis(1)).await,
+            length => {
+                for _ in 0..length {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+}

@@ -8,22 +8,25 @@
 //!                              │ rules        may it be called?
 //!                              ├─ tunnel      bytes, for CONNECT
 //!                              ├─ cache       an answer that is kept, or on its way
-//!                              │ host         its origin: breaker, limit and queue, retries
+//!                              │ host         its origin: breaker, limiter (limit and queue), budget of retries
 //!                              │ headers      what is passed on, what is set
 //!                              └─ connections a kept one, or dial: names ─► address ─► TCP ─► tls
-//!                              answer ─► compress ─► caller ─► record ─► log, figures
+//!                              answer (body) ─► compress ─► caller ─► record ─► log, figures
 //! ```
 //!
 //! It runs on threads of its own in the gateway's process: a slow script and a slow origin do not meet. It knows
-//! nothing of the gateway's room; what it needs to know of workers it is told through [`callers`].
+//! nothing of the gateway's room; what it needs to know of workers it is told through [`crate::sidecar::Workers`].
 
 mod address;
+mod body;
 mod cache;
 mod call;
 mod callers;
+mod complaints;
 mod compress;
 mod connections;
 mod dial;
+mod failure;
 mod fault;
 mod figures;
 mod files;
@@ -40,3 +43,203 @@ mod status;
 mod target;
 mod tls;
 mod tunnel;
+mod upload;
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::{Notify, Semaphore};
+use weir_config::Address;
+
+use self::{
+    callers::Callers, complaints::Complaints, dial::Dialer, figures::Figures, host::Hosts,
+    log::CallLog, rules::Rules,
+};
+use crate::{
+    control::EgressGiven,
+    resolver::Resolver,
+    sidecar::{Beside, EgressView},
+};
+
+/// What all callers' connections share.
+pub(crate) struct Egress {
+    settings: Arc<weir_config::Egress>,
+    /// What callers over TCP have to know; none: nothing.
+    token: Option<String>,
+    rules: Arc<Rules>,
+    hosts: Hosts,
+    dialer: Arc<Dialer>,
+    callers: Arc<Callers>,
+    figures: Arc<Figures>,
+    log: CallLog,
+    complaints: Complaints,
+    drain: Drain,
+    /// A place for each caller's connection.
+    places: Arc<Semaphore>,
+    /// Sockets that are still accepted from.
+    listening: AtomicUsize,
+}
+
+/// Whether the egress finishes what runs and takes nothing new.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    started: AtomicBool,
+    notify: Notify,
+}
+
+impl Drain {
+    /// Waits until it starts.
+    pub(crate) async fn started(&self) {
+        let mut notified = std::pin::pin!(self.notify.notified());
+        notified.as_mut().enable();
+        if !self.started.load(Relaxed) {
+            notified.await;
+        }
+    }
+
+    fn start(&self) {
+        self.started.store(true, Relaxed);
+        self.notify.notify_waiters();
+    }
+}
+
+/// Starts the egress on threads of its own; it ends with the process.
+///
+/// # Errors
+/// What keeps it from serving: a file that holds no certificate, a thread that cannot be had.
+pub fn start(
+    settings: weir_config::Egress,
+    given: EgressGiven,
+    resolver: Resolver,
+    cores: usize,
+    beside: Beside,
+) -> Result<Arc<dyn EgressView>, String> {
+    let settings = Arc::new(settings);
+    let rules = Arc::new(Rules::new(&settings));
+    let figures = Figures::new(settings.max_hosts);
+    let token = match &settings.token_file {
+        Some(path) => Some(given.files.token(path)?.to_owned()),
+        None => None,
+    };
+    let files = Arc::new(given.files);
+    let dialer = Arc::new(Dialer::new(&settings, resolver));
+    let contexts = tls::TlsContexts::new(&settings, &files)?;
+    let hosts = Hosts::new(
+        settings.clone(),
+        rules.clone(),
+        files,
+        dialer.clone(),
+        contexts,
+        figures.clone(),
+    );
+    let egress = Arc::new(Egress {
+        token,
+        rules,
+        hosts,
+        dialer,
+        callers: Callers::new(beside.workers),
+        figures,
+        log: CallLog::new(beside.log, &beside.log_format),
+        complaints: Complaints::default(),
+        drain: Drain::default(),
+        places: Arc::new(Semaphore::new(settings.max_connections)),
+        listening: AtomicUsize::new(given.listeners.len()),
+        settings,
+    });
+    let threads = match egress.settings.threads {
+        0 => cores.div_ceil(CORES_PER_THREAD),
+        threads => threads,
+    };
+    let mut per_thread: Vec<Vec<(Address, OwnedFd)>> = Vec::new();
+    per_thread.resize_with(threads, Vec::new);
+    for (index, socket) in given.listeners {
+        let address = egress.settings.listen.get(usize::from(index));
+        let address = address.ok_or_else(|| format!("a socket for [egress] listen {index}"))?;
+        // Each thread accepts from each socket; whichever is free comes first.
+        for sockets in per_thread.iter_mut().skip(1) {
+            let copy = socket.try_clone().map_err(|error| error.to_string())?;
+            sockets.push((address.clone(), copy));
+            egress.listening.fetch_add(1, Relaxed);
+        }
+        per_thread[0].push((address.clone(), socket));
+    }
+    for (number, sockets) in per_thread.into_iter().enumerate() {
+        start_thread(&egress, number, sockets)?;
+    }
+    Ok(egress)
+}
+
+fn start_thread(
+    egress: &Arc<Egress>,
+    number: usize,
+    sockets: Vec<(Address, OwnedFd)>,
+) -> Result<(), String> {
+    let failed = |error| format!("cannot start egress thread {number}: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build()
+        .map_err(failed)?;
+    let egress = egress.clone();
+    let run = move || {
+        runtime.block_on(async {
+            for (address, socket) in sockets {
+                let egress = egress.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = listen::listen(egress.clone(), &address, socket).await {
+                        ::log::error!("[egress] listen {address}: {error}");
+                    }
+                    egress.listening.fetch_sub(1, Relaxed);
+                });
+            }
+            if number > 0 {
+                return std::future::pending().await;
+            }
+            egress.hosts.prepare();
+            loop {
+                egress.hosts.tend();
+                tokio::time::sleep(TEND_EVERY).await;
+            }
+        });
+    };
+    thread::Builder::new()
+        .name(format!("egress {number}"))
+        .spawn(run)
+        .map(drop)
+        .map_err(failed)
+}
+
+impl EgressView for Egress {
+    fn status(&self) -> serde_json::Value {
+        status::status(&self.settings, &self.figures)
+    }
+
+    fn put_metrics(&self, page: &mut crate::metrics::Page) {
+        status::put_metrics(&self.figures, page);
+    }
+
+    fn drain(&self) {
+        self.drain.start();
+    }
+
+    fn is_done(&self) -> bool {
+        let idle = self.places.available_permits() == self.settings.max_connections;
+        self.listening.load(Relaxed) == 0 && idle
+    }
+}
+
+/// Cores for each thread, where the configuration says no number: what is left is for the workers.
+const CORES_PER_THREAD: usize = 4;
+
+/// Of each egress thread: for what may take longer than a turn, such as finding out who calls.
+const BLOCKING_THREADS: usize = 4;
+
+/// How often connections are looked at.
+const TEND_EVERY: Duration = Duration::from_secs(1);

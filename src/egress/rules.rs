@@ -1,1 +1,279 @@
-//! Which calls are allowed.
+//! Which calls are allowed: `allow`, `upgrade` and `connect` of `[egress]`.
+//!
+//! Deny by default: a call is allowed if a rule names its origin, its path and its method. One rule that does is
+//! enough. A refusal says what nearly matched, since it is read by who has to write the rule.
+
+use std::net::IpAddr;
+
+use http::Method;
+use weir_config::{AllowRule, Egress, Network, OriginHost, OriginPattern, Scheme};
+
+use super::{
+    fault::{Fault, Kind},
+    target::{Form, Origin, Target},
+};
+
+mod plain_path;
+
+/// What `[egress]` allows.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    allow: Vec<AllowRule>,
+    upgrade: Vec<OriginPattern>,
+    connect: bool,
+}
+
+impl Rules {
+    /// The rules of a configuration.
+    pub(crate) fn new(egress: &Egress) -> Rules {
+        Rules {
+            allow: egress.allow.clone(),
+            upgrade: egress.upgrade.clone(),
+            connect: egress.connect,
+        }
+    }
+
+    /// Whether a call may be made.
+    ///
+    /// # Errors
+    /// [`Kind::NotAllowed`], with what nearly matched.
+    pub(crate) fn judge(&self, target: &Target, method: &Method) -> Result<(), Fault> {
+        let origin = &target.origin;
+        let refusal = match target.form {
+            Form::Tunnel if !self.connect => format!(
+                "CONNECT {}: tunnels are off, as their connections cannot be kept; call {origin} by its path or as a \
+                 proxy would, or set connect = true in [egress]",
+                origin.host
+            ),
+            Form::Tunnel => match self.allow.iter().any(|rule| tunnels(rule, origin)) {
+                true => return Ok(()),
+                false => self.no_tunnel(origin),
+            },
+            Form::Path | Form::Proxy => {
+                let path = target.path.path();
+                let allows = |rule: &AllowRule| {
+                    is_for(&rule.origin, origin)
+                        && takes(rule, method)
+                        && beneath(path, &rule.path).is_ok()
+                };
+                match self.allow.iter().any(allows) {
+                    true => return Ok(()),
+                    false => self.no_call(origin, path, method),
+                }
+            }
+        };
+        Err(Fault::unsent(Kind::NotAllowed, refusal))
+    }
+
+    /// The networks that are not public and may be called as this origin: those of all rules that name it, and itself
+    /// where a rule names its address.
+    pub(crate) fn networks(&self, origin: &Origin) -> Vec<Network> {
+        let mut networks = Vec::new();
+        for rule in self
+            .allow
+            .iter()
+            .filter(|rule| is_for(&rule.origin, origin))
+        {
+            networks.extend_from_slice(&rule.addresses);
+            if let OriginHost::Ip(address) = rule.origin.host {
+                let address = address.to_canonical();
+                let prefix = if address.is_ipv4() { 32 } else { 128 };
+                networks.push(Network { address, prefix });
+            }
+        }
+        networks
+    }
+
+    /// How a host is called that a path names without a scheme.
+    pub(super) fn scheme(&self, host: &str, port: Option<u16>) -> Scheme {
+        let decides = |rule: &&AllowRule| {
+            let origin = &rule.origin;
+            let port = port.unwrap_or(origin.scheme.default_port());
+            is_host(&origin.host, host) && is_port(origin, port)
+        };
+        let rule = self.allow.iter().find(decides);
+        rule.map_or(Scheme::Https, |rule| rule.origin.scheme)
+    }
+
+    /// What a tunnel is booked as: nobody looks at what it carries.
+    pub(super) fn tunnel_scheme(&self, host: &str, port: u16) -> Scheme {
+        let named = |rule: &&AllowRule| {
+            is_host(&rule.origin.host, host) && is_port(&rule.origin, port) && is_open(rule)
+        };
+        let rule = self.allow.iter().find(named);
+        rule.map_or(Scheme::Https, |rule| rule.origin.scheme)
+    }
+
+    /// What an absolute-form request for that origin is called by: https where `upgrade` says so. The port of http
+    /// becomes that of https, others stay.
+    pub(super) fn upgraded(&self, scheme: Scheme, host: &str, port: u16) -> (Scheme, u16) {
+        if scheme == Scheme::Https {
+            return (scheme, port);
+        }
+        let secure = match port == Scheme::Http.default_port() {
+            true => Scheme::Https.default_port(),
+            false => port,
+        };
+        // A pattern may be written as what is called, or as what it becomes.
+        let means = |pattern: &OriginPattern| {
+            let port = match pattern.scheme {
+                Scheme::Http => port,
+                Scheme::Https => secure,
+            };
+            is_host(&pattern.host, host) && is_port(pattern, port)
+        };
+        match self.upgrade.iter().any(means) {
+            true => (Scheme::Https, secure),
+            false => (scheme, port),
+        }
+    }
+
+    /// Why no rule allows a call.
+    fn no_call(&self, origin: &Origin, path: &str, method: &Method) -> String {
+        let of_origin = || {
+            self.allow
+                .iter()
+                .filter(|rule| is_for(&rule.origin, origin))
+        };
+        if of_origin().next().is_none() {
+            return self.no_rule(origin);
+        }
+        let of_path: Vec<_> = of_origin()
+            .filter(|rule| beneath(path, &rule.path).is_ok())
+            .collect();
+        if !of_path.is_empty() {
+            if *method == Method::TRACE {
+                return format!(
+                    "TRACE {origin}: it would show the caller the headers that weir sets; where it is wanted all the \
+                     same, name it in the rule's methods"
+                );
+            }
+            let methods = of_path.iter().flat_map(|rule| rule.methods.iter());
+            let methods: Vec<&str> = methods.map(String::as_str).collect();
+            return format!(
+                "{method} {origin}: it is allowed for {} only; add {method:?} to the rule's methods if it is meant",
+                methods.join(", "),
+                method = method.as_str(),
+            );
+        }
+        let unclear = |rule: &AllowRule| match beneath(path, &rule.path) {
+            Err(Miss::Unclear(what)) => Some(what),
+            _ => None,
+        };
+        if let Some(what) = of_origin().find_map(unclear) {
+            return format!(
+                "{origin} is allowed only beneath a path, and the path of a call has {what}: origins read that in \
+                 different ways, so it cannot be said what is asked for"
+            );
+        }
+        let paths: Vec<&str> = of_origin().map(|rule| rule.path.as_str()).collect();
+        format!("{origin} is allowed only beneath {}", paths.join(", "))
+    }
+
+    /// Why no rule allows a tunnel.
+    fn no_tunnel(&self, origin: &Origin) -> String {
+        let named = |rule: &AllowRule| {
+            is_host(&rule.origin.host, &origin.host) && is_port(&rule.origin, origin.port)
+        };
+        match self.allow.iter().any(named) {
+            true => format!(
+                "CONNECT {}:{}: what a tunnel asks for cannot be seen, so only a rule without a path allows it, and \
+                 without methods or with CONNECT among them",
+                origin.host, origin.port
+            ),
+            false => self.no_rule(origin),
+        }
+    }
+
+    /// No rule names the origin.
+    fn no_rule(&self, origin: &Origin) -> String {
+        let of_host = |rule: &&AllowRule| is_host(&rule.origin.host, &origin.host);
+        let others = self.allow.iter().filter(of_host).map(|rule| {
+            let scheme = rule.origin.scheme;
+            let (host, port) = (origin.host.clone(), rule.origin.port);
+            match port {
+                Some(port) => Origin { scheme, host, port }.to_string(),
+                None => format!("{}://{host}:*", scheme.as_str()),
+            }
+        });
+        let others: Vec<String> = others.collect();
+        let new = match origin.scheme {
+            Scheme::Https => origin.authority(),
+            Scheme::Http => origin.to_string(),
+        };
+        match others.is_empty() {
+            true => format!(
+                "no rule in [egress] allow names {}; add {new:?} if it is meant",
+                origin.host
+            ),
+            false => format!(
+                "[egress] allow has {}, and not {origin}; add {new:?} if it is meant",
+                others.join(", ")
+            ),
+        }
+    }
+}
+
+/// Whether the pattern means the origin.
+fn is_for(pattern: &OriginPattern, origin: &Origin) -> bool {
+    pattern.scheme == origin.scheme
+        && is_port(pattern, origin.port)
+        && is_host(&pattern.host, &origin.host)
+}
+
+fn is_port(pattern: &OriginPattern, port: u16) -> bool {
+    pattern.port.is_none_or(|own| own == port)
+}
+
+/// Whether the pattern means the host. An address is named by an address only: it is no name beneath `*.1`.
+fn is_host(pattern: &OriginHost, host: &str) -> bool {
+    let address: Option<IpAddr> = host.parse().ok();
+    match (pattern, address) {
+        (OriginHost::Ip(own), Some(address)) => own.to_canonical() == address,
+        (_, None) => pattern.matches(host),
+        (_, Some(_)) => false,
+    }
+}
+
+/// Whether the rule lets the method in. One that names none lets all in but TRACE, whose answer is the request as the
+/// origin got it, with the headers that weir sets and the application is not to have.
+fn takes(rule: &AllowRule, method: &Method) -> bool {
+    match rule.methods.is_empty() {
+        true => *method != Method::TRACE,
+        false => rule.methods.iter().any(|own| own == method.as_str()),
+    }
+}
+
+/// Whether the rule lets a tunnel to the origin be opened. What goes through it is not seen: whether its scheme and its
+/// paths are those of the rule cannot be told, so there must be no path, and the scheme does not matter.
+fn tunnels(rule: &AllowRule, origin: &Origin) -> bool {
+    is_host(&rule.origin.host, &origin.host) && is_port(&rule.origin, origin.port) && is_open(rule)
+}
+
+fn is_open(rule: &AllowRule) -> bool {
+    rule.path == "/" && takes(rule, &Method::CONNECT)
+}
+
+/// Why a path is not beneath another.
+enum Miss {
+    /// It is not.
+    Elsewhere,
+    /// It seems to be, but not everybody reads it so.
+    Unclear(&'static str),
+}
+
+/// Whether all that an origin can make of the path is beneath `prefix`, up to a `/` or its end.
+///
+/// Only here is a path looked at like that. Where a rule allows all paths of an origin it does not matter what the
+/// origin makes of one, and `..` or an encoded `/` may be what it wants.
+fn beneath(path: &str, prefix: &str) -> Result<(), Miss> {
+    if prefix == "/" {
+        return Ok(());
+    }
+    match path.strip_prefix(prefix) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') || prefix.ends_with('/') => {
+            plain_path::check(path).map_err(Miss::Unclear)
+        }
+        _ => Err(Miss::Elsewhere),
+    }
+}

@@ -1,9 +1,198 @@
 //! Whom a call is for, as its caller wrote it.
+//!
+//! Callers are programs that were given URLs by people: a host may be written so that one reader takes it for a public
+//! name and another for an address of this machine. What could be read in two ways is refused here, and never mended:
+//! [`host`] says which hosts, [`asked`] which paths. What is left goes on byte for byte.
+//!
+//! No I/O, no names looked up: whether somebody may be called is for `rules`, which addresses a name may lead to for
+//! `address`.
 
 use std::fmt;
 
-use http::uri::PathAndQuery;
+use http::{
+    HeaderMap, Method, Uri,
+    header::HOST,
+    uri::{Authority, PathAndQuery},
+};
 use weir_config::Scheme;
+
+use super::{
+    fault::{Fault, Kind},
+    rules::Rules,
+};
+
+mod host;
+
+/// Reads whom a call is for.
+///
+/// - Path form: `/HOST[:PORT]/path?query`. The scheme is that of the first rule that names the host, at the port if one
+///   is written and else at its scheme's own; https where no rule does. `Host` says where weir is, and is not looked at.
+/// - Absolute form (RFC 9112 §3.2.2): `http://HOST[:PORT]/path?query`, https as well; `upgrade` may make https of http.
+///   RFC 9112 has a proxy pass over `Host` there. One that says something else is refused: who wrote it means another
+///   origin, or hopes that somebody further on does.
+/// - Authority form (RFC 9112 §3.2.3): `CONNECT HOST:PORT`.
+///
+/// A fragment is cut off by the parser of URIs before, as it must not be sent (RFC 9110 §7.1).
+///
+/// # Errors
+/// [`Kind::BadRequest`], with the cause and what to write instead.
+pub(crate) fn target(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    rules: &Rules,
+) -> Result<Target, Fault> {
+    if headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(refused("it has more than one Host header: send one"));
+    }
+    let written = match (uri.scheme_str(), uri.authority()) {
+        (None, Some(authority)) if *method == Method::CONNECT => tunnel(authority, headers, rules),
+        _ if *method == Method::CONNECT => {
+            Err("CONNECT takes HOST:PORT, and nothing before or after".to_owned())
+        }
+        (Some(scheme), Some(authority)) => absolute(scheme, authority, uri, headers, rules),
+        (None, None) => path_form(uri, rules),
+        _ => Err("its target is a host without a scheme, which is for CONNECT only: write http://HOST/path".to_owned()),
+    };
+    written.map_err(refused)
+}
+
+/// `/HOST[:PORT]/path?query`
+fn path_form(uri: &Uri, rules: &Rules) -> Result<Target, String> {
+    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let Some(rest) = whole.strip_prefix('/') else {
+        return Err("its target is *, which asks no origin: write /HOST/path".to_owned());
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if ["http:", "https:"]
+        .iter()
+        .any(|scheme| authority.eq_ignore_ascii_case(scheme))
+    {
+        return Err(
+            "its path begins with a scheme: write /HOST/path; how a host is called is said in [egress] allow".to_owned(),
+        );
+    }
+    let (host, port) = host::authority(authority)?;
+    let scheme = rules.scheme(&host, port);
+    let origin = Origin {
+        scheme,
+        host,
+        port: port.unwrap_or(scheme.default_port()),
+    };
+    Ok(Target {
+        origin,
+        path: asked(path)?,
+        form: Form::Path,
+    })
+}
+
+/// `http://HOST[:PORT]/path?query`
+fn absolute(
+    scheme: &str,
+    authority: &Authority,
+    uri: &Uri,
+    headers: &HeaderMap,
+    rules: &Rules,
+) -> Result<Target, String> {
+    let schemes = [Scheme::Http, Scheme::Https];
+    let known = schemes
+        .into_iter()
+        .find(|known| scheme.eq_ignore_ascii_case(known.as_str()));
+    let Some(scheme) = known else {
+        return Err("it is neither for http nor for https".to_owned());
+    };
+    let (host, port) = host::authority(authority.as_str())?;
+    let port = port.unwrap_or(scheme.default_port());
+    if let Some(said) = host_header(headers)? {
+        let said = (said.0, said.1.unwrap_or(scheme.default_port()));
+        if said != (host.clone(), port) {
+            return Err(
+                "its Host header names another than its target: send the same, or none".to_owned(),
+            );
+        }
+    }
+    let path = asked(uri.path_and_query().map_or("/", PathAndQuery::as_str))?;
+    let (scheme, port) = rules.upgraded(scheme, &host, port);
+    Ok(Target {
+        origin: Origin { scheme, host, port },
+        path,
+        form: Form::Proxy,
+    })
+}
+
+/// `HOST:PORT`
+fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<Target, String> {
+    let (host, port) = host::authority(authority.as_str())?;
+    let Some(port) = port else {
+        return Err("CONNECT names no port: write HOST:PORT".to_owned());
+    };
+    // A Host header without a port is what many clients send there.
+    if let Some(said) = host_header(headers)?
+        && (said.0 != host || said.1.is_some_and(|said| said != port))
+    {
+        return Err(
+            "its Host header names another than its target: send the same, or none".to_owned(),
+        );
+    }
+    let scheme = rules.tunnel_scheme(&host, port);
+    Ok(Target {
+        origin: Origin { scheme, host, port },
+        path: PathAndQuery::from_static("/"),
+        form: Form::Tunnel,
+    })
+}
+
+/// What the `Host` header says, if there is one.
+fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, String> {
+    let Some(value) = headers.get(HOST) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| "its Host header is not ASCII".to_owned())?;
+    let said = host::authority(text).map_err(|cause| format!("of its Host header, {cause}"))?;
+    Ok(Some(said))
+}
+
+/// Path and query as the origin gets them, untouched.
+///
+/// Refused are control bytes; in the path `\`, which some take for `/`, and the encoded bytes that end a line or a text
+/// (`%0D`, `%0A`, `%00`): origins that decode a path and put it into a header or a file's name have been led astray by
+/// them, and no path needs them. In a query they are ordinary: texts have lines.
+fn asked(written: &str) -> Result<PathAndQuery, String> {
+    let path = written.split('?').next().unwrap_or_default();
+    if written.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err("its path or query has a control byte: percent-encode it".to_owned());
+    }
+    if path.contains('\\') {
+        return Err(
+            "its path has a backslash, which some read as /: write %5C if it is meant".to_owned(),
+        );
+    }
+    let bytes = path.as_bytes();
+    let is_break = |at: usize| {
+        let code = [bytes[at + 1], bytes[at + 2]];
+        matches!(&code, b"00" | b"0a" | b"0A" | b"0d" | b"0D")
+    };
+    let mut percents = memchr::memchr_iter(b'%', &bytes[..bytes.len().saturating_sub(2)]);
+    if percents.any(is_break) {
+        return Err(
+            "its path has an encoded line break or zero byte (%0D, %0A, %00): leave it out"
+                .to_owned(),
+        );
+    }
+    let parsed = match written.starts_with('/') {
+        true => PathAndQuery::try_from(written),
+        false => PathAndQuery::try_from(format!("/{written}")),
+    };
+    parsed
+        .map_err(|_| "its path or query has bytes that no URL has: percent-encode them".to_owned())
+}
+
+fn refused(cause: impl fmt::Display) -> Fault {
+    Fault::unsent(Kind::BadRequest, format!("a call is refused: {cause}"))
+}
 
 /// Who answers: scheme, host, port. Connections, limits and figures are kept by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

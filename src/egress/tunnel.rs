@@ -1,1 +1,96 @@
 //! CONNECT: bytes that weir does not look at.
+//!
+//! Such a call cannot share a connection with others, and neither its path nor its headers can be judged: the log says
+//! so once for each origin.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional},
+    net::TcpStream,
+};
+
+/// What a tunnel has carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// Bytes from the caller to the origin.
+    pub(crate) up: u64,
+    /// Bytes from the origin to the caller.
+    pub(crate) down: u64,
+    /// It was ended because nothing came from either side for too long.
+    pub(crate) silent: bool,
+}
+
+/// Carries bytes both ways until both sides have ended, one of them breaks, or nothing comes from either for `idle` (once to
+/// twice as long: no byte moves a timer).
+pub(crate) async fn carry(upgrade: OnUpgrade, origin: TcpStream, idle: Duration) -> Carried {
+    let (up, down) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let carried = |silent| Carried {
+        up: up.load(Relaxed),
+        down: down.load(Relaxed),
+        silent,
+    };
+    let Ok(caller) = upgrade.await else {
+        return carried(false);
+    };
+    let mut caller = Counted(TokioIo::new(caller), up.clone());
+    let mut origin = Counted(origin, down.clone());
+    let mut both = std::pin::pin!(copy_bidirectional(&mut caller, &mut origin));
+    let mut seen = None;
+    loop {
+        if tokio::time::timeout(idle, both.as_mut()).await.is_ok() {
+            return carried(false);
+        }
+        let now = Some((up.load(Relaxed), down.load(Relaxed)));
+        if now == seen {
+            return carried(true);
+        }
+        seen = now;
+    }
+}
+
+/// Counts what is read from a stream.
+struct Counted<S>(S, Arc<AtomicU64>);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.0).poll_read(cx, buffer);
+        self.1
+            .fetch_add((buffer.filled().len() - before) as u64, Relaxed);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

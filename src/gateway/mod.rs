@@ -152,7 +152,7 @@ pub(crate) struct Drain {
 pub fn run(
     heritage: Heritage,
     serve_window: Serve,
-    egress: Option<sidecar::Start>,
+    start_egress: sidecar::Start,
 ) -> Result<(), String> {
     let Heritage {
         config,
@@ -169,6 +169,7 @@ pub fn run(
         opened,
         window,
         names,
+        egress,
         control,
     } = heritage;
     let (mut counters, mut folders) = (None, Vec::new());
@@ -207,6 +208,13 @@ pub fn run(
         }))
     };
     let mut resolver = resolver(&config, &names)?;
+    let egress = match (&config.egress, egress) {
+        (Some(settings), Some(given)) => {
+            let resolver = Resolver::new(&config.server.resolver, &names)?;
+            Some((settings.clone(), given, resolver))
+        }
+        _ => None,
+    };
     let gateway = Arc::new(Gateway::new(
         config,
         reach,
@@ -220,12 +228,14 @@ pub fn run(
         kernel_queues,
         &manager,
     )?);
-    if let (Some(start), Some(log)) = (egress, &gateway.egress_log) {
-        let view = start(Beside {
+    if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
+        let beside = Beside {
             workers: Arc::new(AtWork::new(gateway.clone())),
             log: log.clone(),
             log_format: gateway.config.log.format.clone(),
-        })?;
+        };
+        let view = start_egress(settings, given, resolver, cores, beside)
+            .map_err(|error| format!("[egress]: {error}"))?;
         // It is the first.
         let _ = gateway.egress.set(view);
     }
@@ -348,7 +358,6 @@ impl Gateway {
         Ok(Gateway {
             egress_log: logs::egress(&config, files.egress_log, &access_log)
                 .map_err(|error| format!("cannot write the log of calls: {error}"))?,
-            egress: OnceLock::new(),
             access_log,
             pool_logs: logs::pools(&config.pools, files.pool_logs)?,
             spool_space: Arc::new(SpoolSpace::new(spool_dir, server.max_spool)),
@@ -364,6 +373,7 @@ impl Gateway {
             tally,
             kernel_queues,
             drain: Drain::default(),
+            egress: OnceLock::new(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
@@ -684,6 +694,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Listener { .. }
             | ToGateway::SpoolDir(_)
             | ToGateway::Opened { .. }
+            | ToGateway::EgressListener { .. }
+            | ToGateway::EgressFiles(_)
             | ToGateway::Window(_)
             | ToGateway::WindowTcp(_)
             | ToGateway::WindowToken(_)
@@ -705,6 +717,11 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
     }
     gateway.drain.start();
     gateway.pools.iter().for_each(PoolHandle::wind_down);
+    if let Some(egress) = gateway.egress.get()
+        && !last
+    {
+        egress.drain();
+    }
     let (gateway, control) = (gateway.clone(), control.clone());
     let watch = move || {
         let window = || usize::from(last && !gateway.window_closed.is_set());
@@ -713,6 +730,13 @@ fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: b
             || gateway.pools.iter().any(|pool| pool.busy() > 0)
         {
             thread::sleep(DRAIN_LOOK);
+        }
+        // Until here scripts may have called.
+        if let Some(egress) = gateway.egress.get() {
+            egress.drain();
+            while !egress.is_done() {
+                thread::sleep(DRAIN_LOOK);
+            }
         }
         let _ = control.tell_manager(&ToManager::Drained);
     };

@@ -20,7 +20,7 @@ use std::{
 use weir_sys::process::Exit;
 
 use super::{
-    Failure, Loaded,
+    Failure, Loaded, egress,
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
@@ -31,7 +31,7 @@ use super::{
     window::Windows,
     workers::{Before, Pools},
 };
-use crate::control::{Action, ManagerCounts, ToGateway, ToManager};
+use crate::control::{Action, EgressFiles, ManagerCounts, ToGateway, ToManager};
 
 /// A configuration at work.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(super) struct Generation {
     pub(super) sockets: Sockets,
     /// Where operators come in.
     pub(super) window: Windows,
+    /// What was read for the egress: a gateway that is started anew gets the same.
+    egress: Option<EgressFiles>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     plan: Plan,
@@ -100,6 +102,7 @@ impl Generation {
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let egress = egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
         let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
@@ -110,6 +113,7 @@ impl Generation {
             id,
             sockets,
             window,
+            egress,
             gateway: Gateway::default(),
             pools,
             plan,
@@ -139,6 +143,10 @@ impl Generation {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
             messages.extend(self.sockets.messages(self.plan.reactors)?);
             messages.extend(self.window.messages()?);
+            if let Some(files) = &self.egress {
+                messages.push(egress::message(files)?);
+                messages.extend(self.sockets.egress_messages()?);
+            }
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };

@@ -15,7 +15,10 @@ use weir_sys::{file, identity, limits, memory, process};
 
 use crate::{
     console,
-    control::{Channel, Heritage, Jail, NameFiles, Source, ToGateway, ToManager, WindowSockets},
+    control::{
+        Channel, EgressFiles, EgressGiven, Heritage, Jail, NameFiles, Source, ToGateway, ToManager,
+        WindowSockets,
+    },
     log_text,
 };
 
@@ -89,6 +92,15 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             ToGateway::WindowTcp(socket) => given.window.tcp = Some(socket),
             ToGateway::WindowToken(token) => given.window.token = Some(token),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
+            ToGateway::EgressListener { listener, socket } => {
+                given.egress_listeners.push((listener, socket));
+            }
+            ToGateway::EgressFiles(file) => {
+                let bytes = memory::read(file.as_fd(), EgressFiles::MAX_ENCODED);
+                let bytes = bytes.map_err(|error| format!("[egress]: its files: {error}"))?;
+                let files = EgressFiles::decode(&bytes).map_err(|error| error.to_string())?;
+                given.egress_files = Some(files);
+            }
             ToGateway::Stop => return Err("the manager said to stop".into()),
             other => return Err(format!("the manager sent a message too early: {other:?}")),
         }
@@ -145,6 +157,8 @@ struct Given {
     window: WindowSockets,
     names: NameFiles,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
+    egress_listeners: Vec<(u16, std::os::fd::OwnedFd)>,
+    egress_files: Option<EgressFiles>,
 }
 
 impl Given {
@@ -170,6 +184,10 @@ impl Given {
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,
             names: self.names,
+            egress: self.egress_files.map(|files| EgressGiven {
+                listeners: self.egress_listeners,
+                files,
+            }),
             control: channel,
         };
         match check(&heritage) {
@@ -182,6 +200,9 @@ impl Given {
 /// Tries what the gateway will need as the user that it is now: a start that cannot work says so, and what will be
 /// missing is told.
 fn check(heritage: &Heritage) -> Result<(), String> {
+    if heritage.egress.is_some() != heritage.config.egress.is_some() {
+        return Err("the manager gave no files for [egress], or some without it".into());
+    }
     if let Some(spool) = &heritage.spool_dir {
         file::temp_file(spool.as_fd()).map_err(|error| {
             format!(

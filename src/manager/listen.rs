@@ -1,4 +1,5 @@
-//! The listening sockets: bound once, kept over reloads and over the deaths of gateways.
+//! The listening sockets, for clients and for the application's outgoing calls: bound once, kept over reloads and over
+//! the deaths of gateways.
 //!
 //! TCP listeners have one socket for each reactor, which the kernel spreads connections over, or several where
 //! net.core.somaxconn is below `backlog`; unix listeners have one that all reactors share. A socket that stays configured stays open, so no connection in its queue is lost.
@@ -11,7 +12,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config, Listener};
+use weir_config::{Address, Config};
 use weir_sys::listener::{self, Rights, UnixError};
 
 use super::plan::{Plan, Problem};
@@ -22,10 +23,13 @@ use crate::{
     machine::limits,
 };
 
-/// The sockets of one configuration, in the order of its listeners.
-#[derive(Debug, Default)]
+/// The sockets of one configuration.
+#[derive(Debug, Default, Clone)]
 pub(super) struct Sockets {
+    /// In the order of its listeners.
     entries: Vec<Entry>,
+    /// In the order of `[egress] listen`.
+    egress: Vec<Entry>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,16 +38,53 @@ struct Entry {
     sockets: Vec<Rc<OwnedFd>>,
 }
 
+/// An address that is to be listened on.
+struct Wanted<'a> {
+    address: &'a Address,
+    backlog: u32,
+    rights: &'a Rights,
+    /// Where the address is configured.
+    key: String,
+    /// Where its backlog is configured.
+    backlog_key: String,
+    /// So many accept from it, with a TCP socket each.
+    acceptors: u16,
+}
+
 impl Sockets {
     /// The sockets that `config` wants: those of `before` where they fit, new ones otherwise.
     pub(super) fn bind(config: &Config, plan: &Plan, before: &Self) -> Result<Self, Vec<Problem>> {
         let mut bound = Self::default();
         let mut problems = Vec::new();
         for (listener, rights) in config.listeners.iter().zip(&plan.rights) {
-            let kept = before.find(&listener.address);
-            match Entry::bind(listener, rights, plan.reactors, kept, before) {
+            let wanted = Wanted {
+                address: &listener.address,
+                backlog: listener.backlog,
+                rights,
+                key: format!("listen.{}.address", listener.name),
+                backlog_key: format!("listen.{}.backlog", listener.name),
+                acceptors: plan.reactors,
+            };
+            match Entry::bind(&wanted, before) {
                 Ok(entry) => bound.entries.push(entry),
                 Err(problem) => problems.push(problem),
+            }
+        }
+        if let Some((egress, rights)) = config.egress.as_ref().zip(plan.egress_rights.as_ref()) {
+            for address in &egress.listen {
+                let wanted = Wanted {
+                    address,
+                    backlog: EGRESS_BACKLOG,
+                    rights,
+                    key: "egress.listen".to_owned(),
+                    backlog_key: "egress.listen".to_owned(),
+                    // Whoever has time takes the next caller: they are few, and keep their connections.
+                    acceptors: 1,
+                };
+                match Entry::bind(&wanted, before) {
+                    Ok(entry) => bound.egress.push(entry),
+                    Err(problem) => problems.push(problem),
+                }
             }
         }
         if problems.is_empty() {
@@ -72,20 +113,34 @@ impl Sockets {
         Ok(messages)
     }
 
-    /// Where TCP listeners can be reached, with the port that the kernel chose where none was said.
-    pub(super) fn addresses(&self) -> Vec<Address> {
-        let actual = |entry: &Entry| match &entry.address {
-            Address::Tcp(address) => {
-                Address::Tcp(listener::tcp_address(&entry.sockets[0]).unwrap_or(*address))
+    /// What the gateway is told: where outgoing calls come in.
+    pub(super) fn egress_messages(&self) -> io::Result<Vec<ToGateway>> {
+        let mut messages = Vec::new();
+        for (listener, entry) in (0..).zip(&self.egress) {
+            // Each has connections of its own in its queue.
+            for socket in &entry.sockets {
+                messages.push(ToGateway::EgressListener {
+                    listener,
+                    socket: socket.try_clone()?,
+                });
             }
-            unix => unix.clone(),
-        };
-        self.entries.iter().map(actual).collect()
+        }
+        Ok(messages)
+    }
+
+    /// Where listeners can be reached, with the port that the kernel chose where none was said.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.entries.iter().map(Entry::actual).collect()
+    }
+
+    /// Where outgoing calls are taken; see [`addresses`](Self::addresses).
+    pub(super) fn egress_addresses(&self) -> Vec<Address> {
+        self.egress.iter().map(Entry::actual).collect()
     }
 
     /// Removes the names of unix sockets that `others` do not use.
     pub(super) fn remove_names(&self, others: &Self) {
-        for entry in &self.entries {
+        for entry in self.all() {
             if let Address::Unix(path) = &entry.address
                 && others.find(&entry.address).is_none()
                 && let Err(error) = weir_sys::file::remove(path)
@@ -97,43 +152,40 @@ impl Sockets {
 
     /// Closes the sockets and keeps their names.
     pub(super) fn close(&mut self) {
-        for entry in &mut self.entries {
+        for entry in self.entries.iter_mut().chain(&mut self.egress) {
             entry.sockets.clear();
         }
     }
 
-    fn find(&self, address: &Address) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.address == *address)
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().chain(&self.egress)
     }
-}
 
-impl Clone for Sockets {
-    fn clone(&self) -> Self {
-        Self {
-            entries: self.entries.clone(),
-        }
+    fn find(&self, address: &Address) -> Option<&Entry> {
+        self.all().find(|entry| entry.address == *address)
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        let has = |entry: &Entry| matches!(entry.address, Address::Tcp(a) if a.port() == port);
+        self.all().any(has)
     }
 }
 
 impl Entry {
-    fn bind(
-        listener: &Listener,
-        rights: &Rights,
-        reactors: u16,
-        kept: Option<&Self>,
-        before: &Sockets,
-    ) -> Result<Self, Problem> {
+    /// The sockets of `before` for that address, and as many new ones as are missing.
+    fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
+        let kept = before.find(wanted.address);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
         for socket in &sockets {
-            listener::set_backlog(socket, listener.backlog)
-                .map_err(|error| other_problem(listener, &error))?;
+            listener::set_backlog(socket, wanted.backlog)
+                .map_err(|error| other_problem(wanted, &error))?;
         }
-        match &listener.address {
+        match wanted.address {
             Address::Tcp(address) => {
                 // Each reactor has as many; more than one where the kernel's queues are shorter than asked for.
-                let reactors = usize::from(reactors);
-                let wanted = limits::sockets(listener.backlog, weir_sys::limits::somaxconn());
-                let missing = wanted
+                let reactors = usize::from(wanted.acceptors);
+                let count = limits::sockets(wanted.backlog, weir_sys::limits::somaxconn());
+                let missing = count
                     .next_multiple_of(reactors)
                     .saturating_sub(sockets.len());
                 let at = match sockets.first() {
@@ -141,52 +193,54 @@ impl Entry {
                     None => *address,
                 };
                 let ours = before.has_port(address.port());
-                let new = listener::tcp(at, listener.backlog, missing, sockets.is_empty())
+                let new = listener::tcp(at, wanted.backlog, missing, sockets.is_empty())
                     // A wider or narrower address of the same port is ours to join.
                     .or_else(
                         |error| match ours && error.kind() == io::ErrorKind::AddrInUse {
-                            true => listener::tcp(at, listener.backlog, missing, false),
+                            true => listener::tcp(at, wanted.backlog, missing, false),
                             false => Err(error),
                         },
                     )
-                    .map_err(|error| tcp_problem(listener, *address, &error))?;
+                    .map_err(|error| tcp_problem(wanted, *address, &error))?;
                 sockets.extend(new.into_iter().map(Rc::new));
             }
             Address::Unix(path) if sockets.is_empty() => {
-                let socket = listener::unix(path, listener.backlog, rights)
-                    .map_err(|error| unix_problem(listener, path, error))?;
+                let socket = listener::unix(path, wanted.backlog, wanted.rights)
+                    .map_err(|error| unix_problem(wanted, path, error))?;
                 sockets.push(Rc::new(socket));
             }
-            Address::Unix(path) => listener::change_rights(path, rights)
-                .map_err(|error| unix_problem(listener, path, error))?,
+            Address::Unix(path) => listener::change_rights(path, wanted.rights)
+                .map_err(|error| unix_problem(wanted, path, error))?,
         }
         Ok(Self {
-            address: listener.address.clone(),
+            address: wanted.address.clone(),
             sockets,
         })
     }
-}
 
-impl Sockets {
-    fn has_port(&self, port: u16) -> bool {
-        let has = |entry: &Entry| matches!(entry.address, Address::Tcp(a) if a.port() == port);
-        self.entries.iter().any(has)
+    fn actual(&self) -> Address {
+        match &self.address {
+            Address::Tcp(address) => {
+                let actual = self
+                    .sockets
+                    .first()
+                    .map(|socket| listener::tcp_address(socket));
+                Address::Tcp(actual.and_then(Result::ok).unwrap_or(*address))
+            }
+            unix => unix.clone(),
+        }
     }
 }
 
-fn key(listener: &Listener) -> String {
-    format!("listen.{}.address", listener.name)
-}
-
-fn other_problem(listener: &Listener, error: &io::Error) -> Problem {
-    let key = format!("listen.{}.backlog", listener.name);
+fn other_problem(wanted: &Wanted<'_>, error: &io::Error) -> Problem {
+    let key = wanted.backlog_key.as_str();
     Problem::new(key, error.to_string(), "choose another length")
 }
 
-fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> Problem {
+fn tcp_problem(wanted: &Wanted<'_>, address: SocketAddr, error: &io::Error) -> Problem {
     if error_log::format() == Format::Fpm {
-        let text = events::cannot_listen(&listener.address, error);
-        return Problem::new(key(listener), text, "");
+        let text = events::cannot_listen(wanted.address, error);
+        return Problem::new(wanted.key.as_str(), text, "");
     }
     let (cause, mend) = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -212,25 +266,24 @@ fn tcp_problem(listener: &Listener, address: SocketAddr, error: &io::Error) -> P
         ),
         _ => (error.to_string(), "choose another address".into()),
     };
-    Problem::new(key(listener), format!("{address}: {cause}"), mend)
+    Problem::new(wanted.key.as_str(), format!("{address}: {cause}"), mend)
 }
 
-fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
+fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
     if error_log::format() == Format::Fpm {
         let text = match &error {
             UnixError::InUse => events::listened_on_by_others(path),
             UnixError::Owner(error) => events::cannot_give_away(path, error),
             UnixError::Acl(error) => events::cannot_list(path, error),
-            UnixError::Io(error) => events::cannot_listen(&listener.address, error),
+            UnixError::Io(error) => events::cannot_listen(wanted.address, error),
             UnixError::NotASocket => {
-                events::cannot_listen(&listener.address, &io::Error::from_raw_os_error(EADDRINUSE))
+                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(EADDRINUSE))
             }
-            UnixError::TooLong => events::cannot_listen(
-                &listener.address,
-                &io::Error::from_raw_os_error(ENAMETOOLONG),
-            ),
+            UnixError::TooLong => {
+                events::cannot_listen(wanted.address, &io::Error::from_raw_os_error(ENAMETOOLONG))
+            }
         };
-        return Problem::new(key(listener), text, "");
+        return Problem::new(wanted.key.as_str(), text, "");
     }
     let (cause, mend) = match error {
         UnixError::InUse => {
@@ -271,11 +324,14 @@ fn unix_problem(listener: &Listener, path: &Path, error: UnixError) -> Problem {
         ),
     };
     Problem::new(
-        key(listener),
+        wanted.key.as_str(),
         format!("unix:{}: {cause}", path.display()),
         mend,
     )
 }
+
+/// Callers that wait to be let in, at each address of `[egress]`.
+const EGRESS_BACKLOG: u32 = 4096;
 
 /// Linux's.
 const EADDRINUSE: i32 = 98;

@@ -14,6 +14,7 @@
 //! found wrong before anything is started.
 
 mod banner;
+mod egress;
 mod gateway;
 mod generation;
 mod heritage;

@@ -12,7 +12,7 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Address, Config, Listener, Machine as _, PoolId, Settings};
+use weir_config::{Address, Config, Egress, Listener, Machine as _, PoolId, Settings};
 use weir_sys::{
     file,
     identity::{self, Identity, User},
@@ -49,6 +49,8 @@ pub(super) struct Plan {
     pub(super) reactors: u16,
     /// Of each listener; they matter to unix sockets only.
     pub(super) rights: Vec<Rights>,
+    /// Of the listeners of `[egress]`, where there is that.
+    pub(super) egress_rights: Option<Rights>,
     /// What each pool runs; none: its workers are somebody else's.
     pub(super) runs: Vec<Option<Runs>>,
     /// What will bite.
@@ -88,8 +90,12 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
     let rights = config
         .listeners
         .iter()
-        .map(|listener| socket_rights(listener, &us, &mut problems))
+        .map(|listener| listener_rights(listener, &us, &mut problems))
         .collect();
+    let egress_rights = config
+        .egress
+        .as_ref()
+        .map(|egress| egress_rights(egress, &us, &mut problems));
     let mut pools = Pools {
         config,
         us: &us,
@@ -111,6 +117,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         },
         reactors: reactors(config),
         rights,
+        egress_rights,
         runs,
         warnings: warnings(config, &us),
     })
@@ -249,16 +256,16 @@ fn known_group(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32
     None
 }
 
-fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
-    let key = format!("listen.{}.owner", listener.name);
+fn listener_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> Rights {
+    let table = format!("listen.{}", listener.name);
     let mut acl_users = Vec::new();
     for name in &listener.acl_users {
-        let key = format!("listen.{}.acl_users", listener.name);
+        let key = format!("{table}.acl_users");
         acl_users.extend(known_user(&key, name, problems).map(|user| user.uid));
     }
     let mut acl_groups = Vec::new();
     for name in &listener.acl_groups {
-        let key = format!("listen.{}.acl_groups", listener.name);
+        let key = format!("{table}.acl_groups");
         acl_groups.extend(known_group(&key, name, problems));
     }
     if !listener.acl_users.is_empty() || !listener.acl_groups.is_empty() {
@@ -271,15 +278,28 @@ fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> R
             acl_groups,
         };
     }
-    let uid = listener
-        .owner
-        .as_ref()
+    let names = (listener.owner.as_deref(), listener.group.as_deref());
+    socket_rights(&table, names, listener.mode, us, problems)
+}
+
+fn egress_rights(egress: &Egress, us: &Us, problems: &mut Vec<Problem>) -> Rights {
+    let names = (egress.owner.as_deref(), egress.group.as_deref());
+    socket_rights("egress", names, egress.mode, us, problems)
+}
+
+/// Of a unix socket that `table` names owner and group of.
+fn socket_rights(
+    table: &str,
+    (owner, group): (Option<&str>, Option<&str>),
+    mode: u32,
+    us: &Us,
+    problems: &mut Vec<Problem>,
+) -> Rights {
+    let key = format!("{table}.owner");
+    let uid = owner
         .and_then(|name| known_user(&key, name, problems))
         .map(|user| user.uid);
-    let gid = listener
-        .group
-        .as_ref()
-        .and_then(|name| known_group(&format!("listen.{}.group", listener.name), name, problems));
+    let gid = group.and_then(|name| known_group(&format!("{table}.group"), name, problems));
     if !us.root && uid.is_some_and(|uid| uid != us.uid) {
         problems.push(Problem::new(
             key,
@@ -291,9 +311,9 @@ fn socket_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) -> R
         // Nothing is asked of the kernel that is so already.
         uid: uid.filter(|_| us.root),
         gid,
-        mode: listener.mode,
-        acl_users,
-        acl_groups,
+        mode,
+        acl_users: Vec::new(),
+        acl_groups: Vec::new(),
     }
 }
 
@@ -326,6 +346,12 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
             let key = format!("listen.{}.address", listener.name);
             let folder = path.parent().unwrap_or(Path::new("/"));
             check_folder(&key, folder, problems);
+        }
+    }
+    for address in config.egress.iter().flat_map(|egress| &egress.listen) {
+        if let Address::Unix(path) = address {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            check_folder("egress.listen", folder, problems);
         }
     }
 }

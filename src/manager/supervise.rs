@@ -663,6 +663,9 @@ fn say_listeners(generation: &Generation) {
         };
         log::info!(listen = listener; "listens on {address}: {whom}");
     }
+    for address in generation.sockets.egress_addresses() {
+        log::info!("listens on {address}: outgoing calls");
+    }
 }
 
 /// Several lines as as many events of the log.

@@ -140,12 +140,13 @@ fn check_says_everything_that_is_wrong_at_once() {
 }
 
 #[test]
-fn keys_of_the_contract_that_do_not_work_yet_say_so() {
-    let toml = format!("{RIGHT}[egress]\nkeepalive = 32\n");
+fn what_is_planned_and_does_not_work_yet_says_so() {
+    let toml =
+        format!("{RIGHT}[listen.tls]\naddress = \"127.0.0.1:8443\"\nproxy_protocol = true\n");
     let (code, _, stderr) = check(&toml, &[]);
     assert_eq!(code, Some(78));
     assert!(stderr.contains("not built yet"), "{stderr}");
-    assert!(stderr.contains("weir.toml:5:"), "{stderr}");
+    assert!(stderr.contains("weir.toml:7:"), "{stderr}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod cli;
 mod command;
 mod crowd;
 mod doctor;
+mod egress;
 mod fastcgi_front;
 mod files;
 mod http;

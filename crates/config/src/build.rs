@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     document::{Document, Named, PoolTables, SiteTables},
+    egress,
     entries::Entries,
     environment::Environment,
     listeners::{Spoken, listeners, spoken},
@@ -40,7 +41,10 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
-        egress: None,
+        egress: document
+            .egress
+            .as_ref()
+            .map(|tables| egress::egress(tables, sink)),
         log: log(&document.log, sink),
     };
     check_use(document, &config, sink);
@@ -559,6 +563,7 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
 
 fn log(entries: &Entries, sink: &mut Sink) -> Log {
     no_syslog(entries, "access", sink);
+    no_syslog(entries, "egress", sink);
     let level = match entries.text("level").as_deref() {
         Some("error") => Level::Error,
         Some("warning") => Level::Warning,
@@ -568,7 +573,10 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
     Log {
         access: entries.log_target("access"),
         format: entries.log_format("format"),
-        egress: entries.log_target("access"),
+        egress: match entries.entry("egress") {
+            Some(_) => entries.log_target("egress"),
+            None => entries.log_target("access"),
+        },
         error: entries.log_target("error"),
         level,
         error_format: match entries.text("error_format").as_deref() {

@@ -22,6 +22,7 @@ pub(crate) struct Document {
     pub(crate) listeners: Vec<Named>,
     pub(crate) sites: Vec<SiteTables>,
     pub(crate) pools: Vec<PoolTables>,
+    pub(crate) egress: Option<EgressTables>,
     pub(crate) log: Entries,
     /// A `listen` stands in the file, rightly or wrongly.
     pub(crate) has_listeners: bool,
@@ -47,6 +48,12 @@ pub(crate) struct PoolTables {
     pub(crate) queue: Entries,
 }
 
+/// `[egress]` and its hosts.
+pub(crate) struct EgressTables {
+    pub(crate) egress: Entries,
+    pub(crate) hosts: Vec<Named>,
+}
+
 impl Document {
     /// Reads the tables of a file; relative paths are relative to `folder`.
     pub(crate) fn read(root: &DeTable<'_>, folder: &Path, sink: &mut Sink) -> Self {
@@ -55,6 +62,7 @@ impl Document {
             listeners: Vec::new(),
             sites: Vec::new(),
             pools: Vec::new(),
+            egress: None,
             log: Entries::none(Section::Log, "log", 0..0),
             has_listeners: says(root, "listen"),
             has_sites: says(root, "site"),
@@ -64,9 +72,7 @@ impl Document {
             match key.get_ref().as_ref() {
                 "server" => document.server = walk.single(Section::Server, "server", node),
                 "log" => document.log = walk.single(Section::Log, "log", node),
-                "egress" => {
-                    walk.sink.error(key.span(), "[egress] is not built yet", "");
-                }
+                "egress" => document.egress = Some(walk.egress(node)),
                 "listen" => document.listeners = walk.listeners(node),
                 "site" => document.sites = walk.sites(node),
                 "pool" => document.pools = walk.pools(node),
@@ -159,6 +165,31 @@ impl Walk<'_> {
         pools
     }
 
+    fn egress(&mut self, node: &Node<'_>) -> EgressTables {
+        let Some(table) = node.get_ref().as_table() else {
+            expected_table(Section::Egress.title(), node, self.sink);
+            return EgressTables {
+                egress: Entries::none(Section::Egress, "egress", node.span()),
+                hosts: Vec::new(),
+            };
+        };
+        let egress = self.entries(Section::Egress, "egress", node.span(), table, &["host"]);
+        let hosts = match table.get("host") {
+            Some(node) => self.named(Section::EgressHost, "egress.host", node),
+            None => Vec::new(),
+        };
+        let mut tables = Vec::with_capacity(hosts.len());
+        for (name, span, table) in hosts {
+            let path = format!("egress.host.{name}");
+            let entries = self.entries(Section::EgressHost, &path, span, table, &[]);
+            tables.push(Named { name, entries });
+        }
+        EgressTables {
+            egress,
+            hosts: tables,
+        }
+    }
+
     fn entries(
         &mut self,
         section: Section,
@@ -182,6 +213,7 @@ impl Walk<'_> {
         let example = match section {
             Section::Listen => "web",
             Section::Site => "shop",
+            Section::EgressHost => "payments",
             _ => "php",
         };
         let Some(table) = node.get_ref().as_table() else {
@@ -284,11 +316,12 @@ fn is_pool_name(name: &str) -> bool {
 }
 
 const NAMES: [&str; 6] = ["server", "listen", "site", "pool", "egress", "log"];
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
     "[server]",
     "[listen.NAME]",
     "[site.NAME]",
     "[pool.NAME]",
+    "[egress]",
     "[log]",
 ];
 /// What other programs call our tables.

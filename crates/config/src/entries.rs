@@ -15,8 +15,8 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
-    model::{Address, HostPattern, LogFormat, LogTarget, Window},
-    rows::{self, Default as RowDefault, Kind, Row, Section, State},
+    model::{Address, HostPattern, LogFormat, LogTarget, OriginPattern, Window},
+    rows::{self, Default as RowDefault, Kind, Row, Section},
     scalar,
     sink::Sink,
     template::Template,
@@ -79,12 +79,6 @@ impl Entries {
                 entries.wrong.extend(meant);
                 continue;
             };
-            if let State::NotBuiltYet(instead) = row.state {
-                let message = format!("`{name}` of {} is not built yet", entries.title());
-                sink.error(key.span(), message, instead);
-                entries.wrong.insert(row.name);
-                continue;
-            }
             let mut reader = Reader {
                 sink: &mut *sink,
                 folder,
@@ -254,6 +248,13 @@ impl Entries {
         }
     }
 
+    pub(crate) fn origins(&self, name: &str) -> Vec<OriginPattern> {
+        match self.value(name) {
+            Some(Value::Origins(origins)) => origins,
+            _ => Vec::new(),
+        }
+    }
+
     pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
         match self.value(name) {
             Some(Value::Pairs(pairs)) => pairs,
@@ -335,7 +336,7 @@ fn unknown_key(
     let message = format!("`{name}` is not a key of {}", entries.title());
     let (hint, meant) = guess(section, name, inner);
     let hint = hint.or_else(|| {
-        let known = built(section);
+        let known: Vec<&str> = rows::of(section).map(|row| row.name).collect();
         let few = known.len() <= FEW && !value.is_table();
         few.then(|| format!("known here: {}", known.join(", ")))
     });
@@ -351,9 +352,6 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
     {
         return (Some((*hint).to_owned()), None);
     }
-    if rows::all().any(|row| row.name == name) {
-        return (Some(format!("`{name}` belongs in {}", titles(name))), None);
-    }
     let normal = normal(name);
     let theirs = |row: &&Row| {
         row.elsewhere
@@ -365,6 +363,9 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
             Some(format!("it is called `{}` here", row.name)),
             Some(row.name),
         );
+    }
+    if rows::all().any(|row| row.name == name) {
+        return (Some(format!("`{name}` belongs in {}", titles(name))), None);
     }
     if let Some(row) = rows::all().find(theirs) {
         let titles = titles(row.name);
@@ -383,8 +384,7 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
         let meant = rows::find(section, near).map(|row| row.name);
         return (Some(format!("did you mean `{near}`?")), meant);
     }
-    let built = rows::all().filter(|row| row.state == State::Built);
-    if let Some(near) = scalar::nearest(name, built.map(|row| row.name)) {
+    if let Some(near) = scalar::nearest(name, rows::all().map(|row| row.name)) {
         let titles = titles(near);
         return (
             Some(format!("did you mean `{near}`, which belongs in {titles}?")),
@@ -421,13 +421,6 @@ fn titles(name: &str) -> String {
         .map(Section::title)
         .collect();
     titles.join(" or ")
-}
-
-fn built(section: Section) -> Vec<&'static str> {
-    rows::of(section)
-        .filter(|row| row.state == State::Built)
-        .map(|row| row.name)
-        .collect()
 }
 
 fn normal(name: &str) -> String {
@@ -493,7 +486,7 @@ mod tests {
 
     #[test]
     fn every_example_is_a_value_of_its_kind() {
-        for row in rows::all().filter(|row| row.state == State::Built) {
+        for row in rows::all() {
             let (_, example) = row.kind.expectation();
             let example = match row.kind {
                 Kind::Word(..) => format!("{example:?}"),

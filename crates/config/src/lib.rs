@@ -13,6 +13,7 @@ mod access_format;
 mod build;
 mod diagnostic;
 mod document;
+mod egress;
 mod entries;
 mod environment;
 mod folder;
@@ -20,11 +21,13 @@ pub mod fpm;
 mod listeners;
 mod machine;
 mod model;
+mod origin;
 mod print;
 mod queue;
 mod reference;
 mod rows;
 mod scalar;
+mod secret;
 mod servers;
 mod settings;
 mod sink;
@@ -64,7 +67,7 @@ pub struct Checked {
 }
 
 /// Where keys stand in the text: `server.user`, `listen.web.address`, `site.shop.route[0].root`,
-/// `pool.shop.queue.maxconn`; and tables: `site.shop`.
+/// `pool.shop.queue.maxconn`, `egress.host.payments.hosts`; and tables: `site.shop`.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     places: BTreeMap<String, Range<usize>>,
@@ -132,7 +135,11 @@ fn places(document: &Document) -> Places {
                 .pools
                 .iter()
                 .flat_map(|tables| [&tables.pool.entries, &tables.queue]),
-        );
+        )
+        .chain(document.egress.iter().flat_map(|tables| {
+            let hosts = tables.hosts.iter().map(|host| &host.entries);
+            core::iter::once(&tables.egress).chain(hosts)
+        }));
     Places {
         places: tables.flat_map(|table| table.places()).collect(),
     }

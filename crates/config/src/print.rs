@@ -1,5 +1,7 @@
 //! [`Config`] → weir.toml: what is in force, defaults included. Reading it again gives the same configuration.
 
+mod egress;
+
 use core::fmt::Display;
 use std::{net::IpAddr, path::Path, time::Duration};
 
@@ -10,7 +12,7 @@ use crate::{
         Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Servers,
         Settings, Site, UpstreamServer, ValuePattern, Window, Workers,
     },
-    rows::{self, Default, FACILITIES, Section, State},
+    rows::{self, Default, FACILITIES, Section},
     settings::default_hide_files,
     texts::{quote, show_size},
 };
@@ -46,6 +48,14 @@ pub fn to_toml(config: &Config) -> String {
             key => queue(&pool.queue, key),
         });
     }
+    if let Some(egress) = &config.egress {
+        out.header("[egress]");
+        out.section(Section::Egress, |key| egress::egress(egress, key));
+        for host in &egress.hosts {
+            out.header(&format!("[egress.host.{}]", host.name));
+            out.section(Section::EgressHost, |key| egress::host(host, key));
+        }
+    }
     out.header("[log]");
     out.section(Section::Log, |key| log(&config.log, key));
     out.text
@@ -77,9 +87,9 @@ impl Printer {
         self.text.push('\n');
     }
 
-    /// All keys of a section that are built.
+    /// All keys of a section.
     fn section(&mut self, section: Section, value: impl Fn(&str) -> Printed) {
-        for row in rows::of(section).filter(|row| row.state == State::Built) {
+        for row in rows::of(section) {
             match value(row.name) {
                 Value(value) => self.text.push_str(&format!("{} = {value}\n", row.name)),
                 Absent => {
@@ -96,7 +106,7 @@ impl Printer {
 
     /// The keys of a route that say something.
     fn differing(&mut self, value: impl Fn(&str) -> Printed) {
-        for row in rows::of(Section::Route).filter(|row| row.state == State::Built) {
+        for row in rows::of(Section::Route) {
             if let Value(value) = value(row.name) {
                 self.text.push_str(&format!("{} = {value}\n", row.name));
             }
@@ -573,6 +583,8 @@ fn log(log: &Log, key: &str) -> Printed {
             LogFormat::Json => "\"json\"".into(),
             LogFormat::Template(template) => quote(&template.to_string()),
         }),
+        "egress" if log.egress == log.access => Absent,
+        "egress" => Value(target(&log.egress)),
         "error" => Value(target(&log.error)),
         "level" => Value(
             match log.level {

@@ -1,7 +1,7 @@
 //! The reference page of all keys, written from the rows.
 
 use crate::{
-    rows::{self, Default, Kind, Row, Section, State},
+    rows::{self, Default, Kind, Row, Section},
     template::Variable,
     texts::show_size,
 };
@@ -9,29 +9,21 @@ use crate::{
 /// The page as Markdown.
 pub fn reference() -> String {
     let mut page = String::from(INTRODUCTION);
-    let mut later = Vec::new();
     for section in Section::ALL {
-        let built: Vec<&Row> = rows::of(section)
-            .filter(|row| row.state == State::Built)
-            .collect();
-        later.extend(
-            rows::of(section)
-                .filter(|row| row.state != State::Built)
-                .map(|row| (section, row)),
-        );
-        if built.is_empty() {
-            continue;
-        }
+        let rows: Vec<&Row> = rows::of(section).collect();
         page.push_str(&format!(
             "\n## `{}`\n\n{}\n\n",
             section.title(),
             about(section)
         ));
-        if built[0].group.is_empty() {
+        if rows[0].group.is_empty() {
             page.push_str(HEAD);
         }
-        for (index, row) in built.into_iter().enumerate() {
-            if section == Section::Route && row.sections.contains(&Section::Site) {
+        for (index, row) in rows.into_iter().enumerate() {
+            let also_in = |other| row.sections.contains(&other);
+            if (section == Section::Route && also_in(Section::Site))
+                || (section == Section::EgressHost && also_in(Section::Egress))
+            {
                 continue;
             }
             if !row.group.is_empty() {
@@ -58,16 +50,13 @@ pub fn reference() -> String {
     }
     page.push_str("| `${http_NAME}` | everywhere; a request header, in lower case with underscores for dashes |\n");
     page.push_str(LATER);
-    for (section, row) in later {
-        let instead = match row.state {
-            State::NotBuiltYet(instead) => cell(instead),
-            State::Built => String::new(),
-        };
-        page.push_str(&format!(
-            "| `{}` of `{}` | {instead} |\n",
-            row.name,
-            section.title()
-        ));
+    for section in Section::ALL {
+        for row in rows::of(section) {
+            for value in later(&row.kind) {
+                let title = section.title();
+                page.push_str(&format!("- `{} = {value}` of `{title}`\n", row.name));
+            }
+        }
     }
     page
 }
@@ -99,8 +88,21 @@ fn about(section: Section) -> &'static str {
         Section::Queue => {
             "Requests that wait for a worker of the pool: in order of arrival, and not for ever."
         }
-        Section::Egress => "",
+        Section::Egress => "The application's outgoing calls. Without this table none are taken.",
+        Section::EgressHost => {
+            "How some hosts are called. Besides `hosts` these tables take every key of `[egress]` from `keepalive` on, and say \
+             otherwise for their hosts."
+        }
         Section::Log => "One line per request, and what went wrong.",
+    }
+}
+
+/// Values that are known and refused.
+fn later(kind: &Kind) -> Vec<String> {
+    match kind {
+        Kind::OnlyFalse => vec!["true".to_owned()],
+        Kind::Word(_, later) => later.iter().map(|word| format!("\"{word}\"")).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -178,8 +180,6 @@ Templates take `${NAME}`; a literal `${` is written `$${`.
 const LATER: &str = "
 ## Not built yet
 
-These keys are known and refused; `[egress]` as a whole is one of them.
+These values are known and refused.
 
-| key | until then |
-|---|---|
 ";

@@ -1,9 +1,11 @@
 //! The table of all keys: one row per key.
 //!
-//! Reading, defaults, hints, `weir check --print` and the reference page all come from these rows. A key that
-//! is not built yet has its row too: it is refused as such, never as unknown.
+//! Reading, defaults, hints, `weir check --print` and the reference page all come from these rows. A value that
+//! is not built yet is known too: it is refused as such, never as wrong.
 
-use crate::rows::Section::{Egress, Listen, Log, Pool, Queue, Route, Server, Site};
+mod egress;
+
+use crate::rows::Section::{Egress, EgressHost, Listen, Log, Pool, Queue, Route, Server, Site};
 
 /// A kind of table in weir.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,12 +17,15 @@ pub(crate) enum Section {
     Pool,
     Queue,
     Egress,
+    EgressHost,
     Log,
 }
 
 impl Section {
     /// All of them, in the order of the reference page.
-    pub(crate) const ALL: [Self; 8] = [Server, Listen, Site, Route, Pool, Queue, Egress, Log];
+    pub(crate) const ALL: [Self; 9] = [
+        Server, Listen, Site, Route, Pool, Queue, Egress, EgressHost, Log,
+    ];
 
     /// As it is written in weir.toml.
     pub(crate) fn title(self) -> &'static str {
@@ -32,6 +37,7 @@ impl Section {
             Pool => "[pool.NAME]",
             Queue => "[pool.NAME.queue]",
             Egress => "[egress]",
+            EgressHost => "[egress.host.NAME]",
             Log => "[log]",
         }
     }
@@ -46,7 +52,6 @@ pub(crate) struct Row {
     pub(crate) default: Default,
     /// One line for the reference page; may hold Markdown.
     pub(crate) help: &'static str,
-    pub(crate) state: State,
     /// What other programs call it.
     pub(crate) elsewhere: &'static [&'static str],
     /// The title of the group that begins with it on the reference page; empty: it goes on with the one before.
@@ -61,14 +66,6 @@ pub(crate) enum Default {
     Absent(&'static str),
     /// It has to be written.
     Required,
-}
-
-/// Whether the key does something.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Built,
-    /// With what to use instead; may be empty.
-    NotBuiltYet(&'static str),
 }
 
 /// What a value looks like.
@@ -106,6 +103,7 @@ pub(crate) enum Kind {
     Path,
     Paths,
     Address,
+    Addresses,
     Servers,
     HashBy,
     /// IP addresses with a port, 53 where none is written.
@@ -149,8 +147,14 @@ pub(crate) enum Kind {
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
     AccessFormat,
-    /// Of keys that are not built yet.
-    Any,
+    /// Who may be called.
+    AllowRules,
+    /// Hosts with scheme and port.
+    Origins,
+    /// Hosts with a port that are called by http.
+    HttpOrigins,
+    /// Headers of a call, whose values may stand elsewhere.
+    SecretHeaders,
 }
 
 impl Kind {
@@ -173,6 +177,7 @@ impl Kind {
             Kind::Path => ("a path", "\"/srv/shop\""),
             Kind::Paths => ("a list of paths", "[\"/srv/files\"]"),
             Kind::Address => ("an address", "\"0.0.0.0:80\""),
+            Kind::Addresses => ("a list of addresses", "[\"127.0.0.1:8083\"]"),
             Kind::Window => ("unix:PATH or \"off\"", "\"unix:/run/weir/admin.sock\""),
             Kind::Servers => ("a list of servers", "[\"unix:/run/php/php-fpm.sock\"]"),
             Kind::HashBy => (
@@ -239,7 +244,19 @@ impl Kind {
                 "\"combined\", \"json\" or a template",
                 "\"${remote_addr} ${status} ${uri}\"",
             ),
-            Kind::Any => ("a value", ""),
+            Kind::AllowRules => (
+                "a list of hosts",
+                "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]",
+            ),
+            Kind::Origins => (
+                "a list of hosts",
+                "[\"api.example.com\", \"http://legacy.internal:8080\"]",
+            ),
+            Kind::HttpOrigins => ("a list of hosts", "[\"api.example.com\"]"),
+            Kind::SecretHeaders => (
+                "a table of headers",
+                "{ Authorization = \"Bearer ${file:/etc/weir/api.token}\" }",
+            ),
         }
     }
 }
@@ -257,7 +274,16 @@ pub(crate) fn of(section: Section) -> impl Iterator<Item = &'static Row> {
 /// All rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     [
-        SERVER, LISTEN, SITE, ROUTE, SETTINGS, POLICY, POOL, QUEUE, EGRESS, LOG,
+        SERVER,
+        LISTEN,
+        SITE,
+        ROUTE,
+        SETTINGS,
+        POLICY,
+        POOL,
+        QUEUE,
+        egress::EGRESS,
+        LOG,
     ]
     .into_iter()
     .flatten()
@@ -276,25 +302,6 @@ const fn key(
         kind,
         default,
         help,
-        state: State::Built,
-        elsewhere: &[],
-        group: "",
-    }
-}
-
-const fn later(
-    sections: &'static [Section],
-    name: &'static str,
-    help: &'static str,
-    instead: &'static str,
-) -> Row {
-    Row {
-        sections,
-        name,
-        kind: Kind::Any,
-        default: Absent(""),
-        help,
-        state: State::NotBuiltYet(instead),
         elsewhere: &[],
         group: "",
     }
@@ -733,19 +740,14 @@ const QUEUE: &[Row] = &[
 ];
 
 #[rustfmt::skip]
-const EGRESS: &[Row] = &[
-    later(&[Egress], "listen", "Where the application's outgoing calls are taken.", ""),
-    later(&[Egress], "allow", "Hosts that may be called.", ""),
-    later(&[Egress], "keepalive", "Idle connections kept per host.", ""),
-];
-
-#[rustfmt::skip]
 const LOG: &[Row] = &[
     key(&[Log], "access", Kind::LogTarget, Value("\"stdout\""),
         "Where requests are written: a file, `\"stdout\"`, `\"stderr\"` or `\"off\"`. Files are reopened at SIGUSR1.")
         .called(&["access_log", "CustomLog"]),
     key(&[Log], "format", Kind::LogFormat, Value("\"combined\""),
         "`\"combined\"`, `\"json\"` or a template.").called(&["access_format", "log_format", "LogFormat"]),
+    key(&[Log], "egress", Kind::LogTarget, Absent("the same as `access`"),
+        "Where the application's outgoing calls are written."),
     key(&[Log], "error", Kind::LogTarget, Value("\"stderr\""),
         "Where errors are written: a file, `\"stderr\"`, `\"stdout\"`, `\"syslog\"` or `\"off\"`.").called(&["error_log", "ErrorLog"]),
     key(&[Log], "level", Kind::Word(&["error", "warning", "notice", "debug"], &[]), Value("\"notice\""),

@@ -1,5 +1,6 @@
 //! A value as it stands in the text → a [`Value`] of the kind that its row asks for.
 
+mod egress;
 mod priority_rules;
 mod reserve;
 mod servers;
@@ -21,11 +22,13 @@ use toml::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Action, Address, FairBy, HashBy, HostPattern, LogFormat, LogTarget, PathPattern,
-        PriorityRule, Reserve, UpstreamServer, Window,
+        Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget,
+        OriginPattern, PathPattern, PriorityRule, Reserve, Secret, UpstreamServer, Window,
     },
+    origin,
     rows::Kind,
     scalar::{self, Checked, Wrong, wrong},
+    secret,
     sink::{IntoHint, Sink},
     template::Template,
     texts,
@@ -62,6 +65,10 @@ pub(crate) enum Value {
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
+    Addresses(Vec<Address>),
+    AllowRules(Vec<AllowRule>),
+    Origins(Vec<OriginPattern>),
+    Secrets(Vec<(String, Secret)>),
 }
 
 /// A value of the file, or of a row's default, on its way to a [`Value`].
@@ -150,6 +157,11 @@ impl Reader<'_> {
                 let address = self.scalar(kind, node, |t| texts::anchored_address(folder, t))?;
                 Some(Value::Address(address))
             }
+            Kind::Addresses => {
+                let folder = self.folder;
+                self.list(kind, node, |t| texts::anchored_address(folder, t))
+                    .map(Value::Addresses)
+            }
             Kind::Window => {
                 let folder = self.folder;
                 self.scalar(kind, node, |t| texts::window(folder, t))
@@ -231,7 +243,14 @@ impl Reader<'_> {
             }
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
             Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
-            Kind::Any => None,
+            Kind::AllowRules => self.allow_rules(kind, node).map(Value::AllowRules),
+            Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),
+            Kind::HttpOrigins => self.list(kind, node, origin::http_host).map(Value::Origins),
+            Kind::SecretHeaders => {
+                let folder = self.folder;
+                self.table(kind, node, |k, v| secret::header(folder, k, v))
+                    .map(Value::Secrets)
+            }
         }
     }
 

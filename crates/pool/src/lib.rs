@@ -42,8 +42,9 @@
 //! `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and what follows from that),
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
 //! many do any good), `balance.rs` and `health.rs` (which server, and whether
-//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down), and `tests/behaviour/` (the simulators and the
-//! promises they check).
+//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down),
+//! `breaker.rs` and `retry_budget.rs` (whether an origin that fails is called, and how often again), and
+//! `tests/behaviour/` (the simulators and the promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,7 @@ extern crate alloc;
 mod answers;
 mod backoff;
 mod balance;
+mod breaker;
 mod climb;
 mod decision;
 mod estimate;
@@ -68,6 +70,7 @@ mod patience;
 mod pool;
 mod queue;
 mod retry;
+mod retry_budget;
 mod scaler;
 mod stats;
 mod time;
@@ -81,11 +84,13 @@ pub use balance::{
     Algorithm, Balancer, Balancing, Capacity, Change, Chosen, Finish, NewServer, ServerFigures,
     ServerId, ServerState, Why, mixed,
 };
+pub use breaker::{Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Outcome, Verdict};
 pub use decision::Decision;
 pub use limiter::{Begun, Ended, LimitBounds, Limiter};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
 pub use retry::{Failure, Retry, Sent, may_retry};
+pub use retry_budget::RetryBudget;
 pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;
 pub use time::Micros;

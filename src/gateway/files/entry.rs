@@ -12,15 +12,16 @@ use http::{HeaderMap, HeaderValue, header};
 use weir_sys::file::{self, FileKind, FileStat, Open};
 
 use super::{
-    encoding::{self, Coding},
+    encoding,
     types::{self, Presentation},
 };
+use crate::content_coding::Coding;
 
 /// A file and the precompressed ones beside it.
 #[derive(Debug)]
 pub struct FileEntry {
     identity: Representation,
-    /// At most one for each coding, in the order of [`Coding::ALL`].
+    /// At most one for each coding, in the order of [`encoding::ALL`].
     variants: Vec<Representation>,
     /// Its type is worth compressing beforehand, and the rules allow it.
     negotiable: bool,
@@ -83,7 +84,7 @@ impl FileEntry {
             look.precompressed && !source.as_text && encoding::is_compressible(&content_type);
         let mut variants = Vec::new();
         if negotiable {
-            for coding in Coding::ALL {
+            for coding in encoding::ALL {
                 if let Some((path, file, stat)) = open_variant(source, &stat, coding)? {
                     let content = small_content(&file, &stat, source.walk.cached_only)?;
                     variants.push((coding, path, file, stat, content));
@@ -155,7 +156,7 @@ impl FileEntry {
     /// Whether no further variant has appeared; false also where that cannot be told without waiting.
     pub fn has_all_variants(&self, root: BorrowedFd<'_>, walk: Open) -> bool {
         !self.negotiable
-            || Coding::ALL.iter().all(|&coding| {
+            || encoding::ALL.iter().all(|&coding| {
                 self.variants
                     .iter()
                     .any(|variant| variant.coding == Some(coding))

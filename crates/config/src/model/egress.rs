@@ -2,6 +2,7 @@
 
 use alloc::{string::String, vec::Vec};
 use core::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
@@ -87,6 +88,21 @@ impl OriginPattern {
     }
 }
 
+/// As `allow` writes it: https and the scheme's own port go without saying.
+impl fmt::Display for OriginPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.scheme == Scheme::Http {
+            f.write_str("http://")?;
+        }
+        write!(f, "{}", self.host)?;
+        match self.port {
+            None => f.write_str(":*"),
+            Some(port) if port == self.scheme.default_port() => Ok(()),
+            Some(port) => write!(f, ":{port}"),
+        }
+    }
+}
+
 /// The host of an [`OriginPattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OriginHost {
@@ -105,6 +121,18 @@ impl OriginHost {
             Self::Name(name) => name == host,
             Self::Suffix(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
             Self::Ip(ip) => host.parse() == Ok(*ip),
+        }
+    }
+}
+
+/// As `allow` writes it: `*.partner.example`, IPv6 in brackets.
+impl fmt::Display for OriginHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Suffix(suffix) => write!(f, "*{suffix}"),
+            Self::Ip(IpAddr::V4(ip)) => write!(f, "{ip}"),
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
         }
     }
 }
@@ -164,6 +192,17 @@ impl Network {
                 bits(own) == bits(other)
             }
             _ => false,
+        }
+    }
+}
+
+/// As `addresses` writes it: one address alone without its length.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, self.prefix) {
+            (IpAddr::V4(ip), 32) => write!(f, "{ip}"),
+            (IpAddr::V6(ip), 128) => write!(f, "{ip}"),
+            (ip, prefix) => write!(f, "{ip}/{prefix}"),
         }
     }
 }
@@ -289,6 +328,20 @@ pub enum Forwarded {
 /// A text with parts that stand elsewhere: `Bearer ${file:/etc/weir/api.token}`, `${env:API_KEY}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret(pub Vec<SecretPiece>);
+
+/// As it is written in weir.toml: what stands elsewhere is named, never shown.
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.0 {
+            match piece {
+                SecretPiece::Text(text) => f.write_str(&text.replace("${", "$${"))?,
+                SecretPiece::File(path) => write!(f, "${{file:{}}}", path.display())?,
+                SecretPiece::Env(name) => write!(f, "${{env:{name}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 /// A part of a [`Secret`].
 #[derive(Debug, Clone, PartialEq, Eq)]

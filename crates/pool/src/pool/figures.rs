@@ -43,6 +43,11 @@ impl Pool {
         self.queue.len()
     }
 
+    /// Workers that are up and without a request.
+    pub fn free(&self) -> usize {
+        self.workers.free()
+    }
+
     /// The pool's figures.
     pub fn stats(&self) -> Stats {
         let (free, busy) = (self.workers.free(), self.workers.busy());

@@ -5,6 +5,8 @@
 
 mod auto;
 mod balancing;
+mod breaker;
+mod budget;
 mod checked;
 mod crowd;
 mod crowds;

@@ -1,0 +1,54 @@
+"""Carries packets between two tunnel devices, each a while after it came: `relay.py DESCRIPTOR DESCRIPTOR DELAY_MS`.
+
+For kernels without netem. It delays IP packets, not connections: so whatever TCP, TLS and DNS say to each other takes the
+time that it would take on such a way, and TCP's own handshake too.
+"""
+
+import collections
+import os
+import select
+import sys
+import time
+
+# Packets under way in one direction at most; more are dropped, as routers do.
+MOST = 100_000
+LARGEST = 65_536
+
+
+def main():
+    ends, delay = (int(sys.argv[1]), int(sys.argv[2])), float(sys.argv[3]) / 1e3
+    # It has to be on time though the machine is busy; where it may not, it is as it is.
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:
+        pass
+    # What came in at an end, and when it is to go out at the other one.
+    under_way = {end: collections.deque() for end in ends}
+    while True:
+        due = min((queue[0][0] for queue in under_way.values() if queue), default=None)
+        wait = None if due is None else max(0.0, due - time.monotonic())
+        for end in select.select(ends, (), (), wait)[0]:
+            take(end, under_way[end], delay)
+        now = time.monotonic()
+        for end, other in (ends, ends[::-1]):
+            queue = under_way[end]
+            while queue and queue[0][0] <= now:
+                try:
+                    os.write(other, queue.popleft()[1])
+                except BlockingIOError:
+                    pass
+
+
+def take(end, queue, delay):
+    """All packets that wait at an end."""
+    while True:
+        try:
+            packet = os.read(end, LARGEST)
+        except BlockingIOError:
+            return
+        if len(queue) < MOST:
+            queue.append((time.monotonic() + delay, packet))
+
+
+if __name__ == "__main__":
+    main()

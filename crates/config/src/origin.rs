@@ -1,0 +1,466 @@
+//! Whom `[egress]` is about: hosts with scheme, port and path, and networks. As `scalar`, it knows no keys and no
+//! places.
+//!
+//! A name that could be read as an address in some other spelling (`0x7f.1`, `2130706433`) is refused here, so that
+//! what is allowed is what stands in the file.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{
+    model::{AllowRule, Network, OriginHost, OriginPattern, Scheme},
+    scalar::{self, Checked, wrong},
+    texts,
+};
+
+/// One entry of `allow` as a text: `[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]`.
+pub(crate) fn rule(text: &str) -> Checked<AllowRule> {
+    let (methods, rest) = match text.trim().split_once(' ') {
+        Some((methods, rest)) => (methods, rest),
+        None => ("", text),
+    };
+    if rest.chars().any(|c| c.is_whitespace() || c.is_control()) || text.trim() != text {
+        return wrong(
+            format!("{text:?} has spaces that nothing stands between"),
+            "one space separates methods from the host: \"GET,POST api.example.com/v1/\"",
+        );
+    }
+    let (origin, path) = split_path(rest);
+    let origin = self::origin(origin, Scheme::Https)?;
+    let path = match path {
+        "" => "/".to_owned(),
+        path => path_prefix(path)?,
+    };
+    let methods = match methods {
+        "" => Vec::new(),
+        list => self::methods(list)?,
+    };
+    Ok(AllowRule {
+        addresses: implied(&origin.host),
+        origin,
+        path,
+        methods,
+    })
+}
+
+/// `host` of an entry of `allow` that is a table, and an element of `hosts`: no methods and no path.
+pub(crate) fn host(text: &str) -> Checked<OriginPattern> {
+    only_host(text)?;
+    origin(text, Scheme::Https)
+}
+
+/// An element of `upgrade`: who is called by http, without saying so.
+pub(crate) fn http_host(text: &str) -> Checked<OriginPattern> {
+    if let Some((_, rest)) = text.split_once("://") {
+        return wrong(
+            format!(
+                "{text:?} has a scheme: these hosts are called by http, and that is what changes"
+            ),
+            format!("write {rest:?}"),
+        );
+    }
+    only_host(text)?;
+    origin(text, Scheme::Http)
+}
+
+fn only_host(text: &str) -> Checked<()> {
+    if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return wrong(
+            format!("{text:?} has spaces"),
+            "write one host, without methods",
+        );
+    }
+    match split_path(text) {
+        (_, "") => Ok(()),
+        (host, path) => wrong(
+            format!("{text:?} has a path, {path:?}"),
+            format!("only the host stands here: {host:?}"),
+        ),
+    }
+}
+
+/// What a rule's host is when it is an address: that one may be called, whatever networks it is in. `localhost` is what
+/// every machine says it is (RFC 6761 §6.3).
+pub(crate) fn implied(host: &OriginHost) -> Vec<Network> {
+    match host {
+        OriginHost::Ip(ip) => vec![alone(*ip)],
+        OriginHost::Name(name) if name == "localhost" => vec![
+            Network {
+                address: Ipv4Addr::new(127, 0, 0, 0).into(),
+                prefix: 8,
+            },
+            alone(Ipv6Addr::LOCALHOST.into()),
+        ],
+        OriginHost::Name(_) | OriginHost::Suffix(_) => Vec::new(),
+    }
+}
+
+/// An element of `addresses`: `10.0.0.0/8`, `fd00::/8`, or one address.
+pub(crate) fn network(text: &str) -> Checked<Network> {
+    let (ip, prefix) = match text.split_once('/') {
+        Some((ip, prefix)) => (ip, Some(prefix)),
+        None => (text, None),
+    };
+    if let Some(inner) = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']'))
+        && inner.parse::<Ipv6Addr>().is_ok()
+    {
+        let tail = prefix.map_or(String::new(), |prefix| format!("/{prefix}"));
+        return wrong(
+            format!("{text:?} has brackets, which only a URL needs"),
+            format!("write \"{inner}{tail}\""),
+        );
+    }
+    let Ok(ip) = ip.parse::<IpAddr>() else {
+        let hint = match odd_ipv4(ip) {
+            Some(usual) => format!("for example \"{usual}\""),
+            None => "for example \"10.0.0.0/8\", \"192.168.7.12\" or \"fd00::/8\"".to_owned(),
+        };
+        return wrong(format!("{text:?} is no network"), hint);
+    };
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = match prefix {
+        None => most,
+        Some(prefix) => match digits(prefix).filter(|bits| *bits <= most) {
+            Some(bits) => bits,
+            None => {
+                let hint = match prefix.parse::<Ipv4Addr>().map(Ipv4Addr::to_bits) {
+                    Ok(mask) if mask.count_ones() == mask.leading_ones() => {
+                        format!("write \"{ip}/{}\"", mask.leading_ones())
+                    }
+                    _ => format!("for example \"{ip}/{}\"", most / 2),
+                };
+                let message = format!("{prefix:?} is no length: a number from 0 to {most} is");
+                return wrong(message, hint);
+            }
+        },
+    };
+    let first = first_of(ip, bits);
+    if first != ip {
+        return wrong(
+            format!("{ip} is not the first address of a network of {bits} bits"),
+            format!("write \"{first}/{bits}\", or \"{ip}\" for this address alone"),
+        );
+    }
+    // An IPv4 address in IPv6's clothes is what it stands for (RFC 4291 §2.5.5.2).
+    Ok(match (ip.to_canonical(), bits) {
+        (IpAddr::V4(v4), bits) if ip.is_ipv6() && bits >= 96 => Network {
+            address: v4.into(),
+            prefix: (bits - 96) as u8,
+        },
+        (_, bits) => Network {
+            address: ip,
+            prefix: bits as u8,
+        },
+    })
+}
+
+fn alone(ip: IpAddr) -> Network {
+    let prefix = if ip.is_ipv4() { 32 } else { 128 };
+    Network {
+        address: ip,
+        prefix,
+    }
+}
+
+fn first_of(ip: IpAddr, bits: u32) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            Ipv4Addr::from_bits(ip.to_bits() & mask).into()
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            Ipv6Addr::from_bits(ip.to_bits() & mask).into()
+        }
+    }
+}
+
+/// Splits before the first slash that is not the scheme's.
+fn split_path(text: &str) -> (&str, &str) {
+    let after = text.find("://").map_or(0, |at| at + 3);
+    match text[after..].find('/') {
+        Some(slash) => text.split_at(after + slash),
+        None => (text, ""),
+    }
+}
+
+/// `[http://]HOST[:PORT]`
+fn origin(text: &str, usual: Scheme) -> Checked<OriginPattern> {
+    let (scheme, authority) = match text.split_once("://") {
+        None => (usual, text),
+        Some(("https", rest)) => (Scheme::Https, rest),
+        Some(("http", rest)) => (Scheme::Http, rest),
+        Some((other, rest)) => {
+            let lower = other.to_ascii_lowercase();
+            let hint = match lower.as_str() {
+                "http" | "https" => format!("write \"{lower}://{rest}\""),
+                _ => format!("hosts are called by https (\"{rest}\") or http (\"http://{rest}\")"),
+            };
+            return wrong(format!("{other:?} is no scheme"), hint);
+        }
+    };
+    if let Some((_, host)) = authority.rsplit_once('@') {
+        return wrong(
+            "a host has no user and no password",
+            format!(
+                "write {host:?}, and the credentials in `set_headers` of an [egress.host.NAME]"
+            ),
+        );
+    }
+    for (mark, what) in [('?', "query"), ('#', "fragment")] {
+        if let Some((before, _)) = authority.split_once(mark) {
+            return wrong(
+                format!("{text:?} has a {what}, and a rule does not"),
+                format!("write {before:?}"),
+            );
+        }
+    }
+    let (host, port) = split_port(authority)?;
+    let port = match port {
+        None => Some(scheme.default_port()),
+        Some("*") => None,
+        Some(port) => match digits(port).filter(|port| (1..=65_535).contains(port)) {
+            Some(port) => Some(port as u16),
+            None => {
+                return wrong(
+                    format!("{port:?} is not a port"),
+                    format!(
+                        "a port is a number from 1 to 65535, or `*`: for example \"{host}:8443\""
+                    ),
+                );
+            }
+        },
+    };
+    Ok(OriginPattern {
+        scheme,
+        host: origin_host(host)?,
+        port,
+    })
+}
+
+fn split_port(authority: &str) -> Checked<(&str, Option<&str>)> {
+    if authority.starts_with('[') {
+        return match authority.find(']') {
+            None => wrong(
+                format!("{authority:?} has no `]`"),
+                "for example \"[fd00::7]:8443\"",
+            ),
+            Some(end) => match authority.split_at(end + 1) {
+                (host, "") => Ok((host, None)),
+                (host, rest) => match rest.strip_prefix(':') {
+                    Some(port) => Ok((host, Some(port))),
+                    None => wrong(
+                        format!("{rest:?} stands behind the address"),
+                        format!("for example \"{host}:8443\""),
+                    ),
+                },
+            },
+        };
+    }
+    if authority.parse::<Ipv6Addr>().is_ok() {
+        return wrong(
+            format!("{authority:?} needs brackets"),
+            format!("write \"[{authority}]\""),
+        );
+    }
+    match authority.rsplit_once(':') {
+        None => Ok((authority, None)),
+        Some((host, _)) if host.contains(':') => wrong(
+            format!("{authority:?} is no host"),
+            "an IPv6 address is written in brackets: \"[fd00::7]:8443\"",
+        ),
+        Some((host, port)) => Ok((host, Some(port))),
+    }
+}
+
+fn origin_host(text: &str) -> Checked<OriginHost> {
+    match text {
+        "" => {
+            return wrong(
+                "there is no host",
+                "for example \"api.example.com\" or \"http://legacy.internal:8080\"",
+            );
+        }
+        "*" => {
+            return wrong(
+                "`*` alone would be every host there is",
+                "name them, or all below a name: \"*.example.com\"",
+            );
+        }
+        _ => {}
+    }
+    if !text.is_ascii() {
+        return wrong(
+            format!("{text:?} is not in ASCII"),
+            "write the name as it stands in DNS (xn--…)",
+        );
+    }
+    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        return match inner.parse::<Ipv6Addr>() {
+            Ok(ip) => address(text, IpAddr::V6(ip).to_canonical()),
+            Err(_) if inner.contains('%') => wrong(
+                format!("{text:?} names an interface, which no host has"),
+                "",
+            ),
+            Err(_) => wrong(
+                format!("{text:?} is no IPv6 address"),
+                "for example \"[fd00::7]\"",
+            ),
+        };
+    }
+    if let Ok(ip) = text.parse::<Ipv4Addr>() {
+        return address(text, ip.into());
+    }
+    let lower = text.to_ascii_lowercase();
+    let (wild, name) = match lower.strip_prefix("*.") {
+        Some(name) => (true, name),
+        None => (false, lower.as_str()),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.contains('*') {
+        return wrong(
+            format!("{text:?} has a `*` in the middle"),
+            "`*` stands for the first labels: \"*.example.com\"",
+        );
+    }
+    if is_number(name.rsplit('.').next().unwrap_or_default()) {
+        return match odd_ipv4(name) {
+            Some(ip) if !wild => wrong(
+                format!("{text:?} is an odd spelling of an address"),
+                format!("write \"{ip}\", if that is meant"),
+            ),
+            _ => wrong(
+                format!("{text:?} is neither a name nor an IP address"),
+                "for example \"api.example.com\" or \"10.0.0.5\"",
+            ),
+        };
+    }
+    if !scalar::is_host_name(name) {
+        return wrong(
+            format!("{text:?} is no host name"),
+            "for example \"api.example.com\" or \"*.example.com\"",
+        );
+    }
+    Ok(match wild {
+        true => OriginHost::Suffix(format!(".{name}")),
+        false => OriginHost::Name(name.to_owned()),
+    })
+}
+
+fn address(text: &str, ip: IpAddr) -> Checked<OriginHost> {
+    match ip.is_unspecified() {
+        true => wrong(
+            format!("{text:?} is nobody's address"),
+            "this machine is \"localhost\"",
+        ),
+        false => Ok(OriginHost::Ip(ip)),
+    }
+}
+
+/// What old resolvers take for a number of an IPv4 address (inet_aton(3), WHATWG URL "ends in a number").
+fn is_number(label: &str) -> bool {
+    match label.strip_prefix("0x") {
+        Some(hex) => hex.bytes().all(|b| b.is_ascii_hexdigit()),
+        None => !label.is_empty() && label.bytes().all(|b| b.is_ascii_digit()),
+    }
+}
+
+/// The address that inet_aton(3) would make of this: one to four numbers, the last one fills what is left.
+fn odd_ipv4(text: &str) -> Option<Ipv4Addr> {
+    let numbers: Vec<u64> = text
+        .split('.')
+        .map(|label| match (label, label.to_ascii_lowercase()) {
+            ("", _) => None,
+            (_, lower) if lower.starts_with("0x") => match &lower[2..] {
+                "" => Some(0),
+                hex => u64::from_str_radix(hex, 16).ok(),
+            },
+            (label, _) if label.len() > 1 && label.starts_with('0') => {
+                u64::from_str_radix(label, 8).ok()
+            }
+            (label, _) => label.parse().ok(),
+        })
+        .collect::<Option<_>>()?;
+    let (last, bytes) = numbers.split_last().filter(|(_, bytes)| bytes.len() < 4)?;
+    let room = 1_u64 << (8 * (4 - bytes.len()));
+    if *last >= room || bytes.iter().any(|byte| *byte > 255) {
+        return None;
+    }
+    let mut bits = *last;
+    for (index, byte) in bytes.iter().enumerate() {
+        bits |= byte << (8 * (3 - index));
+    }
+    u32::try_from(bits).ok().map(Ipv4Addr::from_bits)
+}
+
+fn digits(text: &str) -> Option<u32> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+fn methods(list: &str) -> Checked<Vec<String>> {
+    let mut methods: Vec<String> = Vec::new();
+    for method in list.split(',') {
+        if method == "*" {
+            return wrong(
+                "`*` is no method",
+                "without methods any are allowed: leave it out",
+            );
+        }
+        let method = texts::method(method)?;
+        if methods.contains(&method) {
+            return wrong(format!("{method} is listed twice"), "");
+        }
+        methods.push(method);
+    }
+    Ok(methods)
+}
+
+/// What the path of a call begins with. It is compared with paths that have no `.` and `..` left, so that one with them
+/// would match nothing.
+pub(crate) fn path_prefix(text: &str) -> Checked<String> {
+    for (mark, what) in [('?', "query"), ('#', "fragment")] {
+        if let Some((path, _)) = text.split_once(mark) {
+            return wrong(
+                format!("{text:?} has a {what}, and a rule does not"),
+                format!("write {path:?}"),
+            );
+        }
+    }
+    if let Some(prefix) = text.strip_suffix('*') {
+        return wrong(
+            format!("{text:?} has a `*`: whatever follows is meant anyway"),
+            format!("write {prefix:?}"),
+        );
+    }
+    let hex = |at: usize| {
+        let digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+        digit(at + 1) && digit(at + 2)
+    };
+    let fits = |(at, byte): (usize, u8)| match byte {
+        b'%' => hex(at),
+        b'\\' | b'*' => false,
+        byte => byte.is_ascii_graphic(),
+    };
+    let segments = || text.split('/');
+    let (_, inner) = text.split_at(text.len().min(1));
+    match text {
+        text if !text.starts_with('/') => wrong(
+            format!("{text:?} is no path"),
+            format!(
+                "it begins with a slash: {}",
+                texts::quote(&format!("/{text}"))
+            ),
+        ),
+        text if !text.bytes().enumerate().all(fits) => wrong(
+            format!("{text:?} is no path of a URL"),
+            "write it as it stands in a URL: \"/v1/\", with %20 for a space",
+        ),
+        text if segments().any(|part| matches!(part, "." | "..")) => {
+            wrong(format!("{text:?} leads elsewhere"), "write where it leads")
+        }
+        text if inner.contains("//") || inner.starts_with('/') => {
+            wrong(format!("{text:?} has an empty part"), "one slash is enough")
+        }
+        text => Ok(text.to_owned()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Headers of calls, with parts that stand elsewhere: `Bearer ${file:/etc/weir/api.token}`.
+
+use std::path::Path;
+
+use crate::{
+    model::{Secret, SecretPiece},
+    scalar::{self, Checked, wrong},
+    texts,
+};
+
+/// A name and value of `set_headers`; relative paths are relative to `folder`.
+pub(crate) fn header(folder: &Path, name: &str, value: &str) -> Checked<(String, Secret)> {
+    let name = texts::header_name(name)?;
+    let lower = name.to_ascii_lowercase();
+    if lower == "host" {
+        return wrong(
+            "Host is the name that the caller gave",
+            "let the application call the host by that name",
+        );
+    }
+    if OF_THE_CONNECTION.contains(&lower.as_str()) || lower.starts_with("proxy-") {
+        return wrong(
+            format!("{name} belongs to the connection and cannot be set"),
+            "",
+        );
+    }
+    if value.is_empty() || !texts::is_header_template(value) {
+        return wrong(
+            format!("the value of {name} is one line without spaces around"),
+            "",
+        );
+    }
+    Ok((name, parse(folder, value)?))
+}
+
+fn parse(folder: &Path, text: &str) -> Checked<Secret> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        literal.push_str(&rest[..dollar]);
+        rest = &rest[dollar..];
+        if let Some(after) = rest.strip_prefix("$${") {
+            literal.push_str("${");
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("${") {
+            let Some((inner, after)) = after.split_once('}') else {
+                return wrong("`${` without `}`", "a literal `${` is written `$${`");
+            };
+            if !literal.is_empty() {
+                pieces.push(SecretPiece::Text(core::mem::take(&mut literal)));
+            }
+            pieces.push(piece(folder, inner)?);
+            rest = after;
+        } else {
+            literal.push('$');
+            rest = &rest[1..];
+        }
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        pieces.push(SecretPiece::Text(literal));
+    }
+    Ok(Secret(pieces))
+}
+
+/// What stands between the braces.
+fn piece(folder: &Path, inner: &str) -> Checked<SecretPiece> {
+    match inner.split_once(':') {
+        Some(("file", "")) => wrong("`${file:}` names no file", "write ${file:PATH}"),
+        Some(("file", path)) => match texts::path(folder, path)? {
+            // It could not be written again.
+            path if path.to_string_lossy().contains('}') => wrong(
+                "the path of `${file:…}` cannot have a `}`",
+                "rename the file",
+            ),
+            path => Ok(SecretPiece::File(path)),
+        },
+        Some(("env", name)) if is_variable(name) => Ok(SecretPiece::Env(name.to_owned())),
+        Some(("env", name)) => wrong(
+            format!("{name:?} is no variable of the environment"),
+            "for example ${env:API_KEY}",
+        ),
+        _ => {
+            let (kind, _) = inner.split_once(':').unwrap_or((inner, ""));
+            let hint = match scalar::nearest(kind, ["file", "env"]) {
+                Some(near) => format!("did you mean ${{{near}:…}}?"),
+                None => {
+                    "${file:PATH} and ${env:NAME} are known here; a literal `${` is written `$${`"
+                        .into()
+                }
+            };
+            wrong(format!("`${{{inner}}}` means nothing in a call"), hint)
+        }
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let of_a_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    !name.is_empty() && name.bytes().all(of_a_name) && !name.as_bytes()[0].is_ascii_digit()
+}
+
+/// Headers that say how one message travels on one connection (RFC 9110 §7.6.1), beside those that begin with `proxy-`.
+const OF_THE_CONNECTION: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];

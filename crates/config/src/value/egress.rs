@@ -1,0 +1,93 @@
+//! `allow` of `[egress]`: a list of rules, each a text or a table.
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Node, Reader, type_of};
+use crate::{
+    model::{AllowRule, Network},
+    origin,
+    rows::Kind,
+    scalar, texts,
+};
+
+impl Reader<'_> {
+    /// Reads `["api.example.com", { host = "legacy.internal", addresses = ["10.0.0.0/8"] }]`; none, if it is wrong and
+    /// that has been said.
+    pub(super) fn allow_rules(&mut self, kind: &Kind, node: &Node<'_>) -> Option<Vec<AllowRule>> {
+        let Some(array) = node.get_ref().as_array() else {
+            self.mismatch(kind, node);
+            return None;
+        };
+        let mut list = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            let rule = match element.get_ref() {
+                DeValue::String(text) => self.sink.take(element.span(), origin::rule(text)),
+                DeValue::Table(table) => self.allow_rule(element, table),
+                other => {
+                    let message = format!("a rule is a text or a table, not {}", type_of(other));
+                    self.error(element, message, EXAMPLE);
+                    None
+                }
+            };
+            if let Some(rule) = rule {
+                list.push(rule);
+                self.parts.push(element.span());
+            }
+        }
+        (list.len() == array.len()).then_some(list)
+    }
+
+    fn allow_rule(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<AllowRule> {
+        let (mut host, mut path) = (None, "/".to_owned());
+        let (mut methods, mut addresses) = (Vec::new(), Vec::<Network>::new());
+        let (mut good, mut named) = (true, false);
+        for (key, value) in table {
+            let mut inner = self.of_key(key.get_ref());
+            let read = match key.get_ref().as_ref() {
+                "host" => {
+                    named = true;
+                    let read = inner.scalar(&HOST, value, origin::host);
+                    read.map(|read| host = Some(read))
+                }
+                "path" => {
+                    let read = inner.scalar(&Kind::UrlPath, value, origin::path_prefix);
+                    read.map(|read| path = read)
+                }
+                "methods" => {
+                    let read = inner.list(&Kind::Methods, value, texts::method);
+                    read.map(|read| methods = read)
+                }
+                "addresses" => {
+                    let read = inner.list(&Kind::IpAddresses, value, origin::network);
+                    read.map(|read| addresses = read)
+                }
+                unknown => {
+                    let known = ["host", "path", "methods", "addresses"];
+                    let hint = scalar::suggestion(unknown, known);
+                    let message = format!("`{unknown}` is not a key of a rule");
+                    inner.sink.error(key.span(), message, hint);
+                    None
+                }
+            };
+            good &= read.is_some();
+        }
+        if !named {
+            self.error(node, "`host` is missing in this rule", EXAMPLE);
+        }
+        let origin = host?;
+        for network in origin::implied(&origin.host) {
+            if !addresses.contains(&network) {
+                addresses.push(network);
+            }
+        }
+        good.then_some(AllowRule {
+            origin,
+            path,
+            methods,
+            addresses,
+        })
+    }
+}
+
+const HOST: Kind = Kind::HeaderValue;
+const EXAMPLE: &str = "for example \"GET,POST api.example.com/v1/\", or { host = \"http://legacy.internal:8080\", addresses = [\"10.0.0.0/8\"] }";

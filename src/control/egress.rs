@@ -1,0 +1,238 @@
+//! What the egress is given: its listening sockets, and what it may not, or cannot, read itself.
+//!
+//! Tokens, keys and authorities are read by the manager, with the rights that weir was started with, and travel as one
+//! file of memory: a gateway that is started anew, in a chroot or as another user, has them as well. They are not shown:
+//! neither here, nor by anybody who prints this.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use weir_config::{Secret, SecretPiece};
+
+use super::{
+    BadMessage,
+    wire::{Reader, Writer},
+};
+
+/// All that the egress is given beside the configuration.
+#[derive(Debug)]
+pub struct EgressGiven {
+    /// Index into `Egress::listen`, listening socket, non-blocking. One address may have several sockets: each has
+    /// connections of its own to accept.
+    pub listeners: Vec<(u16, OwnedFd)>,
+    /// What was read for it.
+    pub files: EgressFiles,
+}
+
+/// What `[egress]` names and the gateway does not read itself.
+#[derive(Default, Clone, PartialEq, Eq)]
+pub struct EgressFiles {
+    /// The authorities that the machine trusts: certificates (X.509, DER).
+    pub roots: Vec<Vec<u8>>,
+    /// `ca_file`, `client_cert`, `client_key`, `token_file`, and `${file:…}` of headers, by their paths as seen from
+    /// outside.
+    pub files: BTreeMap<PathBuf, Vec<u8>>,
+    /// `${env:…}` of headers: variables of weir's own environment.
+    pub env: BTreeMap<String, String>,
+}
+
+impl EgressFiles {
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// It was not given, which is said with its path.
+    pub fn file(&self, path: &Path) -> Result<&[u8], String> {
+        match self.files.get(path) {
+            Some(bytes) => Ok(bytes),
+            None => Err(format!("{} was not handed over", path.display())),
+        }
+    }
+
+    /// The value that a header is given, with its secrets.
+    ///
+    /// # Errors
+    /// What is wrong with it, without showing it: a file or variable that is not there or empty, or has in it what no
+    /// header may hold (RFC 9110 §5.5).
+    pub fn value(&self, secret: &Secret) -> Result<Vec<u8>, String> {
+        let mut value = Vec::new();
+        for piece in &secret.0 {
+            match piece {
+                SecretPiece::Text(text) => value.extend(text.as_bytes()),
+                SecretPiece::File(path) => {
+                    let shown = path.display();
+                    let bytes = self.file(path)?.trim_ascii_end();
+                    check(bytes).map_err(|what| format!("{shown} {what}"))?;
+                    value.extend(bytes);
+                }
+                SecretPiece::Env(name) => {
+                    let text = self.env.get(name);
+                    let text = text.ok_or_else(|| format!("there is no variable {name}"))?;
+                    check(text.as_bytes()).map_err(|what| format!("the variable {name} {what}"))?;
+                    value.extend(text.as_bytes());
+                }
+            }
+        }
+        Ok(value)
+    }
+
+    /// What callers have to know.
+    ///
+    /// # Errors
+    /// What is wrong with it, without showing it.
+    pub fn token(&self, path: &Path) -> Result<&str, String> {
+        let shown = path.display();
+        let token = self.file(path)?.trim_ascii();
+        let fits = (TOKEN_LEAST..=TOKEN_MOST).contains(&token.len());
+        let text = str::from_utf8(token).ok();
+        let graphic = |text: &&str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text.filter(graphic) {
+            Some(token) if fits => Ok(token),
+            _ => Err(format!(
+                "{shown}: a token has {TOKEN_LEAST} to {TOKEN_MOST} characters without spaces, of ASCII"
+            )),
+        }
+    }
+
+    /// As bytes, for the way to the gateway.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u32(self.roots.len() as u32);
+        self.roots.iter().for_each(|root| out.chunk(root));
+        out.u32(self.files.len() as u32);
+        for (path, bytes) in &self.files {
+            out.path(path);
+            out.chunk(bytes);
+        }
+        out.u32(self.env.len() as u32);
+        for (name, value) in &self.env {
+            out.chunk(name.as_bytes());
+            out.chunk(value.as_bytes());
+        }
+        out.bytes
+    }
+
+    /// What [`encode`](Self::encode) made.
+    ///
+    /// # Errors
+    /// For anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        let mut from = Reader { bytes };
+        let from = &mut from;
+        let mut files = Self::default();
+        for _ in 0..from.u32()? {
+            files.roots.push(from.chunk()?);
+        }
+        for _ in 0..from.u32()? {
+            files.files.insert(from.path()?, from.chunk()?);
+        }
+        for _ in 0..from.u32()? {
+            files.env.insert(from.text()?, from.text()?);
+        }
+        match from.bytes.is_empty() {
+            true => Ok(files),
+            false => Err(BadMessage),
+        }
+    }
+
+    /// The longest that [`encode`](Self::encode) makes of what the manager reads, bytes.
+    pub const MAX_ENCODED: usize = 64 << 20;
+}
+
+/// Names alone.
+impl fmt::Debug for EgressFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressFiles")
+            .field("roots", &self.roots.len())
+            .field("files", &self.files.keys())
+            .field("env", &self.env.keys())
+            .finish()
+    }
+}
+
+/// Whether it is something, and may stand in a header: no byte that ends one, and none that cannot be seen.
+fn check(value: &[u8]) -> Result<(), &'static str> {
+    let forbidden = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+    match value {
+        [] => Err("is empty"),
+        value if value.iter().any(forbidden) => {
+            Err("has a line break or another control character in it, which no header can hold")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Characters of a token.
+const TOKEN_LEAST: usize = 16;
+
+/// See [`TOKEN_LEAST`].
+const TOKEN_MOST: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> EgressFiles {
+        let file = |path: &str, bytes: &[u8]| (PathBuf::from(path), bytes.to_vec());
+        EgressFiles {
+            roots: vec![b"root".to_vec(), Vec::new()],
+            files: BTreeMap::from([
+                file("/key", b"hunter2 \r\n"),
+                file("/two", b"a\nb"),
+                file("/empty", b"\n"),
+                file("/token", b"  0123456789abcdef\n"),
+            ]),
+            env: BTreeMap::from([("KEY".to_owned(), "swordfish".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn they_survive_their_way_and_are_not_shown() {
+        let files = files();
+        let bytes = files.encode();
+        assert_eq!(EgressFiles::decode(&bytes), Ok(files.clone()));
+        assert_eq!(
+            EgressFiles::decode(&bytes[..bytes.len() - 1]),
+            Err(BadMessage)
+        );
+        let longer = [bytes.as_slice(), &[0]].concat();
+        assert_eq!(EgressFiles::decode(&longer), Err(BadMessage));
+        let shown = format!("{files:?}");
+        assert!(shown.contains("/key") && shown.contains("KEY"), "{shown}");
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("swordfish"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_value_is_put_together_and_one_that_no_header_can_hold_is_not_shown() {
+        use SecretPiece::{Env, File, Text};
+        let value = |pieces: &[SecretPiece]| files().value(&Secret(pieces.to_vec()));
+        let whole = [
+            Text("Bearer ".into()),
+            File("/key".into()),
+            Text("/".into()),
+            Env("KEY".into()),
+        ];
+        assert_eq!(value(&whole), Ok(b"Bearer hunter2/swordfish".to_vec()));
+        for piece in [
+            File("/two".into()),
+            File("/empty".into()),
+            File("/none".into()),
+        ] {
+            assert!(value(&[piece]).unwrap_err().starts_with('/'));
+        }
+        assert!(value(&[Env("NONE".into())]).is_err());
+    }
+
+    #[test]
+    fn a_token_is_long_enough_to_be_one() {
+        let files = files();
+        assert_eq!(files.token("/token".as_ref()), Ok("0123456789abcdef"));
+        assert!(files.token("/key".as_ref()).is_err());
+    }
+}

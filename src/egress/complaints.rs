@@ -1,0 +1,63 @@
+//! What goes wrong with calls, in the error log: the first time, and then now and then with a count, for an origin that is
+//! down fails as often as it is called.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{
+    fault::{Fault, Kind},
+    target::Origin,
+};
+use crate::clock;
+
+/// What was said lately.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints(Mutex<HashMap<(Option<Origin>, Kind), Said>>);
+
+#[derive(Debug, Default)]
+struct Said {
+    /// [`clock::now`]
+    at: u64,
+    since: u64,
+}
+
+impl Complaints {
+    /// Says what went wrong, unless the same was said of the same origin a moment ago.
+    pub(crate) fn tell(&self, origin: Option<&Origin>, fault: &Fault) {
+        if fault.message.is_empty() {
+            return;
+        }
+        let now = clock::precise();
+        let more = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() >= MOST {
+                all.retain(|_, said| now.saturating_sub(said.at) < AGAIN);
+            }
+            if all.len() >= MOST {
+                return;
+            }
+            let said = all.entry((origin.cloned(), fault.kind)).or_default();
+            if said.at != 0 && now.saturating_sub(said.at) < AGAIN {
+                said.since += 1;
+                return;
+            }
+            said.at = now;
+            std::mem::take(&mut said.since)
+        };
+        match more {
+            0 => log::warn!("outgoing call: {}", fault.message),
+            more => log::warn!(
+                "outgoing call: {} (and {more} more since it was last said)",
+                fault.message
+            ),
+        }
+    }
+}
+
+/// The same is said again after that, µs.
+const AGAIN: u64 = 10_000_000;
+
+/// Different things that are remembered at once.
+const MOST: usize = 1000;

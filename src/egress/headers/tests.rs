@@ -1,0 +1,374 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn map(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+        headers.append(
+            name,
+            HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+        );
+    }
+    headers
+}
+
+/// Sorted, without `via`, which has a part that nobody knows.
+fn lines(headers: &HeaderMap) -> Vec<String> {
+    let lines = headers.iter().filter(|(name, _)| *name != VIA);
+    let mut lines: Vec<String> = lines
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .collect();
+    lines.sort();
+    lines
+}
+
+static AUTHORITY: HeaderValue = HeaderValue::from_static("api.example:8443");
+
+const PLAIN: Outbound<'_> = Outbound {
+    authority: &AUTHORITY,
+    set: &[],
+    forwarded: Forwarded::Off,
+    traceparent: false,
+    caller: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+};
+
+fn out(lines: &[(&str, &str)], outbound: &Outbound<'_>) -> HeaderMap {
+    let mut headers = map(lines);
+    toward_origin(&mut headers, Version::HTTP_11, outbound).expect("a call");
+    headers
+}
+
+#[test]
+fn what_the_caller_says_arrives_and_what_is_of_the_hop_does_not() {
+    let headers = out(
+        &[
+            ("host", "127.0.0.1:8083"),
+            ("connection", "close, X-Hop ,"),
+            ("connection", "x-other"),
+            ("x-hop", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("proxy-authorization", "Bearer s3cret"),
+            ("proxy-authenticate", "Basic"),
+            ("te", "gzip;q=0.5"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABk"),
+            ("expect", "100-continue"),
+            ("authorization", "Bearer of-the-caller"),
+            ("cookie", "a=b"),
+            ("accept", "a/b"),
+            ("accept", "c/d"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("max-forwards", "3"),
+            ("trailer", "x-sum"),
+            ("x_under", "1"),
+        ],
+        &PLAIN,
+    );
+    assert_eq!(
+        lines(&headers),
+        [
+            "accept: a/b",
+            "accept: c/d",
+            "authorization: Bearer of-the-caller",
+            "cookie: a=b",
+            "host: api.example:8443",
+            "max-forwards: 3",
+            "trailer: x-sum",
+            "x-forwarded-for: 192.0.2.1",
+            "x_under: 1",
+        ]
+    );
+}
+
+#[test]
+fn connection_cannot_name_away_what_belongs_to_the_message() {
+    let headers = out(
+        &[
+            (
+                "connection",
+                "host, content-length, via, authorization, traceparent, x-forwarded-for",
+            ),
+            ("host", "a.example"),
+            ("content-length", "5"),
+            ("via", "1.1 other"),
+            ("authorization", "Basic Og=="),
+        ],
+        &Outbound {
+            set: &[(
+                http::header::AUTHORIZATION,
+                HeaderValue::from_static("Bearer own"),
+            )],
+            forwarded: Forwarded::XForwardedFor,
+            traceparent: true,
+            ..PLAIN
+        },
+    );
+    assert_eq!(headers[CONTENT_LENGTH], "5");
+    assert_eq!(headers["authorization"], "Bearer own");
+    assert_eq!(headers["x-forwarded-for"], "127.0.0.1");
+    assert!(headers.contains_key(TRACEPARENT));
+    assert_eq!(
+        headers.get_all(VIA).iter().next().expect("via"),
+        "1.1 other"
+    );
+}
+
+#[test]
+fn set_headers_take_the_place_of_the_callers_and_of_their_twins() {
+    let set = [
+        (
+            HeaderName::from_static("x-api-key"),
+            HeaderValue::from_static("own"),
+        ),
+        (
+            HeaderName::from_static("x_odd"),
+            HeaderValue::from_static("own"),
+        ),
+        (HOST, HeaderValue::from_static("elsewhere.example")),
+    ];
+    let headers = out(
+        &[
+            ("X-Api-Key", "1"),
+            ("x-api-key", "2"),
+            ("x_api_key", "3"),
+            ("X_Api-Key", "4"),
+            ("x-odd", "5"),
+            ("x-api-keys", "6"),
+        ],
+        &Outbound { set: &set, ..PLAIN },
+    );
+    assert_eq!(
+        lines(&headers),
+        [
+            "host: api.example:8443",
+            "x-api-key: own",
+            "x-api-keys: 6",
+            "x_odd: own"
+        ]
+    );
+}
+
+#[test]
+fn trailers_are_asked_for_where_the_caller_does() {
+    let mut headers = out(
+        &[("te", "deflate;q=0.5, Trailers;q=1"), ("connection", "te")],
+        &PLAIN,
+    );
+    assert_eq!(headers[TE], "trailers");
+    let mut second = headers.clone();
+    for_protocol(&mut headers, Protocol::Http1);
+    assert_eq!(
+        (&headers[CONNECTION], &headers[HOST]),
+        (&HeaderValue::from_static("te"), &AUTHORITY)
+    );
+    for_protocol(&mut second, Protocol::Http2);
+    assert!(!second.contains_key(CONNECTION) && !second.contains_key(HOST));
+    assert_eq!(second[TE], "trailers");
+}
+
+#[test]
+fn who_called_is_added_to_who_called_before() {
+    let v6 = "2001:db8::1".parse().ok();
+    let mapped = "::ffff:192.0.2.7".parse().ok();
+    for (forwarded, caller, before, after) in [
+        (
+            Forwarded::XForwardedFor,
+            v6,
+            &[][..],
+            "x-forwarded-for: 2001:db8::1",
+        ),
+        (
+            Forwarded::XForwardedFor,
+            mapped,
+            &[
+                ("x-forwarded-for", "a"),
+                ("x-forwarded-for", "b"),
+                ("x_forwarded_for", "c"),
+            ],
+            "x-forwarded-for: a, b, 192.0.2.7",
+        ),
+        (
+            Forwarded::XForwardedFor,
+            None,
+            &[("x-forwarded-for", "")],
+            "x-forwarded-for: unknown",
+        ),
+        (
+            Forwarded::Rfc7239,
+            v6,
+            &[("forwarded", "for=a")],
+            "forwarded: for=a, for=\"[2001:db8::1]\"",
+        ),
+        (Forwarded::Rfc7239, mapped, &[], "forwarded: for=192.0.2.7"),
+        (Forwarded::Rfc7239, None, &[], "forwarded: for=unknown"),
+    ] {
+        let headers = out(
+            before,
+            &Outbound {
+                forwarded,
+                caller,
+                ..PLAIN
+            },
+        );
+        let mut expected = [after, "host: api.example:8443"];
+        expected.sort_unstable();
+        assert_eq!(lines(&headers), expected);
+    }
+}
+
+#[test]
+fn a_call_that_comes_back_is_a_loop_and_one_of_another_weir_is_none() {
+    let first = out(
+        &[("via", "1.0 fred, 1.1 weir-0123456789abcdef (a comment)")],
+        &PLAIN,
+    );
+    let vias: Vec<_> = first.get_all(VIA).iter().collect();
+    assert_eq!(vias.len(), 2);
+    assert_eq!(vias[1], format!("1.1 {}", pseudonym()).as_str());
+    let folded = format!("1.1 a, 1.1 {}, 1.1 b", pseudonym());
+    let mut second = map(&[("via", "1.1 x"), ("via", &folded), ("connection", "via")]);
+    let fault = toward_origin(&mut second, Version::HTTP_11, &PLAIN).expect_err("a loop");
+    assert_eq!(fault.kind, Kind::Loop);
+}
+
+#[test]
+fn two_lengths_are_refused() {
+    let mut headers = map(&[("content-length", "5"), ("transfer-encoding", "chunked")]);
+    let fault = toward_origin(&mut headers, Version::HTTP_11, &PLAIN).expect_err("smuggled");
+    assert_eq!(fault.kind, Kind::BadRequest);
+}
+
+#[test]
+fn a_trace_goes_on_or_begins() {
+    let asked = Outbound {
+        traceparent: true,
+        ..PLAIN
+    };
+    let given = [("traceparent", "00-odd"), ("tracestate", "a=b")];
+    let headers = out(&given, &asked);
+    assert_eq!(
+        (&headers[TRACEPARENT], &headers[TRACESTATE]),
+        (
+            &HeaderValue::from_static("00-odd"),
+            &HeaderValue::from_static("a=b")
+        )
+    );
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..1000 {
+        let headers = out(&[("tracestate", "a=b")], &asked);
+        assert!(!headers.contains_key(TRACESTATE));
+        let parent = headers[TRACEPARENT].to_str().expect("ASCII").to_owned();
+        let parts: Vec<&str> = parent.split('-').collect();
+        let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+        assert_eq!(lengths, [2, 32, 16, 2], "{parent}");
+        let is_hex = |part: &&str| {
+            part.bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        assert!(parts.iter().all(is_hex), "{parent}");
+        assert!(parts[1].bytes().any(|b| b != b'0') && parts[2].bytes().any(|b| b != b'0'));
+        assert!(seen.insert(parts[1].to_owned()) && seen.insert(parts[2].to_owned()));
+    }
+    assert!(!out(&[], &PLAIN).contains_key(TRACEPARENT));
+}
+
+#[test]
+fn an_answer_loses_what_is_of_the_hop() {
+    let mut headers = map(&[
+        ("connection", "keep-alive, x-hop"),
+        ("keep-alive", "timeout=5"),
+        ("x-hop", "1"),
+        ("transfer-encoding", "chunked"),
+        ("content-length", "5"),
+        ("upgrade", "h2,h2c"),
+        ("alt-svc", "h3=\":443\""),
+        ("proxy-authenticate", "Basic"),
+        ("proxy-authentication-info", "x"),
+        ("set-cookie", "a=b"),
+        ("set-cookie", "c=d"),
+        ("location", "http://169.254.169.254/"),
+        ("proxy-status", "cdn; error=http_request_error"),
+        ("trailer", "x-sum"),
+    ]);
+    toward_caller(&mut headers, Version::HTTP_2);
+    proxy_status(&mut headers, Kind::Terminated);
+    assert_eq!(headers[VIA], "2 weir");
+    assert_eq!(
+        lines(&headers),
+        [
+            "location: http://169.254.169.254/",
+            "proxy-status: cdn; error=http_request_error",
+            "proxy-status: weir; error=connection_terminated; details=\"terminated\"",
+            "set-cookie: a=b",
+            "set-cookie: c=d",
+            "trailer: x-sum",
+        ]
+    );
+}
+
+#[test]
+fn a_length_that_nothing_overrides_stays() {
+    let mut headers = map(&[("content-length", "5"), ("connection", "content-length")]);
+    toward_caller(&mut headers, Version::HTTP_11);
+    assert_eq!(lines(&headers), ["content-length: 5"]);
+}
+
+#[test]
+fn trailers_say_nothing_of_the_message() {
+    let mut headers = map(&[
+        ("grpc-status", "0"),
+        ("content-length", "1"),
+        ("connection", "x"),
+        ("x", "1"),
+        ("host", "b"),
+    ]);
+    trailers(&mut headers);
+    assert_eq!(lines(&headers), ["grpc-status: 0"]);
+}
+
+fn header() -> impl Strategy<Value = (String, String)> {
+    let names = "connection|te|transfer-encoding|upgrade|keep-alive|proxy-connection|x-[a-c]|x_[a-c]|host|via|cookie";
+    (
+        names,
+        "[a-z, ;=-]{0,12}|x-[a-c]|trailers|close, x-[a-c]|host",
+    )
+}
+
+proptest! {
+    /// Whatever a caller writes: nothing of the hop arrives, nothing else is lost, and what weir sets stands alone.
+    #[test]
+    fn only_what_is_of_the_hop_is_lost(written in proptest::collection::vec(header(), 0..12)) {
+        let written: Vec<(&str, &str)> = written.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let before = map(&written);
+        let set = [(HeaderName::from_static("x-a"), HeaderValue::from_static("own"))];
+        let after = out(&written, &Outbound { set: &set, ..PLAIN });
+        let named = |name: &HeaderName| {
+            before.get_all(CONNECTION).iter().any(|value| lists_exactly(value, name.as_str()))
+        };
+        for name in HOP_BY_HOP.iter().filter(|name| **name != TE) {
+            prop_assert!(!after.contains_key(name), "{}", name);
+        }
+        for name in before.keys() {
+            let is_own = [HOST, VIA].contains(name) || ["x-a", "x_a"].contains(&name.as_str());
+            if is_own || HOP_BY_HOP.contains(name) || named(name) {
+                continue;
+            }
+            prop_assert!(after.get_all(name).iter().eq(before.get_all(name)), "{}", name);
+        }
+        prop_assert_eq!(after.get_all("x-a").iter().collect::<Vec<_>>(), ["own"]);
+        prop_assert_eq!(after.get_all(HOST).iter().collect::<Vec<_>>(), [&AUTHORITY]);
+        prop_assert!(!after.contains_key("x_a"));
+        prop_assert_eq!(after.get_all(VIA).iter().count(), before.get_all(VIA).iter().count() + 1);
+    }
+}
+
+fn lists_exactly(value: &HeaderValue, name: &str) -> bool {
+    let text = value.to_str().expect("ASCII");
+    text.split(',')
+        .any(|member| member.trim().eq_ignore_ascii_case(name))
+}

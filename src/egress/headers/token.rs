@@ -1,0 +1,102 @@
+//! The token of callers that come over TCP: `token_file` of `[egress]`.
+
+use headers::{
+    HeaderMapExt, ProxyAuthorization,
+    authorization::{Basic, Bearer},
+};
+use http::{HeaderMap, header::PROXY_AUTHORIZATION};
+use subtle::ConstantTimeEq;
+
+use super::super::fault::{Fault, Kind};
+
+/// `Proxy-Authenticate` of a 407 (RFC 9110 §11.7.1).
+pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir egress\", Basic realm=\"weir egress\"";
+
+/// Whether a caller knows the token: `Proxy-Authorization: Bearer TOKEN`, or Basic with any user and the token for a
+/// password, which is what `http://any:TOKEN@127.0.0.1:8083` in `http_proxy` becomes.
+///
+/// How long it takes does not depend on how much of the token is right, only on its length.
+///
+/// # Errors
+/// [`Kind::NoToken`].
+pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> {
+    let refused = |cause: &str| Err(Fault::unsent(Kind::NoToken, cause));
+    match headers.get_all(PROXY_AUTHORIZATION).iter().count() {
+        0 => {
+            return refused(
+                "a call came without the token of [egress] token_file: send Proxy-Authorization: Bearer TOKEN",
+            );
+        }
+        1 => {}
+        _ => return refused("a call came with more than one Proxy-Authorization: send one"),
+    }
+    let bearer: Option<ProxyAuthorization<Bearer>> = headers.typed_get();
+    let basic: Option<ProxyAuthorization<Basic>> = headers.typed_get();
+    let given = match (&bearer, &basic) {
+        (Some(ProxyAuthorization(bearer)), _) => bearer.token().trim_end(),
+        (None, Some(ProxyAuthorization(basic))) => basic.password(),
+        (None, None) => {
+            return refused(
+                "Proxy-Authorization of a call is neither Bearer TOKEN nor Basic with the token as password",
+            );
+        }
+    };
+    // Who has no token set has nobody to let in.
+    match !token.is_empty() && bool::from(token.as_bytes().ct_eq(given.as_bytes())) {
+        true => Ok(()),
+        false => refused("a call came with another token than that of [egress] token_file"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn with(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(
+                PROXY_AUTHORIZATION,
+                HeaderValue::from_str(value).expect("a value"),
+            );
+        }
+        headers
+    }
+
+    #[test]
+    fn who_knows_the_token_may_call() {
+        for value in [
+            "Bearer s3cret",
+            "bearer  s3cret",
+            "Basic YW55OnMzY3JldA==",
+            "basic OnMzY3JldA==",
+        ] {
+            assert!(authorized(&with(&[value]), "s3cret").is_ok(), "{value}");
+        }
+    }
+
+    #[test]
+    fn who_does_not_may_not() {
+        for values in [
+            &[][..],
+            &["Bearer s3cre"],
+            &["Bearer s3cret0"],
+            &["Bearer "],
+            &["Bearer"],
+            &["s3cret"],
+            &["Basic s3cret"],
+            // s3cret:any
+            &["Basic czNjcmV0OmFueQ=="],
+            &["Digest s3cret"],
+            &["Bearer s3cret", "Bearer s3cret"],
+        ] {
+            let refused = authorized(&with(values), "s3cret").expect_err("no token");
+            assert_eq!(refused.kind, Kind::NoToken, "{values:?}");
+            assert!(!refused.message.contains("s3cre"), "{}", refused.message);
+        }
+        assert!(authorized(&with(&["Bearer "]), "").is_err());
+        assert!(authorized(&with(&["Basic Og=="]), "").is_err());
+    }
+}

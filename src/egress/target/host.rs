@@ -1,0 +1,127 @@
+//! `HOST[:PORT]` → one host that everybody reads alike, or a refusal.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// RFC 1035 §2.3.4, without the byte of the root.
+const MAX_HOST: usize = 253;
+
+/// RFC 1035 §2.3.4
+const MAX_LABEL: usize = 63;
+
+/// The host in lower case, without brackets and a dot at its end, an address in its usual form (RFC 5952 §4, and
+/// one of IPv4 that is written as one of IPv6 as what it stands for); and the port, if one is written.
+///
+/// # Errors
+/// The cause, and what to write instead. It never repeats what stands before an `@`: that may be a password.
+pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> {
+    if written.contains('@') {
+        return Err(
+            "the host has a user before it (user@host): leave it out, and send Authorization"
+                .to_owned(),
+        );
+    }
+    if let Some(rest) = written.strip_prefix('[') {
+        let Some((address, rest)) = rest.split_once(']') else {
+            return Err("the host begins with [ and has no ]".to_owned());
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(digits) => Some(port(digits)?),
+            None if rest.is_empty() => None,
+            None => return Err("after the ] of its host is something else than a port".to_owned()),
+        };
+        return Ok((bracketed(address)?, port));
+    }
+    let (host, digits) = match written.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => {
+            return Err(
+                "the host has more than one colon: an IPv6 address stands in brackets".to_owned(),
+            );
+        }
+        Some((host, digits)) => (host, Some(digits)),
+        None => (written, None),
+    };
+    let port = digits.map(port).transpose()?;
+    Ok((name_or_ipv4(host)?, port))
+}
+
+/// From 1 to 65535, as numbers are usually written.
+fn port(digits: &str) -> Result<u16, String> {
+    let usual = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    let port = digits.parse().ok().filter(|_| usual);
+    port.ok_or_else(|| format!("the port {} is no number from 1 to 65535", shown(digits)))
+}
+
+/// What stands between brackets.
+fn bracketed(address: &str) -> Result<String, String> {
+    if address.contains('%') {
+        return Err(
+            "the host is an IPv6 address with a zone, which means something on one machine only"
+                .to_owned(),
+        );
+    }
+    let parsed: Result<Ipv6Addr, _> = address.parse();
+    match parsed {
+        Ok(address) => Ok(address.to_canonical().to_string()),
+        Err(_) => Err(format!("the host [{}] is no IPv6 address", shown(address))),
+    }
+}
+
+fn name_or_ipv4(written: &str) -> Result<String, String> {
+    if written.is_empty() {
+        return Err(
+            "it names no host: write /HOST/path, or http://HOST/path to the proxy".to_owned(),
+        );
+    }
+    let host = written.strip_suffix('.').unwrap_or(written);
+    if !host.is_ascii() {
+        return Err("the host is not ASCII: write it in its ASCII form (xn--…)".to_owned());
+    }
+    if host.contains('%') {
+        return Err("the host is percent-encoded: write it plainly".to_owned());
+    }
+    let foreign = |byte: &u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    if let Some(byte) = host.bytes().find(|byte| foreign(byte)) {
+        return Err(format!(
+            "the host {} has {:?}, which no host has",
+            shown(host),
+            char::from(byte)
+        ));
+    }
+    if host.len() > MAX_HOST {
+        return Err(format!("the host is longer than {MAX_HOST} bytes"));
+    }
+    if host.split('.').any(str::is_empty) {
+        return Err(format!("the host {} has a dot too many", shown(written)));
+    }
+    if host.split('.').any(|label| label.len() > MAX_LABEL) {
+        return Err(format!(
+            "the host has a label of more than {MAX_LABEL} bytes"
+        ));
+    }
+    if ends_in_a_number(host) {
+        // The standard library reads four decimal numbers without zeros before them, and nothing else.
+        return match host.parse::<Ipv4Addr>() {
+            Ok(address) => Ok(address.to_string()),
+            Err(_) => Err(format!(
+                "the host {} is a number that some read as an IPv4 address: write four decimal numbers, as in 192.0.2.1",
+                shown(host)
+            )),
+        };
+    }
+    Ok(host.to_ascii_lowercase())
+}
+
+/// Whether URL parsers take the host for an IPv4 address: its last label is a number, also in hex (WHATWG URL §3.5,
+/// "ends in a number").
+fn ends_in_a_number(host: &str) -> bool {
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let is_hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    last.bytes().all(|byte| byte.is_ascii_digit()) || hex.is_some_and(is_hex)
+}
+
+/// For a message: printable, and not too long.
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(80).collect();
+    format!("{short:?}")
+}

@@ -1,0 +1,3 @@
+//! The application's outgoing calls: weir between real clients and origins.
+
+mod origins;

@@ -1,0 +1,204 @@
+//! A weir with `[egress]`: names of the test's own, who may be called, and calls.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::authority::Authority;
+use super::dns::{Dns, Says};
+use super::weir::request;
+use super::{Client, Response, Setup, Weir, free_address, wait_until};
+
+/// What is prepared before weir starts.
+pub struct Outward {
+    /// The authority that is trusted for every name of [`Outward::name`].
+    pub authority: Authority,
+    dns: Dns,
+    address: SocketAddr,
+    allow: Vec<String>,
+    hosts: Vec<String>,
+    listen: Vec<String>,
+    lines: String,
+    usual: String,
+    tables: String,
+}
+
+/// A running weir that carries calls.
+pub struct Sidecar {
+    /// It.
+    pub weir: Weir,
+    /// Whom it asks for addresses.
+    pub dns: Dns,
+    /// Whom it trusts.
+    pub authority: Authority,
+    /// Where it takes calls.
+    pub address: SocketAddr,
+}
+
+impl Outward {
+    /// Nobody may be called yet.
+    pub fn new() -> Outward {
+        let address = free_address();
+        Outward {
+            authority: Authority::new(),
+            dns: Dns::start(),
+            address,
+            listen: vec![format!("\"{address}\"")],
+            allow: Vec::new(),
+            hosts: Vec::new(),
+            lines: String::new(),
+            usual: String::new(),
+            tables: String::new(),
+        }
+    }
+
+    /// Where weir will take calls.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Who is asked for addresses; knows what [`Outward::name`] told it.
+    pub fn dns(&self) -> &Dns {
+        &self.dns
+    }
+
+    /// The name leads to this address, may be called by https at its port, and is trusted if its certificate is of
+    /// [`Outward::authority`].
+    pub fn name(self, name: &str, address: SocketAddr) -> Outward {
+        self.lead(name, address, "")
+    }
+
+    /// The same in the clear.
+    pub fn plain_name(self, name: &str, address: SocketAddr) -> Outward {
+        self.lead(name, address, "http://")
+    }
+
+    fn lead(mut self, name: &str, address: SocketAddr, scheme: &str) -> Outward {
+        self.dns.says(name, Says::Addresses(vec![address.ip()], 60));
+        let host = format!("{scheme}{name}:{}", address.port());
+        self.allow.push(format!(
+            "{{ host = \"{host}\", addresses = [\"127.0.0.0/8\"] }}"
+        ));
+        self.hosts.push(format!("\"{host}\""));
+        self
+    }
+
+    /// An entry of `allow` as it is written in weir.toml, with its quotes or braces.
+    pub fn allow(mut self, entry: &str) -> Outward {
+        self.allow.push(entry.to_owned());
+        self
+    }
+
+    /// Takes calls there too (`unix:PATH`).
+    pub fn listen(mut self, address: &str) -> Outward {
+        self.listen.push(format!("\"{address}\""));
+        self
+    }
+
+    /// Lines of `[egress]`.
+    pub fn lines(mut self, lines: &str) -> Outward {
+        self.lines.push_str(lines);
+        self.lines.push('\n');
+        self
+    }
+
+    /// Lines of the table that holds for every name of [`Outward::name`] (`[egress.host.usual]`).
+    pub fn usual(mut self, lines: &str) -> Outward {
+        self.usual.push_str(lines);
+        self.usual.push('\n');
+        self
+    }
+
+    /// Whole tables. Of the host's tables the first that matches counts, and these come first.
+    pub fn tables(mut self, tables: &str) -> Outward {
+        self.tables.push_str(tables);
+        self.tables.push('\n');
+        self
+    }
+
+    /// Its part of weir.toml, `[server]`'s `resolver` aside.
+    pub fn toml(&self) -> String {
+        let mut text = format!("[egress]\nlisten = [{}]\n", self.listen.join(", "));
+        text.push_str(&format!("allow = [\n{}\n]\n", self.allow.join(",\n")));
+        text.push_str(&self.lines);
+        text.push_str(&self.tables);
+        if !self.hosts.is_empty() {
+            let (hosts, ca) = (self.hosts.join(", "), self.authority.file());
+            text.push_str(&format!(
+                "[egress.host.usual]\nhosts = [{hosts}]\nca_file = \"{}\"\n{}",
+                ca.display(),
+                self.usual
+            ));
+        }
+        text
+    }
+
+    /// All of it in a weir.
+    pub fn prepare(&self, setup: Setup) -> Setup {
+        let resolver = format!("resolver = [\"{}\"]", self.dns.address());
+        setup.server(&resolver).more(&self.toml())
+    }
+
+    /// Starts a weir without a site's pool.
+    #[track_caller]
+    pub fn start(self) -> Sidecar {
+        self.start_in(Setup::new())
+    }
+
+    /// Starts a weir of which more is prepared.
+    #[track_caller]
+    pub fn start_in(self, setup: Setup) -> Sidecar {
+        let weir = self.prepare(setup).start();
+        wait_until("weir takes calls", || {
+            std::net::TcpStream::connect(self.address).is_ok()
+        });
+        Sidecar {
+            weir,
+            dns: self.dns,
+            authority: self.authority,
+            address: self.address,
+        }
+    }
+}
+
+impl Sidecar {
+    /// A caller's connection.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// GET in the path form (`/api.test:8443/v1`) or the proxy form (`http://api.test/v1`), over a connection of its
+    /// own.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Response {
+        self.call("GET", target, &[], b"")
+    }
+
+    /// Any call over a connection of its own.
+    #[track_caller]
+    pub fn call(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let mut client = self.client();
+        client.send(request(method, target, headers, body));
+        client.response_to(method)
+    }
+
+    /// The text of `/echo` and the like: the value of a key.
+    pub fn value(text: &str, key: &str) -> String {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        value
+            .unwrap_or_else(|| panic!("{key} in {text}"))
+            .to_owned()
+    }
+
+    /// A file of the test's folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.weir.folder().join(name)
+    }
+}
