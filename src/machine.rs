@@ -62,6 +62,31 @@ impl Machine for ThisMachine {
         path.exists()
     }
 
+    fn readable(&self, path: &Path) -> Result<(), Obstacle> {
+        let shown = path.display();
+        // What is no file could be waited for without end.
+        let looked = match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() => {
+                return Err(Obstacle::Absent(format!("{shown} is no file")));
+            }
+            Ok(_) => fs::File::open(path).map(drop),
+            Err(error) => Err(error),
+        };
+        looked.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Obstacle::Absent(format!("{shown}: there is no such file")),
+            ErrorKind::PermissionDenied => Obstacle::Barred(format!("{shown}: permission denied")),
+            _ => Obstacle::Absent(format!("{shown}: {error}")),
+        })
+    }
+
+    fn open_to_all(&self, path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o006 != 0)
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        env::var(name).is_ok()
+    }
+
     fn real(&self, path: &Path) -> PathBuf {
         fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
     }
@@ -157,6 +182,23 @@ mod tests {
         assert_eq!(machine.folder(Path::new("/")), Ok(()));
         assert!(machine.folder(Path::new("/etc/passwd")).is_err());
         assert!(machine.somaxconn().is_some());
+    }
+
+    #[test]
+    fn a_file_is_read_by_who_asks() {
+        let machine = ThisMachine;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert!(matches!(machine.readable(&file), Err(Obstacle::Absent(_))));
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(machine.readable(&file), Ok(()));
+        assert!(!machine.open_to_all(&file));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
+        assert!(machine.open_to_all(&file));
+        let no_file = machine.readable(folder.path());
+        assert!(matches!(no_file, Err(Obstacle::Absent(_))), "{no_file:?}");
+        assert!(machine.has_variable("PATH") && !machine.has_variable("WEIR_NO_SUCH_VARIABLE"));
     }
 
     #[test]

@@ -7,3 +7,6 @@ pub mod fcgi;
 /// PHP-FPM's configuration, on a machine on paper.
 #[path = "../../crates/config/tests/paper/mod.rs"]
 pub mod paper;
+
+/// Outgoing calls: whom they are for, and which are allowed.
+pub mod egress;

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::{compress::Compressed, fault::Kind};
+use super::{cache::Filling, compress::Compressed, fault::Kind};
 use crate::clock;
 
 /// The body of an answer, on its way to the caller.
@@ -55,6 +55,8 @@ pub(super) enum Source {
     Origin(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
     /// Another one, compressed.
     Compressed(Box<Compressed>),
+    /// Another one, read by the cache.
+    Filling(Box<Filling>),
 }
 
 /// Why a body ended before its end.
@@ -232,6 +234,7 @@ impl Source {
                 Poll::Ready(frame)
             }
             Source::Compressed(body) => body.poll_frame(cx),
+            Source::Filling(body) => body.poll_frame(cx),
         }
     }
 
@@ -241,6 +244,7 @@ impl Source {
             Source::Bytes(_) => false,
             Source::Origin(body) => body.is_end_stream(),
             Source::Compressed(body) => body.is_end_stream(),
+            Source::Filling(body) => body.is_end_stream(),
         }
     }
 
@@ -250,6 +254,7 @@ impl Source {
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Origin(body) => body.size_hint(),
             Source::Compressed(_) => SizeHint::default(),
+            Source::Filling(body) => body.size_hint(),
         }
     }
 }

@@ -1,1 +1,503 @@
-//! Answers that are kept (RFC 9111), and calls that wait for an equal one that is on its way.
+//! Answers that are kept for those who ask the same (RFC 9111), in bounded memory.
+//!
+//! What may be kept, for how long and for whom says [`stored`]; which questions the cache has nothing to do with says
+//! [`question`]. The steps of a call:
+//!
+//! ```text
+//! look ─┬─ Hit      the answer
+//!       ├─ Ask      the origin: prepare ─► answered, or failed ─► the answer
+//!       └─ Follow   an equal question is on its way: wait ─► Hit or Ask
+//! ```
+//!
+//! One lock is around all of it, held for as long as it takes to find an answer, and never while anything is waited
+//! for.
+
+mod directives;
+mod fill;
+mod flight;
+mod question;
+mod store;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::Uri};
+use http_body::Body;
+use tokio::sync::watch;
+
+pub(super) use self::fill::Filling;
+use self::{
+    fill::{Keeping, Reservation},
+    flight::{Leader, Stage},
+    question::{Apart, Key, Question},
+    store::Store,
+    stored::{CACHE_STATUS, Head, Stored, Worth},
+};
+pub(crate) use self::{flight::Following, question::Asked};
+use super::{
+    body::{Answer, Source},
+    fault::{Fault, Kind},
+    figures::{CacheNow, CacheState},
+    record::CacheUse,
+};
+
+/// The cache of all origins.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    store: Mutex<Store>,
+    /// A longer body is not kept, bytes.
+    max_object: u64,
+}
+
+/// What the cache has for a call.
+pub(crate) enum Look {
+    /// The answer.
+    Hit(Box<Response<Answer>>, CacheUse),
+    /// Nothing, or something of which the origin has to be asked whether it is still right.
+    Ask(Asking),
+    /// Perhaps soon: another asks the same.
+    Follow(Following),
+}
+
+/// A call on its way to the origin.
+pub(crate) struct Asking {
+    cache: Arc<Cache>,
+    asked: SystemTime,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    /// The cache has nothing to do with it.
+    Pass(Apart),
+    /// What is kept under that key is no longer true when it succeeds.
+    Write { origin: String, key: Key },
+    /// Its answer may be kept.
+    Fetch(Box<Fetch>),
+}
+
+struct Fetch {
+    question: Arc<Question>,
+    /// What is there already.
+    stored: Option<Arc<Stored>>,
+    /// The origin was asked whether that is still right.
+    is_validating: bool,
+    /// The caller's own conditions go to the origin.
+    is_apart: bool,
+    leader: Option<Leader>,
+    /// [`Store::epoch`]
+    since: u64,
+    /// Why it was not answered from what is kept (RFC 9211 §2.2).
+    forward: &'static str,
+}
+
+/// How something is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// Others may be waited for; so many have left without an answer.
+    Usual { left: u32 },
+    /// Its answer has just been kept.
+    Joined,
+    /// Nobody is waited for any more.
+    Alone,
+    /// Nor is the origin, where something stale will do.
+    AfterFailure,
+}
+
+impl Cache {
+    /// One that takes `size` bytes at most, and keeps bodies of at most `max_object`.
+    pub(crate) fn new(size: u64, max_object: u64) -> Arc<Cache> {
+        Arc::new(Cache {
+            store: Mutex::new(Store::new(size)),
+            max_object,
+        })
+    }
+
+    /// What there is for a call. Only for those that may be made, to origins whose answers are to be kept.
+    pub(crate) fn look(self: &Arc<Self>, asked: &Asked<'_>, now: SystemTime) -> Look {
+        let purpose = match Question::of(asked) {
+            Ok(question) => return self.look_at(question.into(), now, Manner::Usual { left: 0 }),
+            Err(Apart::Method) if !asked.method.is_safe() => Purpose::Write {
+                origin: asked.target.origin.to_string(),
+                key: Key::of(asked.target),
+            },
+            Err(apart) => Purpose::Pass(apart),
+        };
+        Look::Ask(Asking {
+            cache: self.clone(),
+            asked: now,
+            purpose,
+        })
+    }
+
+    fn look_at(self: &Arc<Self>, question: Arc<Question>, now: SystemTime, manner: Manner) -> Look {
+        let mut store = self.store();
+        let found = store.find(&question, now);
+        let mut stored = found.stored;
+        let mut forward = match found.has_variants {
+            true => "vary-miss",
+            false => "uri-miss",
+        };
+        if let Some(kept) = &stored {
+            match kept.worth(&question, now) {
+                Worth::Fresh => {
+                    drop(store);
+                    return hit(kept, &question, now, manner);
+                }
+                Worth::Stale
+                    if manner == Manner::AfterFailure && kept.may_be_stale(&question, now) =>
+                {
+                    drop(store);
+                    return Look::Hit(Box::new(stale(kept, &question, now, None)), CacheUse::Stale);
+                }
+                Worth::Stale if kept.ttl(now) > 0 => forward = "request",
+                Worth::Stale => forward = "stale",
+                Worth::None => {
+                    forward = "miss";
+                    stored = None;
+                }
+            }
+        }
+        if question.only_if_cached() {
+            return Look::Hit(Box::new(nothing_kept()), CacheUse::Miss);
+        }
+        // What is right for no time at all can be nobody else's answer.
+        let is_joint = !question.is_head
+            && !question.is_personal
+            && !found.is_apart
+            && stored.as_ref().is_none_or(|stored| stored.lives());
+        let mut leader = None;
+        if let (Manner::Usual { left }, true) = (manner, is_joint) {
+            let flight = store.flight(&question).filter(|_| !question.is_picky());
+            if let Some(stage) = flight {
+                return Look::Follow(Following::new(self, question.clone(), stage, left));
+            }
+            let (sender, stage) = watch::channel(Stage::Underway);
+            let id = store.take_off(&question, stage);
+            leader = Some(Leader::new(self, &question, id, sender));
+        }
+        let since = store.epoch();
+        drop(store);
+        Look::Ask(Asking {
+            cache: self.clone(),
+            asked: now,
+            purpose: Purpose::Fetch(Box::new(Fetch {
+                is_apart: question.is_personal || found.is_apart,
+                question,
+                stored,
+                is_validating: false,
+                leader,
+                since,
+                forward,
+            })),
+        })
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CacheState for Cache {
+    fn now(&self) -> CacheNow {
+        let (bytes, answers) = self.store().holds();
+        CacheNow { bytes, answers }
+    }
+}
+
+impl Asking {
+    /// Makes of the caller's conditions those of the cache: what it has, or nothing, so that all of an answer comes and
+    /// can be kept.
+    pub(crate) fn prepare(&mut self, headers: &mut HeaderMap) {
+        let Purpose::Fetch(fetch) = &mut self.purpose else {
+            return;
+        };
+        if fetch.question.is_head {
+            return;
+        }
+        let validates = fetch
+            .stored
+            .as_ref()
+            .is_some_and(|stored| stored.can_be_validated());
+        if validates || !fetch.is_apart {
+            headers.remove(header::IF_NONE_MATCH);
+            headers.remove(header::IF_MODIFIED_SINCE);
+        }
+        if let (true, Some(stored)) = (validates, &fetch.stored) {
+            stored.ask(headers);
+            fetch.is_validating = true;
+        }
+    }
+
+    /// What the caller gets, after the origin's answer; headers of the hop are gone from that.
+    pub(crate) fn answered(
+        self,
+        answer: Response<Answer>,
+        now: SystemTime,
+    ) -> (Response<Answer>, CacheUse) {
+        let (mut answer, forward) = match self.purpose {
+            Purpose::Fetch(fetch) => return fetch.answered(&self.cache, answer, self.asked, now),
+            Purpose::Pass(Apart::Bypass) => (answer, "bypass"),
+            Purpose::Pass(Apart::Method) => (answer, "method"),
+            Purpose::Write { origin, key } => {
+                if answer.status().is_success() || answer.status().is_redirection() {
+                    let mut store = self.cache.store();
+                    store.forget(&key);
+                    for key in named(&origin, answer.headers()) {
+                        store.forget(&key);
+                    }
+                }
+                (answer, "method")
+            }
+        };
+        say(&mut answer, &format!("fwd={forward}"));
+        (answer, CacheUse::None)
+    }
+
+    /// What the caller gets though the origin cannot be had.
+    ///
+    /// # Errors
+    /// The fault, where nothing stale will do.
+    pub(crate) fn failed(
+        self,
+        fault: Fault,
+        now: SystemTime,
+    ) -> Result<(Response<Answer>, CacheUse), Fault> {
+        let Purpose::Fetch(mut fetch) = self.purpose else {
+            return Err(fault);
+        };
+        if !excuses(fault.kind) {
+            return Err(fault);
+        }
+        fetch.ends(Stage::Failed);
+        match fetch.stored {
+            Some(stored) if stored.may_be_stale(&fetch.question, now) => {
+                let answer = stale(&stored, &fetch.question, now, None);
+                Ok((answer, CacheUse::Stale))
+            }
+            _ => Err(fault),
+        }
+    }
+}
+
+impl Fetch {
+    fn answered(
+        mut self,
+        cache: &Arc<Cache>,
+        answer: Response<Answer>,
+        asked: SystemTime,
+        now: SystemTime,
+    ) -> (Response<Answer>, CacheUse) {
+        let status = answer.status();
+        if let Some(stored) = self.stored.take() {
+            if status == StatusCode::NOT_MODIFIED && self.is_validating {
+                return self.validated(cache, &stored, answer.headers(), asked, now);
+            }
+            if FAILURES.contains(&status) && stored.may_be_stale(&self.question, now) {
+                self.ends(Stage::Failed);
+                let answer = stale(&stored, &self.question, now, Some(status));
+                return (answer, CacheUse::Stale);
+            }
+        }
+        let (parts, body) = answer.into_parts();
+        let head = Head {
+            status,
+            headers: &parts.headers,
+            asked,
+            now,
+        };
+        let said = format!("fwd={}; fwd-status={}", self.forward, status.as_u16());
+        let length = body.size_hint().exact();
+        let is_short = length.is_none_or(|length| length <= cache.max_object);
+        let stored = Stored::judge(&self.question, head).filter(|_| is_short);
+        let Some(stored) = stored else {
+            self.passes(cache, status, now);
+            let mut answer = Response::from_parts(parts, body);
+            say(&mut answer, &said);
+            return (answer, CacheUse::Miss);
+        };
+        if !stored.lives() {
+            // Who waits would have to ask by itself anyway.
+            self.ends(Stage::Apart);
+        }
+        let bytes = stored.cost() + length.unwrap_or(0);
+        let Some(room) = Reservation::new(cache, bytes) else {
+            self.ends(Stage::Apart);
+            let mut answer = Response::from_parts(parts, body);
+            say(&mut answer, &said);
+            return (answer, CacheUse::Miss);
+        };
+        let known = stored.not_modified(&self.question, now);
+        let keeping = Keeping {
+            cache: cache.clone(),
+            question: self.question,
+            stored,
+            since: self.since,
+            leader: self.leader,
+            room,
+        };
+        let filling = fill::begin(body.into_source(), keeping, known.is_none());
+        let mut answer = match (filling, known) {
+            (Some(filling), _) => {
+                Response::from_parts(parts, Answer::new(Source::Filling(Box::new(filling))))
+            }
+            (None, Some(known)) => known,
+            (None, None) => Response::from_parts(parts, Answer::empty()),
+        };
+        say(&mut answer, &format!("{said}; stored"));
+        (answer, CacheUse::Miss)
+    }
+
+    /// The origin says that what is kept is still right.
+    fn validated(
+        mut self,
+        cache: &Arc<Cache>,
+        stored: &Stored,
+        headers: &HeaderMap,
+        asked: SystemTime,
+        now: SystemTime,
+    ) -> (Response<Answer>, CacheUse) {
+        let head = Head {
+            status: StatusCode::NOT_MODIFIED,
+            headers,
+            asked,
+            now,
+        };
+        let (fresh, may_be_kept) = stored.freshened(&self.question, head);
+        let fresh = Arc::new(fresh);
+        let kept = match may_be_kept && stored.is_meant_by(headers) {
+            true => cache
+                .store()
+                .keep(&self.question, fresh.clone(), self.since),
+            false => {
+                cache.store().forget(&self.question.key);
+                false
+            }
+        };
+        self.ends(match kept && fresh.lives() {
+            true => Stage::Kept,
+            false => Stage::Apart,
+        });
+        let mut answer = fresh.answer(&self.question, now);
+        let said = format!(
+            "fwd={}; fwd-status=304; ttl={}",
+            self.forward,
+            fresh.ttl(now)
+        );
+        say(&mut answer, &said);
+        (answer, CacheUse::Revalidated)
+    }
+
+    /// An answer that is not to be kept; nor is what was kept for it, unless it is only that the origin fails.
+    fn passes(&mut self, cache: &Cache, status: StatusCode, now: SystemTime) {
+        if status.is_server_error() {
+            return self.ends(Stage::Failed);
+        }
+        let speaks_for_others = !self.question.is_head && !self.question.is_personal;
+        if speaks_for_others && status != StatusCode::NOT_MODIFIED {
+            cache.store().set_apart(&self.question, now + APART);
+        }
+        self.ends(Stage::Apart);
+    }
+
+    fn ends(&mut self, stage: Stage) {
+        if let Some(leader) = self.leader.take() {
+            leader.ends(stage);
+        }
+    }
+}
+
+fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) -> Look {
+    let mut answer = stored.answer(question, now);
+    let ttl = stored.ttl(now);
+    let (said, how) = match manner {
+        Manner::Joined => (
+            format!("fwd=uri-miss; collapsed; ttl={ttl}"),
+            CacheUse::Joined,
+        ),
+        _ => (format!("hit; ttl={ttl}"), CacheUse::Hit),
+    };
+    say(&mut answer, &said);
+    Look::Hit(Box::new(answer), how)
+}
+
+/// A kept answer in the place of one that the origin cannot give; `status` is what it gave.
+fn stale(
+    stored: &Stored,
+    question: &Question,
+    now: SystemTime,
+    status: Option<StatusCode>,
+) -> Response<Answer> {
+    let mut answer = stored.answer(question, now);
+    let status = match status {
+        Some(status) => format!("; fwd-status={}", status.as_u16()),
+        None => String::new(),
+    };
+    let ttl = stored.ttl(now);
+    say(
+        &mut answer,
+        &format!("fwd=stale{status}; ttl={ttl}; detail=stale_if_error"),
+    );
+    answer
+}
+
+/// The answer to `only-if-cached` where nothing is kept (RFC 9111 §5.2.1.7).
+fn nothing_kept() -> Response<Answer> {
+    let mut answer = Response::new(Answer::bytes(
+        "weir: nothing is kept for this request (504)\n",
+    ));
+    *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, plain);
+    say(&mut answer, "detail=only_if_cached");
+    answer
+}
+
+/// Adds a member to `Cache-Status` (RFC 9211).
+fn say(answer: &mut Response<Answer>, what: &str) {
+    if let Ok(value) = HeaderValue::try_from(format!("weir; {what}")) {
+        answer.headers_mut().append(CACHE_STATUS, value);
+    }
+}
+
+/// Other keys of the same origin that an answer to a write names (RFC 9111 §4.4).
+fn named<'a>(origin: &'a str, headers: &'a HeaderMap) -> impl Iterator<Item = Key> + 'a {
+    let names = [header::LOCATION, header::CONTENT_LOCATION];
+    names.into_iter().filter_map(move |name| {
+        let uri: Uri = headers.get(name)?.to_str().ok()?.parse().ok()?;
+        let path = uri.path_and_query()?.as_str();
+        let is_here = match (uri.scheme_str(), uri.authority()) {
+            (None, None) => path.starts_with('/'),
+            (Some(scheme), Some(authority)) => {
+                let uri = format!("{scheme}://{authority}");
+                uri.eq_ignore_ascii_case(origin)
+            }
+            _ => false,
+        };
+        is_here.then(|| Key::new(origin, path))
+    })
+}
+
+/// Whether something stale may be used instead.
+fn excuses(kind: Kind) -> bool {
+    kind.blames_origin()
+        || matches!(
+            kind,
+            Kind::BreakerOpen | Kind::QueueFull | Kind::QueueTimeout | Kind::Internal
+        )
+}
+
+/// RFC 5861 §4: what counts as an error for `stale-if-error`.
+const FAILURES: [StatusCode; 4] = [
+    StatusCode::INTERNAL_SERVER_ERROR,
+    StatusCode::BAD_GATEWAY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
+
+/// For so long it is remembered that answers under a key are not to be kept, so that nobody waits for one.
+const APART: Duration = Duration::from_secs(60);

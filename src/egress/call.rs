@@ -21,6 +21,7 @@ use weir_pool::{Failure, Sent};
 use super::{
     Egress,
     body::{Answer, Ended, Guarded, Pace},
+    cache::{Asked, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::Carrier,
@@ -87,10 +88,19 @@ async fn steps(
     }
     let (mut parts, body) = request.into_parts();
     let upload = Upload::begin(body, host.settings.read_timeout).await?;
-    prepare(calling, &host, &target, &mut parts, &upload)?;
     course.upload(&upload);
     let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
-    let response = ask(&host, &limits, parts, upload, course).await?;
+    let found = look(egress, &host, &target, &limits, &parts, &upload).await?;
+    let response = match found {
+        Some(Look::Hit(response, how)) => {
+            course.record.cache = how;
+            *response
+        }
+        found => {
+            prepare(calling, &host, &target, &mut parts, &upload)?;
+            fetch(&host, &limits, found, parts, upload, course).await?
+        }
+    };
     Ok(match wish {
         Some(wish) => compress::toward_caller(wish, response),
         None => response,
@@ -124,6 +134,65 @@ impl Limits {
             },
         }
     }
+}
+
+/// What the cache has for the call; none: answers of that host are not kept.
+async fn look(
+    egress: &Egress,
+    host: &Host,
+    target: &Target,
+    limits: &Limits,
+    parts: &Parts,
+    upload: &Upload,
+) -> Result<Option<Look>, Fault> {
+    let Some(cache) = egress.cache.as_ref().filter(|_| host.settings.cache) else {
+        return Ok(None);
+    };
+    let asked = Asked {
+        target,
+        method: &parts.method,
+        headers: &parts.headers,
+        has_body: upload.length() != Some(0),
+        set: host.outbound(None).set,
+        stale_if_error: host.settings.stale_if_error,
+    };
+    let found = match cache.look(&asked, SystemTime::now()) {
+        Look::Follow(following) => following.wait(limits.deadline, SystemTime::now).await,
+        found => Some(found),
+    };
+    let late = || {
+        Fault::unsent(
+            limits.overdue,
+            format!("{}: an equal call is not answered yet", host.origin),
+        )
+    };
+    found.ok_or_else(late).map(Some)
+}
+
+/// Asks the origin what the cache does not have, and tells the cache.
+async fn fetch(
+    host: &Arc<Host>,
+    limits: &Limits,
+    found: Option<Look>,
+    mut parts: Parts,
+    upload: Upload,
+    course: &mut Course,
+) -> Result<Response<Answer>, Fault> {
+    let Some(Look::Ask(mut asking)) = found else {
+        return ask(host, limits, parts, upload, course).await;
+    };
+    asking.prepare(&mut parts.headers);
+    let (response, how) = match ask(host, limits, parts, upload, course).await {
+        Ok(response) => asking.answered(response, SystemTime::now()),
+        Err(fault) => {
+            let instead = asking.failed(fault.clone(), SystemTime::now())?;
+            // The caller has its answer, and somebody should know all the same.
+            course.complain(&fault);
+            instead
+        }
+    };
+    course.record.cache = how;
+    Ok(response)
 }
 
 /// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.
@@ -347,10 +416,8 @@ async fn tunnelled(
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;
-    let by = limits
-        .deadline
-        .min(clock::deadline(host.settings.connect_timeout));
-    let dialled = egress.dialer.dial_plain(host.connections.route(), by).await;
+    let route = host.connections.route();
+    let dialled = egress.dialer.dial_plain(route, limits.deadline).await;
     let (stream, connection) = match dialled {
         Ok(dialled) => dialled,
         Err(fault) => {

@@ -98,7 +98,7 @@ enum State {
 /// They write into memory, and so never wait.
 enum Encoder {
     Gzip(GzipEncoder<Vec<u8>>),
-    Brotli(BrotliEncoder<Vec<u8>>),
+    Brotli(Box<BrotliEncoder<Vec<u8>>>),
     Zstd(ZstdEncoder<Vec<u8>>),
 }
 
@@ -203,7 +203,7 @@ impl Encoder {
             Coding::Gzip => Encoder::Gzip(GzipEncoder::with_quality(output, GZIP)),
             Coding::Brotli => {
                 let params = EncoderParams::default().quality(BROTLI).window_size(WINDOW);
-                Encoder::Brotli(BrotliEncoder::with_params(output, params))
+                Encoder::Brotli(Box::new(BrotliEncoder::with_params(output, params)))
             }
             Coding::Zstd => {
                 let window = CParameter::window_log(WINDOW as u32);
@@ -245,7 +245,7 @@ impl Encoder {
     fn writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin)> {
         Pin::new(match self {
             Encoder::Gzip(encoder) => encoder,
-            Encoder::Brotli(encoder) => encoder,
+            Encoder::Brotli(encoder) => encoder.as_mut(),
             Encoder::Zstd(encoder) => encoder,
         })
     }

@@ -323,8 +323,8 @@ impl Connections {
         tokio::spawn(async move {
             // Counted down also where the task is dropped.
             let connecting = Connecting(&me);
-            let deadline = clock::deadline(me.settings().connect_timeout);
-            let linked = match me.dialer.dial(&me.route, deadline).await {
+            // It is no single call's: `connect_timeout` alone limits it.
+            let linked = match me.dialer.dial(&me.route, clock::NEVER).await {
                 Ok(link) => me.speak(link).await,
                 Err(fault) => Err(fault),
             };

@@ -1,49 +1,355 @@
-use super::{fault::*, record::*, target::Origin, tls::TlsContext};
-use crate::resolver::Resolver;
+//! New connections: name, address, TCP, TLS.
+//!
+//! What a name leads to is judged here, and what was judged is what is connected to: there is no second look-up between
+//! the two that could say something else. All of it is over within `connect_timeout`, and before the call's deadline.
+
+mod race;
+mod stream;
+
 use std::{
+    collections::HashMap,
+    io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
+
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use weir_config::{HostSettings, Network};
-pub(crate) struct Dialer;
+use weir_config::{Egress, HostSettings, Network};
+
+use self::race::Race;
+pub(crate) use self::stream::Stream;
+use super::{
+    address,
+    fault::{Fault, Kind},
+    names::Names,
+    record::{Connection, DialTimes, Protocol},
+    target::Origin,
+    tls::TlsContext,
+};
+use crate::{clock, resolver::Resolver};
+
+/// Makes connections, for all origins.
+pub(crate) struct Dialer {
+    names: Arc<Names>,
+    /// Addresses that could not be connected to, and when that was.
+    failed: Mutex<HashMap<SocketAddr, u64>>,
+    /// With which address of a name the next connection begins.
+    turn: AtomicUsize,
+}
+
+/// How an origin is reached; made once for each.
+#[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) origin: Arc<Origin>,
     pub(crate) settings: Arc<HostSettings>,
+    /// Those that are not public and may be called nevertheless.
     pub(crate) networks: Vec<Network>,
+    /// None over http.
     pub(crate) tls: Option<Arc<TlsContext>>,
 }
+
+/// A connection to an origin.
+#[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) connection: Connection,
 }
+
+/// Until when it has to be done, [`clock::now`].
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    at: u64,
+    begun: u64,
+    /// The call's own deadline comes before that of the connection.
+    of_call: bool,
+}
+
 impl Dialer {
-    pub(crate) fn new(_s: &weir_config::Egress, _r: Resolver) -> Dialer {
-        Dialer
+    /// `resolver` looks names up.
+    pub(crate) fn new(egress: &Egress, resolver: Resolver) -> Dialer {
+        Dialer::by(Names::new(resolver, egress.max_hosts))
     }
-    pub(crate) async fn dial(&self, route: &Route, _deadline: u64) -> Result<Link, Fault> {
-        let address = SocketAddr::new(route.origin.host.parse().unwrap(), route.origin.port);
-        let stream = TcpStream::connect(address)
-            .await
-            .map_err(|e| Fault::unsent(Kind::Refused, e.to_string()))?;
+
+    fn by(names: Arc<Names>) -> Dialer {
+        Dialer {
+            names,
+            failed: Mutex::default(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether an address is still one of the origin's: a connection to another takes no new call. It keeps the name
+    /// known ([`Names::still`]).
+    pub(crate) fn still_leads(&self, route: &Route, ip: IpAddr) -> bool {
+        self.names.still(&route.origin.host, &route.settings, ip)
+    }
+
+    /// A new connection, ready to be spoken over; `deadline` is the call's.
+    ///
+    /// # Errors
+    /// Nothing of the call was sent. [`Kind::Deadline`] where the call has no time for it, else one that says what
+    /// stands against it: of DNS, addresses, TCP, TLS.
+    pub(crate) async fn dial(&self, route: &Route, deadline: u64) -> Result<Link, Fault> {
+        let limit = Limit::new(&route.settings, deadline);
+        let (stream, mut connection) = self.reach(route, limit).await?;
+        let Some(tls) = &route.tls else {
+            let stream = Stream::Plain(stream);
+            return Ok(Link { stream, connection });
+        };
+        let begun = clock::now();
+        let secured = clock::in_time(tls.handshake(&route.origin, stream), limit.at).await;
+        let secured = match secured {
+            Some(Ok(secured)) => secured,
+            Some(Err(fault)) => {
+                self.note_failure(connection.address, clock::now());
+                return Err(fault);
+            }
+            None => {
+                self.note_failure(connection.address, clock::now());
+                let what = format!("{} does not finish the TLS handshake", connection.address);
+                return Err(limit.over(&route.origin, Kind::ConnectTimeout, &what));
+            }
+        };
+        if let Some(times) = &mut connection.made {
+            times.tls = Some(clock::now().saturating_sub(begun));
+            times.resumed = secured.resumed;
+        }
+        connection.protocol = match secured.http2 {
+            true => Protocol::Http2,
+            false => Protocol::Http1,
+        };
         Ok(Link {
-            stream,
-            connection: Connection {
-                address,
-                protocol: Protocol::Http1,
-                made: Some(DialTimes::default()),
-            },
+            stream: Stream::Tls(Box::new(secured.stream)),
+            connection,
         })
     }
+
+    /// A new connection for a tunnel: TCP and nothing else.
+    ///
+    /// # Errors
+    /// As [`dial`](Self::dial).
     pub(crate) async fn dial_plain(
         &self,
         route: &Route,
-        d: u64,
+        deadline: u64,
     ) -> Result<(TcpStream, Connection), Fault> {
-        let l = self.dial(route, d).await?;
-        Ok((l.stream, l.connection))
+        let limit = Limit::new(&route.settings, deadline);
+        let (stream, mut connection) = self.reach(route, limit).await?;
+        connection.protocol = Protocol::Tunnel;
+        Ok((stream, connection))
     }
-    pub(crate) fn still_leads(&self, _r: &Route, _ip: IpAddr) -> bool {
-        true
+
+    /// Name → addresses → those that may be called → the first of them that takes a connection.
+    async fn reach(&self, route: &Route, limit: Limit) -> Result<(TcpStream, Connection), Fault> {
+        let Route {
+            origin, settings, ..
+        } = route;
+        let found = self.names.addresses(&origin.host, settings, limit.at).await;
+        let found = found.map_err(|fault| match fault.kind {
+            Kind::DnsTimeout if limit.of_call => {
+                limit.over(origin, Kind::DnsTimeout, &fault.message)
+            }
+            _ => fault,
+        })?;
+        let permitted = permitted(route, &found.addresses)?;
+        let begun = clock::now();
+        let addresses = self.order(&permitted, origin.port, begun);
+        let mut race = Race::new(addresses);
+        let won = clock::in_time(race.run(), limit.at).await;
+        let now = clock::now();
+        for address in race.losers() {
+            self.note_failure(address, now);
+        }
+        match won {
+            Some(Some((address, stream))) => {
+                prepare(&stream);
+                self.failed().remove(&address);
+                let made = DialTimes {
+                    dns: found.spent,
+                    connect: now.saturating_sub(begun),
+                    ..DialTimes::default()
+                };
+                let connection = Connection {
+                    address,
+                    protocol: Protocol::Http1,
+                    made: Some(made),
+                };
+                Ok((stream, connection))
+            }
+            Some(None) => Err(refused(origin, &race.failed)),
+            None => {
+                let what = format!("{} does not take a connection", race.tried());
+                Err(limit.over(origin, Kind::ConnectTimeout, &what))
+            }
+        }
+    }
+
+    /// In which order addresses are tried: the families in turn, IPv6 first (RFC 8305 §4); each connection begins with
+    /// another address of the name, so that all get their share; what failed a moment ago comes last.
+    fn order(&self, addresses: &[IpAddr], port: u16, now: u64) -> Vec<SocketAddr> {
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let of_family = |v6: bool| {
+            let mut list = addresses.to_vec();
+            list.retain(|ip| ip.is_ipv6() == v6);
+            let by = turn.checked_rem(list.len()).unwrap_or(0);
+            list.rotate_left(by);
+            list
+        };
+        let (v6, v4) = (of_family(true), of_family(false));
+        let mut ordered = Vec::with_capacity(addresses.len());
+        for index in 0..v6.len().max(v4.len()) {
+            let pair = [v6.get(index), v4.get(index)].into_iter().flatten();
+            ordered.extend(pair.map(|ip| SocketAddr::new(*ip, port)));
+        }
+        let failed = self.failed();
+        let has_failed = |address: &SocketAddr| {
+            let at = failed.get(address);
+            at.is_some_and(|at| now.saturating_sub(*at) < FAILED_FOR)
+        };
+        ordered.sort_by_key(has_failed);
+        ordered.truncate(MOST_TRIED);
+        ordered
+    }
+
+    fn note_failure(&self, address: SocketAddr, now: u64) {
+        let mut failed = self.failed();
+        if failed.len() >= MOST_FAILED {
+            failed.retain(|_, at| now.saturating_sub(*at) < FAILED_FOR);
+        }
+        if failed.len() < MOST_FAILED {
+            failed.insert(address, now);
+        }
+    }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, HashMap<SocketAddr, u64>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Limit {
+    fn new(settings: &HostSettings, deadline: u64) -> Limit {
+        let begun = clock::now();
+        let own = clock::deadline(settings.connect_timeout);
+        Limit {
+            at: own.min(deadline),
+            begun,
+            // Who counts from the same moment means the connection's own.
+            of_call: deadline.saturating_add(SAME) < own,
+        }
+    }
+
+    /// It is not done in time, and it was at this.
+    fn over(self, origin: &Origin, kind: Kind, what: &str) -> Fault {
+        let took = self.at.saturating_sub(self.begun) / 1000;
+        let (kind, whose) = match self.of_call {
+            true => (
+                Kind::Deadline,
+                "which is all the time that the call had left",
+            ),
+            false => (kind, "which is connect_timeout"),
+        };
+        let message = format!("{origin}: {what} within {took} ms, {whose}");
+        Fault::unsent(kind, message)
+    }
+}
+
+/// Those of a name's addresses that may be called.
+fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> {
+    let mut forbidden = Vec::new();
+    let mut permitted = Vec::new();
+    for ip in addresses {
+        match address::permitted(*ip, &route.networks) {
+            Ok(()) => permitted.push(*ip),
+            Err(what) => forbidden.push(format!("{ip} ({what})")),
+        }
+    }
+    match permitted.is_empty() {
+        false => Ok(permitted),
+        true => {
+            forbidden.truncate(MOST_TOLD);
+            let message = format!(
+                "{}: {} leads to {}; if that is to be called all the same, name its network in addresses of the rule in \
+                 [egress] allow",
+                route.origin,
+                route.origin.host,
+                forbidden.join(", ")
+            );
+            Err(Fault::unsent(Kind::ForbiddenAddress, message))
+        }
+    }
+}
+
+/// No address takes a connection: which of the causes is told, and all that is known for the log.
+fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
+    let kinds = || failed.iter().map(|(_, error)| kind(error));
+    // What tells most: it is there and says no; it is too slow; there is no way; it is our own fault.
+    let order = [Kind::Refused, Kind::ConnectTimeout, Kind::Unreachable];
+    let found = order.into_iter().find(|kind| kinds().any(|k| k == *kind));
+    let kind = found.unwrap_or(Kind::Internal);
+    let mend = match kind {
+        Kind::Refused => "look whether it runs, and listens at that port",
+        Kind::ConnectTimeout => "look whether it runs, and whether a firewall is in the way",
+        Kind::Unreachable => "look at the network, its routes, and firewalls on the way",
+        _ => "look at the limits of open files and of ports on this machine",
+    };
+    let causes = failed.iter().take(MOST_TOLD);
+    let causes: Vec<String> = causes
+        .map(|(address, error)| format!("{address}: {error}"))
+        .collect();
+    let causes = causes.join("; ");
+    Fault::unsent(
+        kind,
+        format!("{origin} cannot be connected to: {causes}; {mend}"),
+    )
+}
+
+fn kind(error: &io::Error) -> Kind {
+    use io::ErrorKind;
+    match (error.kind(), error.raw_os_error()) {
+        (_, Some(EMFILE | ENFILE | ENOBUFS | EADDRNOTAVAIL)) => Kind::Internal,
+        (ErrorKind::OutOfMemory, _) => Kind::Internal,
+        // One that resets while it is being connected to says no as well.
+        (ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset, _) => Kind::Refused,
+        (ErrorKind::TimedOut, _) => Kind::ConnectTimeout,
+        _ => Kind::Unreachable,
+    }
+}
+
+/// Small pieces go at once, and a peer that has vanished is noticed while an answer is waited for. What cannot be set is
+/// done without.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(30))
+        .with_interval(Duration::from_secs(10));
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+/// Deadlines that are so close are one, µs.
+const SAME: u64 = 5_000;
+
+/// An address that failed is tried last for so long, µs.
+const FAILED_FOR: u64 = 60 * 1_000_000;
+
+/// Of so many it is known.
+const MOST_FAILED: usize = 1024;
+
+/// Addresses of a name that one connection is tried with.
+const MOST_TRIED: usize = 16;
+
+/// Addresses that a message speaks of.
+const MOST_TOLD: usize = 4;
+
+/// Linux's: no descriptor, buffer or port is left.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
+const ENOBUFS: i32 = 105;
+const EADDRNOTAVAIL: i32 = 99;
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,13 @@ use weir_pool::Sent;
 use super::{
     fault::{Fault, Kind},
     target::Origin,
+    tls,
 };
 
 /// HTTP could not be begun over a new connection.
 pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
-    Fault::unsent(kind(error), format!("{origin}: {}", chain(error)))
+    tls::fault(origin, error)
+        .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
 /// A request had no answer. `unsent`: hyper has handed it back, so that nothing of it was written; over HTTP/2 the origin
@@ -21,6 +23,10 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
         true => Sent::Nothing,
         false => Sent::Maybe,
     };
+    // That it wants a client's certificate is told after the handshake.
+    if let Some(fault) = tls::fault(origin, error) {
+        return Fault { sent, ..fault };
+    }
     let what = match kind(error) {
         Kind::HeadTooLarge => "the head of its answer is longer than max_response_head",
         Kind::BadResponse => "its answer is no HTTP",

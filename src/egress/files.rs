@@ -1,1 +1,82 @@
-//! Files that the egress needs, read before the gateway is locked in.
+//! What the files that the manager has read mean: certificates and keys.
+//!
+//! Where they come from, and why the gateway has them: [`crate::control::EgressFiles`].
+
+use std::path::Path;
+
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, PrivateKeyDer,
+    pem::{Error, PemObject},
+};
+
+use crate::control::EgressFiles;
+
+/// The certificates of a file, in their order.
+///
+/// # Errors
+/// What is wrong with it, and what helps.
+pub(crate) fn certificates(
+    files: &EgressFiles,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, String> {
+    let shown = path.display();
+    let read = CertificateDer::pem_slice_iter(files.file(path)?);
+    let certificates: Vec<_> = read
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("{shown} cannot be read: {error}; it has to be in PEM"))?;
+    match certificates.is_empty() {
+        false => Ok(certificates),
+        true => Err(format!(
+            "{shown} holds no certificate in PEM (-----BEGIN CERTIFICATE-----): openssl x509 -inform der turns one in \
+             DER into it"
+        )),
+    }
+}
+
+/// The first private key of a file: PKCS #8, PKCS #1 or SEC 1.
+///
+/// # Errors
+/// What is wrong with it, and what helps.
+pub(crate) fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let shown = path.display();
+    let bytes = files.file(path)?;
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {
+        let encrypted = memchr::memmem::find(bytes, b"ENCRYPTED").is_some();
+        match error {
+            _ if encrypted => format!(
+                "{shown} needs a password, for which there is nobody to ask: openssl pkey -in {shown} -out FILE writes \
+                 the key without one; let only root read that"
+            ),
+            Error::NoItemsFound => format!(
+                "{shown} holds no private key in PEM (-----BEGIN PRIVATE KEY-----, or RSA, or EC)"
+            ),
+            // Its text may hold some of the key.
+            _ => format!("{shown} is no private key in PEM that can be read"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(bytes: &[u8]) -> EgressFiles {
+        let files = [("/f".into(), bytes.to_vec())].into();
+        EgressFiles {
+            files,
+            ..EgressFiles::default()
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_and_not_what_it_holds() {
+        let path = Path::new("/f");
+        let key = |bytes: &[u8]| key(&files(bytes), path).unwrap_err();
+        assert!(key(b"").contains("no private key"));
+        assert!(key(b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n").contains("password"));
+        let secret = key(b"-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n");
+        assert!(!secret.contains("hunter2"), "{secret}");
+        let none = certificates(&files(b"\x30\x82"), path).unwrap_err();
+        assert!(none.contains("no certificate in PEM"), "{none}");
+    }
+}

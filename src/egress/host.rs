@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue};
-use weir_config::{HostSettings, Network, OriginHost};
+use weir_config::{HostSettings, Network};
 use weir_pool::{
     Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
     RetryBudget, Verdict,
@@ -273,32 +273,19 @@ impl Hosts {
         self.known().values().cloned().collect()
     }
 
-    /// Makes those known that have connections before their first call, and tends all.
+    /// Looks after the connections of all.
     pub(crate) fn tend(&self) {
         for host in self.all() {
             host.connections.tend();
         }
     }
 
-    /// Makes known the origins that a table with `preconnect` names.
+    /// Makes known the origins that connections are made ahead to.
     pub(crate) fn prepare(&self) {
-        let tables = self.settings.hosts.iter();
-        for pattern in tables
-            .filter(|table| table.settings.preconnect > 0)
-            .flat_map(|table| &table.hosts)
-        {
-            let host = match &pattern.host {
-                OriginHost::Name(name) => name.clone(),
-                OriginHost::Ip(ip) => ip.to_string(),
-                OriginHost::Suffix(_) => continue,
-            };
-            let origin = Origin {
-                scheme: pattern.scheme,
-                host,
-                port: pattern.port.unwrap_or(pattern.scheme.default_port()),
-            };
+        for (scheme, host, port) in self.settings.preconnected() {
+            let origin = Origin { scheme, host, port };
             if let Err(fault) = self.of(&origin) {
-                log::error!("[egress] {}", fault.message);
+                log::error!("[egress] preconnect: {}", fault.message);
             }
         }
     }

@@ -195,8 +195,12 @@ impl Limiter {
                 let (sender, receiver) = oneshot::channel();
                 state.waiting.insert(request, Waiting { came: now, sender });
                 let pushed_out = pushed_out.and_then(|other| state.waiting.remove(&other));
-                self.look_after(&mut state);
+                let looks = self.look_after(&mut state);
                 drop(state);
+                // A runtime that has ended drops it at once, which asks for the lock.
+                if let Some(looks) = looks {
+                    tokio::spawn(looks.expire());
+                }
                 if let Some(pushed_out) = pushed_out {
                     // Its caller may just be leaving.
                     let _ = pushed_out.sender.send(Err(ShedReason::PushedOut));
@@ -215,7 +219,7 @@ impl Limiter {
             let next = state.pool.release(Micros(now), place).next;
             let Some(next) = next else { return };
             let Some(waiting) = state.waiting.remove(&next.request) else {
-                // It left between the locks; its place is the next one's.
+                // Both are changed under one lock, so that there is one; a place is not lost for that.
                 place = next.worker;
                 continue;
             };
@@ -233,41 +237,22 @@ impl Limiter {
         }
     }
 
-    /// Has a task wake when the first of those that wait has waited for too long.
-    fn look_after(self: &Arc<Self>, state: &mut State) {
-        let Some(Micros(at)) = state.pool.next_deadline() else {
-            return;
-        };
+    /// Has a task wake when the first of those that wait has waited for too long. Some: it is to be started.
+    fn look_after(self: &Arc<Self>, state: &mut State) -> Option<LooksAfter> {
+        let Micros(at) = state.pool.next_deadline()?;
         match state.wakes_at {
-            Some(earlier) if earlier <= at => {}
+            Some(earlier) if earlier <= at => None,
             Some(_) => {
                 state.wakes_at = Some(at);
                 self.earlier.notify_one();
+                None
             }
             None => {
                 state.wakes_at = Some(at);
-                tokio::spawn(self.clone().expire());
-            }
-        }
-    }
-
-    /// Refuses who has waited for too long, until nobody waits.
-    async fn expire(self: Arc<Self>) {
-        let mut looks = LooksAfter(&self, true);
-        loop {
-            let now = clock::precise();
-            let (refused, wakes_at) = self.state().expire(now);
-            for (sender, reason) in refused {
-                let _ = sender.send(Err(reason));
-            }
-            let Some(wakes_at) = wakes_at else {
-                looks.1 = false;
-                return;
-            };
-            let left = Duration::from_micros(wakes_at.saturating_sub(now));
-            tokio::select! {
-                () = tokio::time::sleep(left) => {}
-                () = self.earlier.notified() => {}
+                Some(LooksAfter {
+                    limiter: self.clone(),
+                    has_ended: false,
+                })
             }
         }
     }
@@ -406,14 +391,38 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Somebody looks after those that wait, until it says that it has ended. Where its thread ends before, the next call that
-/// waits has another one look.
-struct LooksAfter<'l>(&'l Limiter, bool);
+/// Who looks after those that wait. Where its thread ends before, the next call that waits has another one look.
+struct LooksAfter {
+    limiter: Arc<Limiter>,
+    has_ended: bool,
+}
 
-impl Drop for LooksAfter<'_> {
+impl LooksAfter {
+    /// Refuses who has waited for too long, until nobody waits.
+    async fn expire(mut self) {
+        loop {
+            let now = clock::precise();
+            let (refused, wakes_at) = self.limiter.state().expire(now);
+            for (sender, reason) in refused {
+                let _ = sender.send(Err(reason));
+            }
+            let Some(wakes_at) = wakes_at else {
+                self.has_ended = true;
+                return;
+            };
+            let left = Duration::from_micros(wakes_at.saturating_sub(now));
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.limiter.earlier.notified() => {}
+            }
+        }
+    }
+}
+
+impl Drop for LooksAfter {
     fn drop(&mut self) {
-        if self.1 {
-            self.0.state().wakes_at = None;
+        if !self.has_ended {
+            self.limiter.state().wakes_at = None;
         }
     }
 }
@@ -609,6 +618,23 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_is_handed_to_who_is_just_leaving_goes_to_the_next() {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let limiter = limiter(1, 200, LONG);
+        let held = lent(&limiter);
+        let _leaving: Vec<_> = (0..100).map(|_| waits(&limiter, 0)).collect();
+        // As if each had stopped listening, and not yet come to say so.
+        for waiting in limiter.state().waiting.values_mut() {
+            waiting.sender = oneshot::channel().0;
+        }
+        let mut stays = waits(&limiter, 0);
+        drop(held);
+        drop(poll(&mut stays).expect("it is next").expect("a place"));
+        idle(&limiter);
+    }
+
+    #[test]
     fn callers_take_turns() {
         let runtime = runtime();
         let _inside = runtime.enter();
@@ -644,7 +670,8 @@ mod tests {
         }
         assert_eq!(limiter.state().places, 1);
         let many: Vec<_> = (0..100).map(|_| lent(&limiter)).collect();
-        assert_eq!((limiter.state().places, limiter.view().at_work), (100, 100));
+        assert_eq!(limiter.state().places, 100);
+        assert_eq!(limiter.view().at_work, 100);
         drop(many);
         idle(&limiter);
     }

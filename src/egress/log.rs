@@ -22,7 +22,7 @@ pub(crate) struct CallLog {
 
 impl CallLog {
     /// A log whose lines go to `sink`. A template of the access log is about requests: calls are written as text then.
-    pub(crate) fn new(sink: Arc<Sink>, format: &LogFormat) -> CallLog {
+    pub(crate) fn new(format: &LogFormat, sink: Arc<Sink>) -> CallLog {
         CallLog {
             json: matches!(format, LogFormat::Json),
             sink,

@@ -22,6 +22,8 @@ mod body;
 mod cache;
 mod call;
 mod callers;
+#[cfg(test)]
+mod checks;
 mod complaints;
 mod compress;
 mod connections;
@@ -59,8 +61,15 @@ use tokio::sync::{Notify, Semaphore};
 use weir_config::Address;
 
 use self::{
-    callers::Callers, complaints::Complaints, dial::Dialer, figures::Figures, host::Hosts,
-    log::CallLog, rules::Rules,
+    cache::Cache,
+    callers::Callers,
+    complaints::Complaints,
+    dial::Dialer,
+    figures::{CacheState, Figures},
+    host::Hosts,
+    log::CallLog,
+    rules::Rules,
+    status::View,
 };
 use crate::{
     control::EgressGiven,
@@ -75,9 +84,12 @@ pub(crate) struct Egress {
     token: Option<String>,
     rules: Arc<Rules>,
     hosts: Hosts,
+    /// None: no host's answers are kept.
+    cache: Option<Arc<Cache>>,
     dialer: Arc<Dialer>,
     callers: Arc<Callers>,
     figures: Arc<Figures>,
+    view: View,
     log: CallLog,
     complaints: Complaints,
     drain: Drain,
@@ -139,14 +151,23 @@ pub fn start(
         contexts,
         figures.clone(),
     );
+    let mut tables = settings.hosts.iter().map(|host| &host.settings);
+    let any_is_kept = settings.defaults.cache || tables.any(|host| host.cache);
+    let cache = any_is_kept.then(|| Cache::new(settings.cache_size, settings.cache_max_object));
+    if let Some(cache) = &cache {
+        let cache: Arc<dyn CacheState> = cache.clone();
+        figures.watch_cache(Arc::downgrade(&cache));
+    }
     let egress = Arc::new(Egress {
         token,
         rules,
         hosts,
+        cache,
         dialer,
         callers: Callers::new(beside.workers),
+        view: View::new(&settings, figures.clone()),
         figures,
-        log: CallLog::new(beside.log, &beside.log_format),
+        log: CallLog::new(&beside.log_format, beside.log),
         complaints: Complaints::default(),
         drain: Drain::default(),
         places: Arc::new(Semaphore::new(settings.max_connections)),
@@ -218,11 +239,11 @@ fn start_thread(
 
 impl EgressView for Egress {
     fn status(&self) -> serde_json::Value {
-        status::status(&self.settings, &self.figures)
+        self.view.status()
     }
 
     fn put_metrics(&self, page: &mut crate::metrics::Page) {
-        status::put_metrics(&self.figures, page);
+        self.view.put_metrics(page);
     }
 
     fn drain(&self) {

@@ -1,1 +1,533 @@
 //! Names → addresses, kept for as long as DNS says.
+//!
+//! A name that is in use is looked up again before its time is over, so that only its first call waits for DNS:
+//!
+//! ```text
+//!  call ─► known and fresh ──────────────────────────────► its addresses
+//!       ├► unknown: a look-up, which all callers share ──► its addresses, or why not
+//!       └► over: the look-up under way, for a moment; then the last good answer, for an hour at most
+//!
+//!  task of a name:  look up ─► wait for 4/5 of the time ─► used since? ─ yes ─► look up …
+//!                                                                     └ no ──► end
+//! ```
+//!
+//! One task asks for a name at a time, whoever waits for it, and goes on when they have left. Nothing is judged here:
+//! which addresses may be called is decided where they are connected to ([`super::dial`]).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+use weir_config::HostSettings;
+
+use super::fault::{Fault, Kind};
+use crate::{
+    clock,
+    resolver::{Answer, Failure, FailureKind, Family, Half, Resolver},
+};
+
+/// What is known of names.
+pub(crate) struct Names {
+    resolver: Box<dyn LookUp>,
+    /// So many are remembered at most.
+    most: usize,
+    known: Mutex<Known>,
+}
+
+/// The addresses of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Not empty; in no order that means anything.
+    pub(crate) addresses: Arc<[IpAddr]>,
+    /// How long DNS was waited for, µs; zero where they were known.
+    pub(crate) spent: u64,
+}
+
+/// Who is asked.
+trait LookUp: Send + Sync {
+    fn half<'a>(
+        &'a self,
+        name: &'a str,
+        family: Family,
+    ) -> Pin<Box<dyn Future<Output = Half> + Send + 'a>>;
+}
+
+impl LookUp for Resolver {
+    fn half<'a>(
+        &'a self,
+        name: &'a str,
+        family: Family,
+    ) -> Pin<Box<dyn Future<Output = Half> + Send + 'a>> {
+        Box::pin(self.half(name, family))
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    entries: HashMap<Arc<str>, Entry>,
+    /// Of the next entry.
+    serial: u64,
+}
+
+/// One name. Times are [`clock::now`].
+struct Entry {
+    /// Tells it from an earlier one of the same name.
+    serial: u64,
+    /// The last good answer; empty where there is none.
+    addresses: Arc<[IpAddr]>,
+    /// Until when it holds.
+    fresh_until: u64,
+    /// From when on it is to be looked up again.
+    due: u64,
+    /// How the last look-up failed, if it did.
+    failure: Option<Failure>,
+    /// So often in a row.
+    failures: u32,
+    /// When the last answer came.
+    answered: u64,
+    /// When it was last asked for.
+    used: u64,
+    /// The look-up that is under way.
+    looking: Option<watch::Receiver<Option<Outcome>>>,
+    /// It has a task, which looks it up or waits until it is due.
+    tended: bool,
+}
+
+/// What callers who wait are told.
+type Outcome = Result<Arc<[IpAddr]>, Failure>;
+
+/// What a caller is to do.
+enum Advice {
+    Take(Arc<[IpAddr]>),
+    Fail(Failure),
+    /// For the look-up; the addresses are used where it takes too long.
+    Wait(watch::Receiver<Option<Outcome>>, Option<Arc<[IpAddr]>>),
+}
+
+/// How long answers hold: at least, and at most.
+type Bounds = (Duration, Duration);
+
+impl Names {
+    /// Remembers `most` names.
+    pub(crate) fn new(resolver: Resolver, most: usize) -> Arc<Names> {
+        Names::asking(Box::new(resolver), most)
+    }
+
+    fn asking(resolver: Box<dyn LookUp>, most: usize) -> Arc<Names> {
+        Arc::new(Names {
+            resolver,
+            most: most.max(1),
+            known: Mutex::default(),
+        })
+    }
+
+    /// The addresses of a host (in lower case, without brackets); waits for them until `deadline` at most.
+    ///
+    /// # Errors
+    /// [`Kind::DnsError`]: there is no such name, or name servers fail. [`Kind::DnsTimeout`]: they do not answer.
+    pub(crate) async fn addresses(
+        self: &Arc<Self>,
+        host: &str,
+        settings: &HostSettings,
+        deadline: u64,
+    ) -> Result<Found, Fault> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(Found {
+                addresses: [ip].into(),
+                spent: 0,
+            });
+        }
+        let begun = clock::now();
+        let advice = self.with_entry(host, settings, begun, |entry| entry.advice(begun));
+        let (mut looking, last_resort) = match advice {
+            Advice::Take(addresses) => {
+                return Ok(Found {
+                    addresses,
+                    spent: 0,
+                });
+            }
+            Advice::Fail(failure) => return Err(fault(host, &failure)),
+            Advice::Wait(looking, last_resort) => (looking, last_resort),
+        };
+        let until = match &last_resort {
+            Some(_) => {
+                let half = deadline.saturating_sub(begun) / 2;
+                begun.saturating_add(half.min(PATIENCE.as_micros() as u64))
+            }
+            None => deadline,
+        };
+        let outcome = clock::in_time(looking.wait_for(Option::is_some), until).await;
+        // The task may have ended without a word: its runtime is gone.
+        let outcome = outcome.map(|told| told.ok().and_then(|told| told.clone()));
+        let spent = clock::now().saturating_sub(begun);
+        match (outcome.flatten(), last_resort) {
+            (Some(Ok(addresses)), _) => Ok(Found { addresses, spent }),
+            (Some(Err(failure)), Some(_)) if failure.kind == FailureKind::None => {
+                Err(fault(host, &failure))
+            }
+            (_, Some(addresses)) => Ok(Found { addresses, spent }),
+            (Some(Err(failure)), None) => Err(fault(host, &failure)),
+            (None, None) => {
+                let text = format!(
+                    "the name servers have not answered within {} ms",
+                    spent / 1000
+                );
+                Err(fault(host, &Failure::new(FailureKind::Timeout, &text)))
+            }
+        }
+    }
+
+    /// Whether an address is among those of the host, as far as that is known: a kept connection to one that is not takes
+    /// no new call. It counts as use of the name, which is looked up again where that is due; nothing is waited for.
+    pub(crate) fn still(self: &Arc<Self>, host: &str, settings: &HostSettings, ip: IpAddr) -> bool {
+        if host.parse::<IpAddr>().is_ok() {
+            return true;
+        }
+        let now = clock::now();
+        self.with_entry(host, settings, now, |entry| {
+            match entry.addresses.is_empty() {
+                false => entry.addresses.contains(&ip),
+                // It is not known, and what is not known is no reason to end a connection that works.
+                true => !entry.is_denied(),
+            }
+        })
+    }
+
+    /// The name's entry, which is made where there is none; a look-up begins where one is due.
+    fn with_entry<T>(
+        self: &Arc<Self>,
+        host: &str,
+        settings: &HostSettings,
+        now: u64,
+        ask: impl FnOnce(&mut Entry) -> T,
+    ) -> T {
+        let mut known = self.lock();
+        if !known.entries.contains_key(host) {
+            known.make_room(self.most);
+        }
+        known.serial += 1;
+        let serial = known.serial;
+        let slot = known.entries.entry(host.into());
+        let name = slot.key().clone();
+        let entry = slot.or_insert_with(|| Entry::new(serial));
+        entry.used = now;
+        let mut begins = None;
+        if !entry.tended && now >= entry.due {
+            entry.tended = true;
+            let (tell, looking) = watch::channel(None);
+            entry.looking = Some(looking);
+            let task = Task {
+                names: self.clone(),
+                name,
+                serial: entry.serial,
+                bounds: (settings.resolve_min, settings.resolve_max),
+                over: false,
+            };
+            begins = Some((task, tell));
+        }
+        let answer = ask(entry);
+        // A task that cannot be started is dropped at once, and wants the lock for that.
+        drop(known);
+        if let Some((task, tell)) = begins {
+            tokio::spawn(task.tend(tell));
+        }
+        answer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets the name that was not used for the longest time. Its task, if it has one, finds it gone.
+    fn make_room(&mut self, most: usize) {
+        while self.entries.len() >= most {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
+            let Some(name) = oldest.map(|(name, _)| name.clone()) else {
+                return;
+            };
+            self.entries.remove(&name);
+        }
+    }
+}
+
+impl Entry {
+    fn new(serial: u64) -> Entry {
+        Entry {
+            serial,
+            addresses: Arc::new([]),
+            fresh_until: 0,
+            due: 0,
+            failure: None,
+            failures: 0,
+            answered: 0,
+            used: 0,
+            looking: None,
+            tended: false,
+        }
+    }
+
+    fn advice(&self, now: u64) -> Advice {
+        let known = (!self.addresses.is_empty()).then(|| self.addresses.clone());
+        match (known, &self.looking, &self.failure) {
+            (Some(addresses), _, _) if now < self.fresh_until => Advice::Take(addresses),
+            (Some(addresses), looking, failure) if now < self.fresh_until + LAST_RESORT => {
+                match (looking, failure) {
+                    (Some(looking), None) => Advice::Wait(looking.clone(), Some(addresses)),
+                    _ => Advice::Take(addresses),
+                }
+            }
+            (_, Some(looking), _) => Advice::Wait(looking.clone(), None),
+            (_, None, Some(failure)) => Advice::Fail(failure.clone()),
+            // Its task wakes up in a moment.
+            (_, None, None) => {
+                Advice::Fail(Failure::new(FailureKind::Servers, "it is not known yet"))
+            }
+        }
+    }
+
+    fn is_denied(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| failure.kind == FailureKind::None)
+    }
+
+    /// Takes an answer in; what callers are told of it.
+    fn learn(&mut self, host: &str, answer: &Answer, (least, most): Bounds, now: u64) -> Outcome {
+        self.answered = now;
+        match &answer.failure {
+            Some(failure) if answer.addresses.is_empty() => {
+                if failure.kind == FailureKind::None {
+                    self.addresses = Arc::new([]);
+                    self.failures = 0;
+                } else {
+                    if self.failures == 0 && !self.addresses.is_empty() {
+                        log::warn!(
+                            "{host} cannot be looked up: {failure}; calls go to its last addresses, for an hour at most"
+                        );
+                    }
+                    self.failures = self.failures.saturating_add(1);
+                }
+                let pause = least
+                    .max(PAUSE)
+                    .saturating_mul(1 << self.failures.clamp(1, 10) >> 1);
+                self.due = now + micros(pause.min(MOST_PAUSE.max(least)));
+                self.failure = Some(failure.clone());
+                Err(failure.clone())
+            }
+            failure => {
+                if self.failures > 0 && !self.addresses.is_empty() {
+                    log::info!("{host} can be looked up again");
+                }
+                let most = match failure {
+                    // Of one family nothing is known yet.
+                    Some(_) => most.min(MOST_PAUSE),
+                    None => most,
+                };
+                let time = micros(answer.ttl.clamp(least, most.max(least)));
+                // Of a family that did not answer, the last addresses hold.
+                let held = match now < self.fresh_until + LAST_RESORT {
+                    true => self.addresses.clone(),
+                    false => Arc::new([]),
+                };
+                let held = held.iter().copied().filter(|ip| match ip {
+                    IpAddr::V4(_) => answer.unknown_v4,
+                    IpAddr::V6(_) => answer.unknown_v6,
+                });
+                let addresses: BTreeSet<IpAddr> =
+                    answer.addresses.iter().copied().chain(held).collect();
+                self.addresses = addresses.into_iter().collect();
+                self.fresh_until = now + time;
+                self.due = now + time / 5 * 4;
+                (self.failure, self.failures) = (None, 0);
+                Ok(self.addresses.clone())
+            }
+        }
+    }
+}
+
+/// What keeps a name known while it is used.
+struct Task {
+    names: Arc<Names>,
+    name: Arc<str>,
+    serial: u64,
+    bounds: Bounds,
+    /// The entry is left to who asks for it.
+    over: bool,
+}
+
+impl Task {
+    async fn tend(mut self, mut tell: watch::Sender<Option<Outcome>>) {
+        loop {
+            self.look_up(&tell).await;
+            let Some(due) = self.rest() else {
+                return;
+            };
+            tokio::time::sleep(Duration::from_micros(due.saturating_sub(clock::now()))).await;
+            match self.again() {
+                Some(next) => tell = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Asks for both families at once. Who waits is told of the first that has addresses, a moment later: the other one
+    /// may follow at once, and a name server that does not answer for it is not waited for (RFC 8305 §3).
+    async fn look_up(&self, tell: &watch::Sender<Option<Outcome>>) {
+        let resolver = &self.names.resolver;
+        let mut v4 = resolver.half(&self.name, Family::V4);
+        let mut v6 = resolver.half(&self.name, Family::V6);
+        let pending = || Err(Failure::new(FailureKind::Timeout, "no answer yet"));
+        let has_some = |half: &Half| half.as_ref().is_ok_and(|found| !found.addresses.is_empty());
+        let (mut first, v4_is_first) = tokio::select! {
+            half = &mut v4 => (half, true),
+            half = &mut v6 => (half, false),
+        };
+        let answered = clock::now();
+        let other = match v4_is_first {
+            true => &mut v6,
+            false => &mut v4,
+        };
+        let in_order = |first: Half, other: Half| match v4_is_first {
+            true => Answer::of(first, other),
+            false => Answer::of(other, first),
+        };
+        if has_some(&first) {
+            match tokio::time::timeout(RESOLUTION_DELAY, &mut *other).await {
+                Ok(other) => return self.learn(&in_order(first, other), tell, true),
+                Err(_) => self.learn(&in_order(first.clone(), pending()), tell, false),
+            }
+        }
+        let other = match has_some(&first) {
+            true => tokio::time::timeout(OTHER_FAMILY, other).await,
+            false => Ok(other.await),
+        };
+        if let Ok(found) = &mut first {
+            let passed = Duration::from_micros(clock::now().saturating_sub(answered));
+            found.ttl = found.ttl.saturating_sub(passed);
+        }
+        let other = other.unwrap_or_else(|_| pending());
+        self.learn(&in_order(first, other), tell, true);
+    }
+
+    /// `whole`: nothing more will come of this look-up.
+    fn learn(&self, answer: &Answer, tell: &watch::Sender<Option<Outcome>>, whole: bool) {
+        let now = clock::now();
+        let mut known = self.names.lock();
+        let outcome = match self.entry(&mut known) {
+            Some(entry) => {
+                let outcome = entry.learn(&self.name, answer, self.bounds, now);
+                if whole {
+                    entry.looking = None;
+                }
+                outcome
+            }
+            // It was forgotten meanwhile; those who wait are told all the same.
+            None => Entry::new(0).learn(&self.name, answer, self.bounds, now),
+        };
+        drop(known);
+        tell.send_replace(Some(outcome));
+    }
+
+    /// When to look it up again; none: that is left to who asks for it, because it has no such time, or is gone.
+    fn rest(&mut self) -> Option<u64> {
+        let names = self.names.clone();
+        let mut known = names.lock();
+        let entry = self.entry(&mut known)?;
+        let long_enough = entry.due.saturating_sub(entry.answered) >= LEAST_REST;
+        let rests = long_enough && !entry.is_denied();
+        let due = entry.due;
+        entry.tended = rests;
+        self.over = !rests;
+        rests.then_some(due)
+    }
+
+    /// Begins another look-up where the name was used since the last; else that is left to who asks for it.
+    fn again(&mut self) -> Option<watch::Sender<Option<Outcome>>> {
+        let names = self.names.clone();
+        let mut known = names.lock();
+        let entry = self.entry(&mut known)?;
+        if entry.used <= entry.answered {
+            entry.tended = false;
+            self.over = true;
+            return None;
+        }
+        let (tell, looking) = watch::channel(None);
+        entry.looking = Some(looking);
+        Some(tell)
+    }
+
+    /// None: the name was forgotten, or is known anew.
+    fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut Entry> {
+        let entry = known.entries.get_mut(&self.name);
+        entry.filter(|entry| entry.serial == self.serial)
+    }
+}
+
+/// Its runtime is gone: the next who asks starts another one.
+impl Drop for Task {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut known = self.names.lock();
+        if let Some(entry) = self.entry(&mut known) {
+            entry.tended = false;
+            entry.looking = None;
+        }
+    }
+}
+
+fn fault(host: &str, failure: &Failure) -> Fault {
+    let (kind, mend) = match failure.kind {
+        FailureKind::None => (
+            Kind::DnsError,
+            "look whether it is written rightly, and known to the name servers that weir asks",
+        ),
+        FailureKind::Timeout => (
+            Kind::DnsTimeout,
+            "look whether the name servers of /etc/resolv.conf, or of resolver in [server], can be reached",
+        ),
+        FailureKind::Servers => (
+            Kind::DnsError,
+            "look at the name servers of /etc/resolv.conf, or of resolver in [server]",
+        ),
+    };
+    Fault::unsent(
+        kind,
+        format!("{host} cannot be looked up: {failure}; {mend}"),
+    )
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
+}
+
+/// The last good answer is used for so long after its time while name servers fail, µs.
+const LAST_RESORT: u64 = 3600 * 1_000_000;
+
+/// A caller who could have the last good answer waits so long for a new one (RFC 8767 §5), or half of its time.
+const PATIENCE: Duration = Duration::from_millis(1800);
+
+/// The other family is waited for so long once one is there (RFC 8305 §3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// And so long by the look-up, so that what is known is not too old by then.
+const OTHER_FAMILY: Duration = Duration::from_secs(5);
+
+/// Before a name is asked for again that cannot be looked up, at least; doubled each time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// And at most, where `resolve_min` is not longer.
+const MOST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What holds for a shorter time is not looked up ahead of need, µs.
+const LEAST_REST: u64 = 500_000;
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ use super::{
     target::{Form, Origin, Target},
 };
 
+// With its path, since fuzz/ takes this file in, too.
+#[path = "rules/plain_path.rs"]
 mod plain_path;
 
 /// What `[egress]` allows.
@@ -65,23 +67,13 @@ impl Rules {
         Err(Fault::unsent(Kind::NotAllowed, refusal))
     }
 
-    /// The networks that are not public and may be called as this origin: those of all rules that name it, and itself
-    /// where a rule names its address.
+    /// The networks that are not public and may be called as this origin: those of all rules that name it.
     pub(crate) fn networks(&self, origin: &Origin) -> Vec<Network> {
-        let mut networks = Vec::new();
-        for rule in self
-            .allow
-            .iter()
-            .filter(|rule| is_for(&rule.origin, origin))
-        {
-            networks.extend_from_slice(&rule.addresses);
-            if let OriginHost::Ip(address) = rule.origin.host {
-                let address = address.to_canonical();
-                let prefix = if address.is_ipv4() { 32 } else { 128 };
-                networks.push(Network { address, prefix });
-            }
-        }
-        networks
+        let rules = self.allow.iter();
+        let of_origin = rules.filter(|rule| is_for(&rule.origin, origin));
+        of_origin
+            .flat_map(|rule| rule.addresses.iter().copied())
+            .collect()
     }
 
     /// How a host is called that a path names without a scheme.
@@ -166,8 +158,14 @@ impl Rules {
                  different ways, so it cannot be said what is asked for"
             );
         }
-        let paths: Vec<&str> = of_origin().map(|rule| rule.path.as_str()).collect();
-        format!("{origin} is allowed only beneath {}", paths.join(", "))
+        let takes_it = of_origin().any(|rule| takes(rule, method));
+        let near = of_origin().filter(|rule| !takes_it || takes(rule, method));
+        let paths: Vec<&str> = near.map(|rule| rule.path.as_str()).collect();
+        format!(
+            "{} {origin} is allowed only beneath {}",
+            method.as_str(),
+            paths.join(", ")
+        )
     }
 
     /// Why no rule allows a tunnel.
@@ -277,3 +275,7 @@ fn beneath(path: &str, prefix: &str) -> Result<(), Miss> {
         _ => Err(Miss::Elsewhere),
     }
 }
+
+#[cfg(test)]
+#[path = "rules/tests.rs"]
+mod tests;

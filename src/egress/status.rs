@@ -1,6 +1,6 @@
 //! What the operator's window shows of the egress: the object `egress` of its status, and the rows `weir_egress_*`.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use serde_json::{Value, json};
 use weir_config::Egress;
@@ -14,51 +14,75 @@ use crate::{
     metrics::{Metric, Page},
 };
 
-/// The object `egress` of `GET /status`.
-pub(crate) fn status(config: &Egress, figures: &Figures) -> Value {
-    let hosts = figures.hosts();
-    let (callers, accepted) = figures.callers();
-    let (lookups, failed) = figures.lookups();
-    let refused: serde_json::Map<String, Value> = figures
-        .refusals()
-        .map(|(kind, count)| (kind.reason().to_owned(), count.into()))
-        .collect();
-    let listen = config.listen.iter().map(ToString::to_string);
-    json!({
-        "listen": listen.collect::<Vec<_>>(),
-        "connections": { "now": callers, "max": config.max_connections, "accepted": accepted },
-        "refused_by": refused,
-        "names": { "lookups": lookups, "failed": failed },
-        "cache": figures.cache_now().map(|cache| json!({
-            "bytes": cache.bytes,
-            "max": config.cache_size,
-            "answers": cache.answers,
-            "hits": hosts.iter().map(|host| used(host, CacheUse::Hit)).sum::<u64>(),
-            "misses": hosts.iter().map(|host| used(host, CacheUse::Miss)).sum::<u64>(),
-        })),
-        "hosts": hosts.iter().map(|host| host_status(host)).collect::<Vec<_>>(),
-    })
+/// The egress, as an operator sees it.
+pub(crate) struct View {
+    figures: Arc<Figures>,
+    /// As weir.toml has them.
+    listen: Vec<String>,
+    max_connections: usize,
+    cache_size: u64,
 }
 
-/// Puts the rows `weir_egress_*` on the page of metrics.
-pub(crate) fn put_metrics(figures: &Figures, page: &mut Page) {
-    for host in figures.hosts() {
-        put_host(page, &host);
+impl View {
+    /// Of this configuration and what is counted.
+    pub(crate) fn new(config: &Egress, figures: Arc<Figures>) -> View {
+        View {
+            figures,
+            listen: config.listen.iter().map(ToString::to_string).collect(),
+            max_connections: config.max_connections,
+            cache_size: config.cache_size,
+        }
     }
-    for (kind, count) in figures.refusals() {
-        page.put(Metric::EgressRefused, &[kind.reason()], count as f64);
+}
+
+impl View {
+    /// The object `egress` of `GET /status`.
+    pub(crate) fn status(&self) -> Value {
+        let figures = &self.figures;
+        let hosts = figures.hosts();
+        let (callers, accepted) = figures.callers();
+        let (lookups, failed) = figures.lookups();
+        let refused: serde_json::Map<String, Value> = figures
+            .refusals()
+            .map(|(kind, count)| (kind.reason().to_owned(), count.into()))
+            .collect();
+        json!({
+            "listen": self.listen,
+            "connections": { "now": callers, "max": self.max_connections, "accepted": accepted },
+            "refused_by": refused,
+            "names": { "lookups": lookups, "failed": failed },
+            "cache": figures.cache_now().map(|cache| json!({
+                "bytes": cache.bytes,
+                "max": self.cache_size,
+                "answers": cache.answers,
+                "hits": hosts.iter().map(|host| used(host, CacheUse::Hit)).sum::<u64>(),
+                "misses": hosts.iter().map(|host| used(host, CacheUse::Miss)).sum::<u64>(),
+            })),
+            "hosts": hosts.iter().map(|host| host_status(host)).collect::<Vec<_>>(),
+        })
     }
-    if let Some(cache) = figures.cache_now() {
-        page.put(Metric::EgressCacheBytes, &[], cache.bytes as f64);
-        page.put(Metric::EgressCacheAnswers, &[], cache.answers as f64);
+
+    /// Puts the rows `weir_egress_*` on the page.
+    pub(crate) fn put_metrics(&self, page: &mut Page) {
+        let figures = &self.figures;
+        for host in figures.hosts() {
+            put_host(page, &host);
+        }
+        for (kind, count) in figures.refusals() {
+            page.put(Metric::EgressRefused, &[kind.reason()], count as f64);
+        }
+        if let Some(cache) = figures.cache_now() {
+            page.put(Metric::EgressCacheBytes, &[], cache.bytes as f64);
+            page.put(Metric::EgressCacheAnswers, &[], cache.answers as f64);
+        }
+        let (lookups, failed) = figures.lookups();
+        let done = lookups.saturating_sub(failed);
+        page.put(Metric::EgressLookups, &["done"], done as f64);
+        page.put(Metric::EgressLookups, &["failed"], failed as f64);
+        let (callers, accepted) = figures.callers();
+        page.put(Metric::EgressCallers, &[], callers as f64);
+        page.put(Metric::EgressCallersAccepted, &[], accepted as f64);
     }
-    let (lookups, failed) = figures.lookups();
-    let done = lookups.saturating_sub(failed);
-    page.put(Metric::EgressLookups, &["done"], done as f64);
-    page.put(Metric::EgressLookups, &["failed"], failed as f64);
-    let (callers, accepted) = figures.callers();
-    page.put(Metric::EgressCallers, &[], callers as f64);
-    page.put(Metric::EgressCallersAccepted, &[], accepted as f64);
 }
 
 fn host_status(host: &HostFigures) -> Value {
@@ -200,7 +224,7 @@ fn utc(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Weak};
+    use std::sync::Weak;
 
     use http::StatusCode;
     use weir_config::{Address, HostSettings, Scheme};
@@ -240,8 +264,7 @@ mod tests {
         }
     }
 
-    /// Settings, what is counted, and what tells of connections for as long as it is kept.
-    fn example() -> (Egress, Arc<Figures>, Arc<Still>) {
+    fn view() -> (View, Arc<Still>) {
         let figures = Figures::new(8);
         let api = origin(Scheme::Https, "api.example.com", 443);
         let host = figures.host(&api);
@@ -284,13 +307,13 @@ mod tests {
             defaults: HostSettings::USUAL,
             hosts: Vec::new(),
         };
-        (config, figures, still)
+        (View::new(&config, figures), still)
     }
 
     #[test]
     fn the_status_has_each_host() {
-        let (config, figures, _still) = example();
-        let status = status(&config, &figures);
+        let (view, _still) = view();
+        let status = view.status();
         assert_eq!(status["listen"], json!(["127.0.0.1:8083"]));
         assert_eq!(
             status["connections"],
@@ -336,9 +359,9 @@ mod tests {
 
     #[test]
     fn a_host_of_which_nothing_is_kept_has_its_counts() {
-        let (config, figures, still) = example();
+        let (view, still) = view();
         drop(still);
-        let status = status(&config, &figures);
+        let status = view.status();
         assert_eq!(status["cache"], Value::Null);
         assert_eq!(status["hosts"][0]["connections"], Value::Null);
         assert_eq!(status["hosts"][0]["calls"], 3);
@@ -346,9 +369,9 @@ mod tests {
 
     #[test]
     fn the_metrics_have_each_host() {
-        let (_, figures, _still) = example();
+        let (view, _still) = view();
         let mut page = Page::new();
-        put_metrics(&figures, &mut page);
+        view.put_metrics(&mut page);
         let text = String::from_utf8(page.text()).expect("text");
         for line in [
             "weir_egress_calls_total{host=\"api.example.com\",code=\"2xx\"} 2",

@@ -21,6 +21,8 @@ use super::{
     rules::Rules,
 };
 
+// With its path, since fuzz/ takes this file in, too.
+#[path = "target/host.rs"]
 mod host;
 
 /// Reads whom a call is for.
@@ -255,3 +257,7 @@ impl Form {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "target/tests.rs"]
+mod tests;

@@ -1,19 +1,428 @@
-use super::target::Origin;
-use std::sync::Arc;
-pub(crate) struct TlsContext;
-pub(crate) struct TlsContexts;
+//! TLS towards origins.
+//!
+//! What a connection trusts and shows is a [`TlsContext`]; origins whose tables say the same share one, and with it what
+//! sessions are resumed by. The name that is asked for and that the certificate has to have is the one that the caller
+//! gave, never one that DNS leads to.
+
+mod unverified;
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{
+        self, AlertDescription, CertificateError, ClientConfig, HandshakeKind, RootCertStore,
+        client::Resumption,
+        crypto::{CryptoProvider, ring},
+        pki_types::{CertificateDer, ServerName, UnixTime},
+    },
+};
+use weir_config::{Egress, HostSettings, Scheme};
+
+use super::{
+    fault::{Fault, Kind},
+    files,
+    target::Origin,
+};
+use crate::control::EgressFiles;
+
+/// The contexts of all tables.
+pub(crate) struct TlsContexts {
+    made: Vec<(Wanted, Arc<TlsContext>)>,
+}
+
+/// How to speak TLS with some origins.
+pub(crate) struct TlsContext {
+    connector: TlsConnector,
+    verified: bool,
+    /// Those that were done.
+    handshakes: AtomicU64,
+}
+
+/// What tells contexts apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    ca_file: Option<PathBuf>,
+    client_cert: Option<(PathBuf, PathBuf)>,
+    verify: bool,
+    http2: bool,
+}
+
 impl TlsContexts {
-    pub(crate) fn new(
-        _s: &weir_config::Egress,
-        _f: &crate::control::EgressFiles,
-    ) -> Result<Self, String> {
-        Ok(TlsContexts)
+    /// Makes those that the tables ask for.
+    ///
+    /// # Errors
+    /// A certificate or key that is of no use, with its place, and what helps.
+    pub(crate) fn new(egress: &Egress, files: &EgressFiles) -> Result<TlsContexts, String> {
+        let provider = Arc::new(ring::default_provider());
+        let mut system = RootCertStore::empty();
+        let roots = files.roots.iter();
+        system.add_parsable_certificates(roots.map(|root| CertificateDer::from(root.as_slice())));
+        let mut contexts = TlsContexts { made: Vec::new() };
+        let tables = egress.hosts.iter().map(|host| {
+            let place = format!("[egress.host.{}]", host.name);
+            (place, &host.settings)
+        });
+        let defaults = std::iter::once(("[egress]".to_owned(), &egress.defaults));
+        for (place, settings) in defaults.chain(tables) {
+            if !settings.verify {
+                log::warn!(
+                    "{place} verify = false: whoever is between weir and these origins can read and change what is said; \
+                     ca_file lets weir trust an authority of your own"
+                );
+            }
+            let wanted = Wanted::of(settings);
+            if contexts.find(&wanted).is_none() {
+                let config = config(&wanted, &provider, &system, files)
+                    .map_err(|message| format!("{place} {message}"))?;
+                let context = TlsContext::new(config, wanted.verify);
+                contexts.made.push((wanted, Arc::new(context)));
+            }
+        }
+        Ok(contexts)
     }
+
+    /// How to speak TLS with an origin, whose settings are those of a table; none over http.
+    ///
+    /// # Errors
+    /// They are of no table.
     pub(crate) fn of(
         &self,
-        _o: &Origin,
-        _s: &weir_config::HostSettings,
+        origin: &Origin,
+        settings: &HostSettings,
     ) -> Result<Option<Arc<TlsContext>>, String> {
-        Ok(None)
+        if origin.scheme == Scheme::Http {
+            return Ok(None);
+        }
+        match self.find(&Wanted::of(settings)) {
+            Some(context) => Ok(Some(context.clone())),
+            None => {
+                Err("its settings are of no table, so that there are no certificates for it".into())
+            }
+        }
+    }
+
+    /// Handshakes in which nobody looked whose certificate it was.
+    pub(crate) fn unverified(&self) -> u64 {
+        let contexts = self.made.iter().map(|(_, context)| context);
+        let lax = contexts.filter(|context| !context.verified);
+        lax.map(|context| context.handshakes.load(Relaxed)).sum()
+    }
+
+    fn find(&self, wanted: &Wanted) -> Option<&Arc<TlsContext>> {
+        let found = self.made.iter().find(|(made, _)| made == wanted);
+        found.map(|(_, context)| context)
     }
 }
+
+impl Wanted {
+    fn of(settings: &HostSettings) -> Wanted {
+        Wanted {
+            ca_file: settings.ca_file.clone(),
+            client_cert: settings.client_cert.clone(),
+            verify: settings.verify,
+            http2: settings.http2,
+        }
+    }
+}
+
+/// A connection over which TLS is spoken.
+pub(crate) struct Secured {
+    pub(crate) stream: TlsStream<TcpStream>,
+    /// Both sides want HTTP/2.
+    pub(crate) http2: bool,
+    /// The session went on with an earlier one.
+    pub(crate) resumed: bool,
+}
+
+impl TlsContext {
+    fn new(config: ClientConfig, verified: bool) -> TlsContext {
+        TlsContext {
+            connector: TlsConnector::from(Arc::new(config)),
+            verified,
+            handshakes: AtomicU64::new(0),
+        }
+    }
+
+    /// Speaks TLS with an origin. It has no limit of time.
+    ///
+    /// # Errors
+    /// Those of [`fault`].
+    pub(crate) async fn handshake(
+        &self,
+        origin: &Origin,
+        stream: TcpStream,
+    ) -> Result<Secured, Fault> {
+        let name = ServerName::try_from(origin.host.clone()).map_err(|_| {
+            let message = format!(
+                "{origin}: no certificate can be made out to {:?}: call it by a name of letters, digits and hyphens",
+                origin.host
+            );
+            Fault::unsent(Kind::TlsError, message)
+        })?;
+        let stream = self.connector.connect(name, stream).await;
+        let stream = stream.map_err(|error| {
+            fault(origin, &error).unwrap_or_else(|| {
+                let message = format!(
+                    "{origin}: the connection broke off while TLS was agreed on: {error}; does it speak TLS at this \
+                     port? If not, allow it as http://"
+                );
+                Fault::unsent(Kind::TlsError, message)
+            })
+        })?;
+        let session = stream.get_ref().1;
+        let http2 = session.alpn_protocol() == Some(HTTP2);
+        let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+        self.handshakes.fetch_add(1, Relaxed);
+        Ok(Secured {
+            stream,
+            http2,
+            resumed,
+        })
+    }
+}
+
+/// What TLS has against an origin, where an error comes from there; also one that is met later: that a client's
+/// certificate is missing, or not wanted, is told with the first bytes that are read (RFC 8446 §4.4.2.4).
+pub(crate) fn fault(origin: &Origin, error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return Some(explain(origin, error));
+        }
+        // An error of I/O hides what it was made of from `source`, and shows it here.
+        let inner = error.downcast_ref::<io::Error>();
+        next = match inner.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn explain(origin: &Origin, error: &rustls::Error) -> Fault {
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage, PeerIncompatible};
+    let (kind, what, mend) = match error {
+        InvalidCertificate(error) => {
+            let (what, mend) = wrong(error);
+            (
+                Kind::CertificateError,
+                format!("its certificate {what}"),
+                mend,
+            )
+        }
+        rustls::Error::NoCertificatesPresented => (
+            Kind::CertificateError,
+            "it shows no certificate".to_owned(),
+            "its owner has to mend that",
+        ),
+        AlertReceived(alert) if speaks_of_certificate(*alert) => (
+            Kind::TlsError,
+            format!("it does not accept who weir is ({alert:?})"),
+            "say with client_cert and client_key in a table [egress.host.NAME] what weir is to show, and look whether \
+             that is valid",
+        ),
+        AlertReceived(AlertDescription::UnrecognisedName) => (
+            Kind::TlsError,
+            "it does not know that name".to_owned(),
+            "call it by a name that it has",
+        ),
+        AlertReceived(AlertDescription::NoApplicationProtocol) => (
+            Kind::TlsError,
+            "it speaks neither HTTP/1.1 nor, where http2 is on, HTTP/2".to_owned(),
+            "look whether that is the right port",
+        ),
+        AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | PeerIncompatible(_) => (
+            Kind::TlsError,
+            format!("there is no version or cipher of TLS that both speak ({error})"),
+            "it has to speak TLS 1.2 or 1.3 with a cipher of today",
+        ),
+        InvalidMessage(_) => (
+            Kind::TlsError,
+            format!("what it answers is no TLS ({error})"),
+            "if it speaks plain HTTP at this port, allow it as http://",
+        ),
+        _ => (
+            Kind::TlsError,
+            error.to_string(),
+            "look whether others can reach it, with openssl s_client -connect",
+        ),
+    };
+    Fault::unsent(kind, format!("{origin}: {what}; {mend}"))
+}
+
+/// What is wrong with a certificate, and what helps. Names in it are the origin's word.
+fn wrong(error: &CertificateError) -> (String, &'static str) {
+    match error {
+        CertificateError::Expired => ("has expired".to_owned(), EXPIRED),
+        CertificateError::ExpiredContext { not_after, .. } => {
+            (format!("has expired on {}", date(*not_after)), EXPIRED)
+        }
+        CertificateError::NotValidYet => ("is not valid yet".to_owned(), CLOCK),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            (format!("is not valid before {}", date(*not_before)), CLOCK)
+        }
+        CertificateError::UnknownIssuer => (
+            "is signed by nobody whom this machine trusts".to_owned(),
+            "if that is an authority of your own, name its certificate with ca_file in a table [egress.host.NAME]; if \
+             others have the same trouble, the origin does not send the certificates between its own and the authority's",
+        ),
+        CertificateError::NotValidForName => ("is for another name".to_owned(), OTHER_NAME),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let shown = presented.iter().take(MOST_NAMES);
+            let shown: Vec<String> = shown.map(|name| printable(name)).collect();
+            let more = match presented.len().saturating_sub(MOST_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let names = match shown.is_empty() {
+                true => "no name at all".to_owned(),
+                false => format!("{}{more}", shown.join(", ")),
+            };
+            (format!("is for {names}"), OTHER_NAME)
+        }
+        CertificateError::Revoked => (
+            "was revoked".to_owned(),
+            "its owner has to get a new one; do not send secrets there before",
+        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => (
+            "is not meant for servers".to_owned(),
+            "its owner has to get another one",
+        ),
+        CertificateError::BadEncoding => (
+            "cannot be read".to_owned(),
+            "its owner has to get another one",
+        ),
+        other => (
+            format!("is not accepted ({})", printable(&other.to_string())),
+            "its owner has to get another one; if it is one of your own, let an authority sign it that is not the \
+             server's certificate itself, and name that with ca_file",
+        ),
+    }
+}
+
+/// Alerts by which a server says that it wants a client's certificate, or another one (RFC 8446 §6.2).
+fn speaks_of_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
+}
+
+fn config(
+    wanted: &Wanted,
+    provider: &Arc<CryptoProvider>,
+    system: &RootCertStore,
+    files: &EgressFiles,
+) -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be had: {error}"))?;
+    let builder = match wanted.verify {
+        true => builder.with_root_certificates(trusted(wanted, system, files)?),
+        false => {
+            let anyone = unverified::Unverified::new(provider.clone());
+            let builder = builder.dangerous();
+            builder.with_custom_certificate_verifier(Arc::new(anyone))
+        }
+    };
+    let mut config = match &wanted.client_cert {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let chain =
+                files::certificates(files, cert).map_err(|what| format!("client_cert: {what}"))?;
+            let key_shown = key.display();
+            let key = files::key(files, key).map_err(|what| format!("client_key: {what}"))?;
+            let built = builder.with_client_auth_cert(chain, key);
+            built.map_err(|error| {
+                format!(
+                    "client_cert: {} and {key_shown} do not belong together, or cannot be used: {error}; name a \
+                     certificate and its own key",
+                    cert.display()
+                )
+            })?
+        }
+    };
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    config.alpn_protocols = match wanted.http2 {
+        true => vec![HTTP2.to_vec(), HTTP1.to_vec()],
+        false => vec![HTTP1.to_vec()],
+    };
+    Ok(config)
+}
+
+/// The system's authorities, and those of `ca_file`.
+fn trusted(
+    wanted: &Wanted,
+    system: &RootCertStore,
+    files: &EgressFiles,
+) -> Result<RootCertStore, String> {
+    let mut trusted = system.clone();
+    if let Some(path) = &wanted.ca_file {
+        let certificates =
+            files::certificates(files, path).map_err(|what| format!("ca_file: {what}"))?;
+        for certificate in certificates {
+            trusted.add(certificate).map_err(|error| {
+                format!(
+                    "ca_file: {}: one of its certificates cannot be trusted: {error}; let it hold certificates of \
+                     authorities only",
+                    path.display()
+                )
+            })?;
+        }
+    }
+    Ok(trusted)
+}
+
+fn date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).ok();
+    let stamp = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    stamp.map_or_else(
+        || "a date that is none".to_owned(),
+        |stamp| stamp.to_string(),
+    )
+}
+
+/// Text of a stranger, for the log.
+fn printable(text: &str) -> String {
+    let text: String = text.chars().take(MOST_TEXT).collect();
+    text.escape_debug().to_string()
+}
+
+const EXPIRED: &str =
+    "its owner has to renew it; if it is valid by now, look at this machine's clock";
+const CLOCK: &str = "look at this machine's clock";
+const OTHER_NAME: &str = "call it by a name that its certificate has";
+
+/// Protocols as ALPN calls them (RFC 7301, RFC 9113 §3.1).
+const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
+
+/// Servers whose sessions are remembered, by each context; of each up to 8 of TLS 1.3, some kilobytes together.
+const SESSIONS: usize = 256;
+
+/// Names of a certificate that are shown.
+const MOST_NAMES: usize = 5;
+
+/// Characters of what a stranger says that are shown.
+const MOST_TEXT: usize = 100;
+
+#[cfg(test)]
+mod tests;

@@ -140,6 +140,21 @@ fn check_says_everything_that_is_wrong_at_once() {
 }
 
 #[test]
+fn calls_are_checked_with_their_secrets() {
+    let egress = "[egress]\nallow = [\"api.example.com\"]\n[egress.host.api]\nhosts = [\"api.example.com\"]\n";
+    let env = "set_headers = { Authorization = \"Bearer ${env:PATH}\" }\n";
+    let (code, printed, stderr) = check(&format!("{RIGHT}{egress}{env}"), &["--print"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(printed.contains("\"Bearer ${env:PATH}\""), "{printed}");
+    assert!(!printed.contains("/bin"), "{printed}");
+    let file = "set_headers = { Authorization = \"Bearer ${file:/nowhere/token}\" }\n";
+    let (code, _, stderr) = check(&format!("{RIGHT}{egress}{file}"), &[]);
+    assert_eq!(code, Some(78));
+    assert!(stderr.contains("weir.toml:9:"), "{stderr}");
+    assert!(stderr.contains("/nowhere/token"), "{stderr}");
+}
+
+#[test]
 fn what_is_planned_and_does_not_work_yet_says_so() {
     let toml =
         format!("{RIGHT}[listen.tls]\naddress = \"127.0.0.1:8443\"\nproxy_protocol = true\n");

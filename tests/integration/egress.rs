@@ -1,3 +1,4 @@
 //! The application's outgoing calls: weir between real clients and origins.
 
+mod clients;
 mod origins;

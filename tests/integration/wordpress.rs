@@ -277,7 +277,7 @@ fn walk_through(weir: &Weir, database: &Database) {
 }
 
 /// A copy of WordPress as the document root. (Debian's is a tree of links into other packages.)
-fn prepare(setup: Setup) -> Setup {
+pub fn prepare(setup: Setup) -> Setup {
     let root = setup.root();
     let copied = Command::new("cp")
         .args([
@@ -318,13 +318,14 @@ fn prepare(setup: Setup) -> Setup {
 }
 
 /// A MariaDB of the test's own, on a unix socket in its folder.
-struct Database {
+pub struct Database {
     child: Child,
     folder: PathBuf,
 }
 
 impl Database {
-    fn start(folder: &Path) -> Database {
+    /// Starts it in this folder, with an empty database for WordPress.
+    pub fn start(folder: &Path) -> Database {
         let data = folder.join("database");
         fs::create_dir(&data).expect("mkdir");
         let user = if is_root() { USER.to_owned() } else { whoami() };

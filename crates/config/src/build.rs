@@ -41,10 +41,7 @@ pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) ->
         listeners,
         sites,
         pools,
-        egress: document
-            .egress
-            .as_ref()
-            .map(|tables| egress::egress(tables, sink)),
+        egress: egress::egress(document, sink),
         log: log(&document.log, sink),
     };
     check_use(document, &config, sink);

@@ -1,15 +1,24 @@
 //! `[egress]` and `[egress.host.NAME]` → [`Egress`].
 
+mod checks;
+
 use crate::{
-    document::{EgressTables, Named},
+    document::{Document, EgressTables, Named},
     entries::Entries,
     model::{Egress, Forwarded, Host, HostSettings, Secret},
     sink::Sink,
     value::Value,
 };
 
-/// What is in force; `sink` is told what does not fit together.
-pub(crate) fn egress(tables: &EgressTables, sink: &mut Sink) -> Egress {
+/// What is in force, none without the table; `sink` is told what does not fit together.
+pub(crate) fn egress(document: &Document, sink: &mut Sink) -> Option<Egress> {
+    let tables = document.egress.as_ref()?;
+    let egress = model(tables);
+    checks::check(document, tables, &egress, sink);
+    Some(egress)
+}
+
+fn model(tables: &EgressTables) -> Egress {
     let entries = &tables.egress;
     let over = |host| Over {
         host,
@@ -18,7 +27,7 @@ pub(crate) fn egress(tables: &EgressTables, sink: &mut Sink) -> Egress {
     let hosts = tables.hosts.iter().map(|Named { name, entries }| Host {
         name: name.clone(),
         hosts: entries.origins("hosts"),
-        settings: over(Some(entries)).settings(sink),
+        settings: over(Some(entries)).settings(),
     });
     Egress {
         hosts: hosts.collect(),
@@ -41,7 +50,7 @@ pub(crate) fn egress(tables: &EgressTables, sink: &mut Sink) -> Egress {
         connect: entries.bool("connect"),
         cache_size: entries.number("cache_size"),
         cache_max_object: entries.number("cache_max_object"),
-        defaults: over(None).settings(sink),
+        defaults: over(None).settings(),
     }
 }
 
@@ -60,7 +69,7 @@ impl<'a> Over<'a> {
         }
     }
 
-    fn settings(&self, _sink: &mut Sink) -> HostSettings {
+    fn settings(&self) -> HostSettings {
         let bool = |key| self.of(key).bool(key);
         let count = |key| self.of(key).count(key);
         let number = |key| self.of(key).number(key) as u32;
@@ -125,5 +134,80 @@ fn secrets(entries: &Entries) -> Vec<(String, Secret)> {
     match entries.value("set_headers") {
         Some(Value::Secrets(secrets)) => secrets,
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Environment, read,
+        rows::{self, Section},
+    };
+
+    fn egress(text: &str) -> Egress {
+        let site = "[listen.web]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/srv\"\n";
+        let env = Environment {
+            folder: "/etc/weir".into(),
+            cores: 2,
+            memory: 1 << 30,
+            open_files: 1 << 20,
+        };
+        let read = read("weir.toml", &format!("{site}{text}"), &env);
+        let read = read.unwrap_or_else(|wrong| panic!("{wrong}"));
+        read.config.egress.unwrap()
+    }
+
+    #[test]
+    fn where_nothing_is_written_the_usual_holds() {
+        let egress = egress("[egress]\n[egress.host.a]\nhosts = [\"a.example\"]\n");
+        assert_eq!(egress.defaults, HostSettings::USUAL);
+        assert_eq!(egress.hosts[0].settings, HostSettings::USUAL);
+        assert_eq!(
+            egress.listen,
+            ["127.0.0.1:8083".parse().map(crate::Address::Tcp).unwrap()]
+        );
+    }
+
+    /// A key that only one of them had would be lost without a word.
+    #[test]
+    fn what_holds_for_hosts_may_be_said_for_one() {
+        let of_all: Vec<&str> = rows::of(Section::Egress).map(|row| row.name).collect();
+        let of_one = rows::of(Section::EgressHost).map(|row| row.name);
+        let of_one: Vec<&str> = of_one.filter(|name| *name != "hosts").collect();
+        assert_eq!(of_all[of_all.len() - of_one.len()..], of_one);
+        assert_eq!(of_one.first(), Some(&"keepalive"));
+    }
+
+    #[test]
+    fn a_host_says_otherwise_and_has_the_rest_from_above() {
+        let egress = egress(
+            "[egress]\nmaxconn = 7\ntimeout = \"7s\"\nclient_cert = \"c\"\nclient_key = \"k\"\n\
+             set_headers = { X-A = \"a\", X-B = \"b\" }\n\
+             [egress.host.a]\nhosts = [\"a.example\"]\ntimeout = \"8s\"\nset_headers = { x-b = \"c\", X-C = \"d\" }\n",
+        );
+        let of_a = egress.settings(crate::Scheme::Https, "a.example", 443);
+        assert_eq!((of_a.maxconn, of_a.timeout.as_secs()), (7, 8));
+        assert_eq!(of_a.client_cert, egress.defaults.client_cert);
+        let text = |(name, value): &(String, Secret)| format!("{name}={value}");
+        let headers: Vec<String> = of_a.set_headers.iter().map(text).collect();
+        assert_eq!(headers, ["X-A=a", "x-b=c", "X-C=d"]);
+        let other = egress.settings(crate::Scheme::Http, "a.example", 80);
+        assert_eq!(*other, egress.defaults);
+    }
+
+    #[test]
+    fn connections_are_made_ahead_to_who_is_named_and_allowed() {
+        let egress = egress(
+            "[egress]\npreconnect = 1\nallow = [\"a.example\", \"*.b.example\", \"c.example:*\", \"http://10.0.0.1:8080\"]\n\
+             [egress.host.b]\nhosts = [\"x.b.example\", \"y.example\"]\npreconnect = 2\n\
+             [egress.host.none]\nhosts = [\"a.example\"]\npreconnect = 0\n",
+        );
+        let shown = egress.preconnected();
+        let shown: Vec<String> = shown
+            .into_iter()
+            .map(|(scheme, host, port)| format!("{}://{host}:{port}", scheme.as_str()))
+            .collect();
+        assert_eq!(shown, ["https://x.b.example:443", "http://10.0.0.1:8080"]);
     }
 }

@@ -148,7 +148,23 @@ impl Entries {
             .written
             .iter()
             .map(|(name, entry)| (format!("{}.{name}", self.path), entry.span.clone()));
-        core::iter::once((self.path.clone(), self.header.clone())).chain(values)
+        core::iter::once((self.path.clone(), self.header.clone()))
+            .chain(values)
+            .chain(self.headers())
+    }
+
+    /// Places of headers that say what stands elsewhere: `egress.set_headers.Authorization`.
+    fn headers(&self) -> impl Iterator<Item = (String, Range<usize>)> {
+        let tables = self.written.iter().filter_map(move |(name, entry)| {
+            let Value::Secrets(headers) = &entry.value else {
+                return None;
+            };
+            let headers = headers.iter().zip(&entry.parts);
+            Some(headers.map(move |((header, _), span)| {
+                (format!("{}.{name}.{header}", self.path), span.clone())
+            }))
+        });
+        tables.flatten()
     }
 
     /// Says so if a key that has no default is missing.

@@ -67,7 +67,7 @@ pub struct Checked {
 }
 
 /// Where keys stand in the text: `server.user`, `listen.web.address`, `site.shop.route[0].root`,
-/// `pool.shop.queue.maxconn`, `egress.host.payments.hosts`; and tables: `site.shop`.
+/// `pool.shop.queue.maxconn`, `egress.host.payments.set_headers.Authorization`; and tables: `site.shop`.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     places: BTreeMap<String, Range<usize>>,

@@ -1,5 +1,7 @@
 //! What only the machine can tell about a configuration: users, programs, folders, the kernel's limits.
 
+mod egress;
+
 use std::path::{Path, PathBuf};
 
 use crate::{
@@ -38,6 +40,15 @@ pub trait Machine {
     /// `user` may write this file, or make files in this folder, judged as [`Self::barred`] does; none: who asks. Yes
     /// where it cannot be told.
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool;
+    /// It is a file that who asks may read.
+    ///
+    /// # Errors
+    /// Why not, as `path: reason`.
+    fn readable(&self, path: &Path) -> Result<(), Obstacle>;
+    /// The permission bits of this file let everybody read or write it.
+    fn open_to_all(&self, path: &Path) -> bool;
+    /// There is such a variable in the environment of who asks.
+    fn has_variable(&self, name: &str) -> bool;
     /// Who asks is root.
     fn is_root(&self) -> bool;
     /// Whom root makes of the gateway where the configuration does not say.
@@ -46,7 +57,7 @@ pub trait Machine {
     fn somaxconn(&self) -> Option<u32>;
 }
 
-/// Why something is no folder that can be used.
+/// Why something is no folder, or no file, that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
     /// It is not there, or is something else.
@@ -71,6 +82,7 @@ pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagno
     for pool in &checked.config.pools {
         pass.pool(pool);
     }
+    pass.egress();
     pass.logs();
     pass.found
 }
@@ -327,7 +339,17 @@ impl Pass<'_> {
 
     fn logs(&mut self) {
         let log = &self.checked.config.log;
-        for (key, target) in [("log.access", &log.access), ("log.error", &log.error)] {
+        // Where nothing is said of calls they go where requests do.
+        let egress = match log.egress == log.access {
+            true => &LogTarget::Off,
+            false => &log.egress,
+        };
+        let targets = [
+            ("log.access", &log.access),
+            ("log.egress", egress),
+            ("log.error", &log.error),
+        ];
+        for (key, target) in targets {
             if let LogTarget::File(file) = target {
                 self.log_file(key, file);
             }

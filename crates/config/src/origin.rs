@@ -110,9 +110,19 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
         );
     }
     let Ok(ip) = ip.parse::<IpAddr>() else {
-        let hint = match odd_ipv4(ip) {
-            Some(usual) => format!("for example \"{usual}\""),
-            None => "for example \"10.0.0.0/8\", \"192.168.7.12\" or \"fd00::/8\"".to_owned(),
+        let hint = match (odd_ipv4(ip), prefix) {
+            // `10/8` leaves out what is zero.
+            (_, Some(prefix)) if format!("{ip}.0.0.0").parse::<Ipv4Addr>().is_ok() => {
+                format!("write \"{ip}.0.0.0/{prefix}\"")
+            }
+            (_, Some(prefix)) if format!("{ip}.0.0").parse::<Ipv4Addr>().is_ok() => {
+                format!("write \"{ip}.0.0/{prefix}\"")
+            }
+            (_, Some(prefix)) if format!("{ip}.0").parse::<Ipv4Addr>().is_ok() => {
+                format!("write \"{ip}.0/{prefix}\"")
+            }
+            (Some(usual), None) => format!("write \"{usual}\", if that is meant"),
+            _ => "for example \"10.0.0.0/8\", \"192.168.7.12\" or \"fd00::/8\"".to_owned(),
         };
         return wrong(format!("{text:?} is no network"), hint);
     };
@@ -151,6 +161,30 @@ pub(crate) fn network(text: &str) -> Checked<Network> {
             prefix: bits as u8,
         },
     })
+}
+
+/// Every origin that `narrow` means is one of `wide`.
+pub(crate) fn covers(wide: &OriginPattern, narrow: &OriginPattern) -> bool {
+    let port = wide.port.is_none() || wide.port == narrow.port;
+    let host = match (&wide.host, &narrow.host) {
+        (OriginHost::Suffix(wide), OriginHost::Suffix(narrow)) => narrow.ends_with(wide.as_str()),
+        (wide, OriginHost::Name(name)) => wide.matches(name),
+        (wide, narrow) => wide == narrow,
+    };
+    wide.scheme == narrow.scheme && port && host
+}
+
+/// There may be an origin that both mean.
+pub(crate) fn meet(one: &OriginPattern, other: &OriginPattern) -> bool {
+    let port = one.port.is_none() || other.port.is_none() || one.port == other.port;
+    let same = |host: &OriginHost| OriginPattern {
+        scheme: Scheme::Https,
+        port: None,
+        host: host.clone(),
+    };
+    let (one_host, other_host) = (same(&one.host), same(&other.host));
+    let host = covers(&one_host, &other_host) || covers(&other_host, &one_host);
+    one.scheme == other.scheme && port && host
 }
 
 fn alone(ip: IpAddr) -> Network {
@@ -257,10 +291,14 @@ fn split_port(authority: &str) -> Checked<(&str, Option<&str>)> {
         };
     }
     if authority.parse::<Ipv6Addr>().is_ok() {
-        return wrong(
-            format!("{authority:?} needs brackets"),
-            format!("write \"[{authority}]\""),
-        );
+        // `fd00::7:8443` is an address, and its end may have been meant as a port.
+        let hint = match authority.rsplit_once(':') {
+            Some((ip, port)) if ip.parse::<Ipv6Addr>().is_ok() && digits(port).is_some() => {
+                format!("write \"[{authority}]\", or \"[{ip}]:{port}\" if the end is a port")
+            }
+            _ => format!("write \"[{authority}]\""),
+        };
+        return wrong(format!("{authority:?} needs brackets"), hint);
     }
     match authority.rsplit_once(':') {
         None => Ok((authority, None)),
@@ -334,7 +372,8 @@ fn origin_host(text: &str) -> Checked<OriginHost> {
             ),
         };
     }
-    if !scalar::is_host_name(name) {
+    let ragged = |label: &str| label.starts_with('-') || label.ends_with('-');
+    if !scalar::is_host_name(name) || name.split('.').any(ragged) {
         return wrong(
             format!("{text:?} is no host name"),
             "for example \"api.example.com\" or \"*.example.com\"",
@@ -462,5 +501,135 @@ pub(crate) fn path_prefix(text: &str) -> Checked<String> {
             wrong(format!("{text:?} has an empty part"), "one slash is enough")
         }
         text => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> AllowRule {
+        rule(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message))
+    }
+
+    #[test]
+    fn rules_are_written_as_they_are_read() {
+        for (text, shown) in [
+            ("api.example.com", "api.example.com"),
+            ("https://API.example.com:443/", "api.example.com"),
+            ("http://api.example.com.:80", "http://api.example.com"),
+            ("api.example.com:80", "api.example.com:80"),
+            ("http://api.example.com:443", "http://api.example.com:443"),
+            ("*.Example.com:*", "*.example.com:*"),
+            ("GET,POST x.example/v1", "GET,POST x.example/v1"),
+            ("_http.my_service", "_http.my_service"),
+            ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+            ("10.0.0.5", "10.0.0.5"),
+            ("[::FFFF:10.0.0.5]:1", "10.0.0.5:1"),
+            ("[FD00:0:0::7]", "[fd00::7]"),
+            ("x.example/a%20b/~c", "x.example/a%20b/~c"),
+            ("4.example", "4.example"),
+        ] {
+            assert_eq!(read(text).to_string(), shown, "{text}");
+            assert_eq!(read(shown), read(text));
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_named_is_among_its_networks() {
+        let networks = |text: &str| {
+            let networks = read(text).addresses;
+            let shown = networks.iter().map(ToString::to_string);
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(networks("http://10.0.0.5"), "10.0.0.5");
+        assert_eq!(networks("[::ffff:127.0.0.1]"), "127.0.0.1");
+        assert_eq!(networks("[::1]:8443"), "::1");
+        assert_eq!(networks("LOCALHOST:8443"), "127.0.0.0/8 ::1");
+        assert_eq!(networks("*.localhost"), "");
+        assert_eq!(networks("api.example.com"), "");
+    }
+
+    #[test]
+    fn addresses_in_other_spellings_are_refused_with_the_usual_one() {
+        for (text, usual) in [
+            ("2130706433", "127.0.0.1"),
+            ("0x7f.1", "127.0.0.1"),
+            ("0x7f000001", "127.0.0.1"),
+            ("017700000001", "127.0.0.1"),
+            ("0177.0.0.01", "127.0.0.1"),
+            ("127.1", "127.0.0.1"),
+            ("127.0.1", "127.0.0.1"),
+            ("10.0.0.0x5", "10.0.0.5"),
+            ("169.254.43518", "169.254.169.254"),
+            ("127.0.0.1.", "127.0.0.1"),
+            ("0x", "0.0.0.0"),
+        ] {
+            let wrong = rule(text).unwrap_err();
+            let hint = wrong.hint.unwrap_or_default();
+            assert!(hint.contains(&format!("{usual:?}")), "{text}: {hint}");
+        }
+        for text in [
+            "256.0.0.1",
+            "1.2.3.4.5",
+            "4294967296",
+            "1.2.3.08",
+            "a.0x1",
+            "127.0.0.1..",
+        ] {
+            let wrong = rule(text).unwrap_err();
+            assert!(
+                wrong.message.contains("neither") || wrong.message.contains("no host name"),
+                "{}",
+                wrong.message
+            );
+        }
+    }
+
+    #[test]
+    fn networks_in_their_usual_form() {
+        for (text, shown) in [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("10.1.2.3/32", "10.1.2.3"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("FD00::/8", "fd00::/8"),
+            ("::1", "::1"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("::/0", "::/0"),
+        ] {
+            let network = network(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));
+            assert_eq!(network.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn wider_patterns_cover_narrower_ones() {
+        let covers = |wide: &str, narrow: &str| covers(&read(wide).origin, &read(narrow).origin);
+        for (wide, narrow) in [
+            ("a.example", "a.example"),
+            ("*.example", "a.example"),
+            ("*.example", "*.a.example"),
+            ("a.example:*", "a.example:8443"),
+            ("[fd00::7]", "[fd00::7]"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+            assert!(meet(&read(narrow).origin, &read(wide).origin));
+        }
+        for (wide, narrow) in [
+            ("a.example", "http://a.example:443"),
+            ("a.example", "a.example:8443"),
+            ("a.example", "*.example"),
+            ("*.example", "example"),
+            ("*.a.example", "*.example"),
+            ("a.example:8443", "a.example:*"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
+        assert!(!meet(
+            &read("a.example").origin,
+            &read("http://a.example").origin
+        ));
     }
 }

@@ -39,6 +39,7 @@ pub fn reference() -> String {
             ));
         }
     }
+    page.push_str(CALLS);
     page.push_str(VARIABLES);
     for (name, log_only) in Variable::all() {
         let when = if log_only {
@@ -168,6 +169,57 @@ in force, defaults included.
   write them in single quotes, where a backslash is a backslash.
 ";
 
+const CALLS: &str = r#"
+## Who may be called
+
+`allow` of `[egress]` is a list; a call is let if one of its entries lets it, and refused if none does. An entry is a text,
+
+```text
+[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]
+```
+
+or a table, `{ host = "[http://]HOST[:PORT]", methods = […], path = "/PATH", addresses = […] }`.
+
+| written | lets be called |
+|---|---|
+| `"api.example.com"` | that host by https at port 443: any path, any method but TRACE |
+| `"http://legacy.internal:8080"` | that host by http at port 8080 |
+| `"*.partner.example:8443"` | every host whose name ends so, of whatever depth, but not `partner.example` |
+| `"files.example:*"` | that host by https at any port |
+| `"GET,HEAD api.example.com/v1/"` | what is beneath `/v1/`, to look at only |
+| `"http://127.0.0.1:9200"`, `"http://localhost:9200"`, `"[fd00::7]"` | that address, though it is not public |
+| `{ host = "http://stock.internal", addresses = ["10.0.0.0/8"] }` | that host, wherever in that network its name leads |
+
+- Names are what DNS has: in lower case or not, internationalised ones in their ASCII form (`xn--…`). Addresses are written
+  in the usual way; `2130706433`, `0x7f.1` and the like are refused here and in calls.
+- A name that leads to an address of this machine, of a private network or of the cloud's metadata is not called unless
+  `addresses` has it. `addresses` takes networks and single addresses; an entry whose host is an address, or `localhost`, means
+  that one.
+- A path is a prefix up to a `/` or its end: `/v1` has `/v1` and `/v1/x`, not `/v10`. Where paths are limited, a call whose path
+  could be read in several ways (`..`, `%2f`, `//`) is refused.
+- CONNECT is let by an entry without a path, and without methods or with CONNECT among them: nobody sees what a tunnel asks
+  for.
+
+`hosts` of `[egress.host.NAME]` takes `[http://]HOST[:PORT]` in the same way, `upgrade` the same without a scheme.
+
+```toml
+[egress]
+allow = [
+    "api.example.com",
+    "*.partner.example:8443",
+    "http://legacy.internal:8080",
+    "GET,HEAD catalogue.example/v2/",
+    { host = "http://stock.internal", addresses = ["10.0.0.0/8"] },
+]
+
+[egress.host.payments]
+hosts = ["api.example.com"]
+preconnect = 2
+timeout = "10s"
+set_headers = { Authorization = "Bearer ${file:/etc/weir/payments.token}" }
+```
+"#;
+
 const VARIABLES: &str = "
 ## Variables
 
@@ -183,3 +235,26 @@ const LATER: &str = "
 These values are known and refused.
 
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, read};
+
+    #[test]
+    fn the_example_of_calls_is_right() {
+        let (_, example) = CALLS.split_once("```toml").unwrap();
+        let (example, _) = example.split_once("```").unwrap();
+        let site = "[listen.web]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/srv\"\n";
+        let env = Environment {
+            folder: "/etc/weir".into(),
+            cores: 2,
+            memory: 1 << 30,
+            open_files: 1 << 20,
+        };
+        let checked = read("weir.toml", &format!("{site}{example}"), &env).unwrap();
+        assert!(checked.warnings.is_empty(), "{}", checked.warnings);
+        let egress = checked.config.egress.unwrap();
+        assert_eq!((egress.allow.len(), egress.hosts.len()), (5, 1));
+    }
+}

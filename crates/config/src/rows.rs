@@ -149,10 +149,14 @@ pub(crate) enum Kind {
     AccessFormat,
     /// Who may be called.
     AllowRules,
+    /// A host with scheme and port.
+    Origin,
     /// Hosts with scheme and port.
     Origins,
     /// Hosts with a port that are called by http.
     HttpOrigins,
+    /// Addresses, and networks with the number of bits that are the same.
+    Networks,
     /// Headers of a call, whose values may stand elsewhere.
     SecretHeaders,
 }
@@ -248,11 +252,13 @@ impl Kind {
                 "a list of hosts",
                 "[\"api.example.com\", \"*.partner.example:8443\", \"http://legacy.internal:8080\"]",
             ),
+            Kind::Origin => ("a host", "\"http://legacy.internal:8080\""),
             Kind::Origins => (
                 "a list of hosts",
                 "[\"api.example.com\", \"http://legacy.internal:8080\"]",
             ),
             Kind::HttpOrigins => ("a list of hosts", "[\"api.example.com\"]"),
+            Kind::Networks => ("a list of networks", "[\"10.0.0.0/8\"]"),
             Kind::SecretHeaders => (
                 "a table of headers",
                 "{ Authorization = \"Bearer ${file:/etc/weir/api.token}\" }",

@@ -113,3 +113,40 @@ const OF_THE_CONNECTION: [&str; 10] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &str) -> Secret {
+        let folder = Path::new("/etc/weir");
+        let read = header(folder, "X-A", value);
+        read.unwrap_or_else(|wrong| panic!("{value}: {}", wrong.message))
+            .1
+    }
+
+    #[test]
+    fn what_stands_elsewhere_is_named_and_not_shown() {
+        for (written, shown) in [
+            ("a", "a"),
+            ("Bearer ${file:a/token}", "Bearer ${file:/etc/weir/a/token}"),
+            ("${file:/a}${env:B_1}", "${file:/a}${env:B_1}"),
+            ("$${x} $ $$ $1", "$${x} $ $$ $1"),
+            ("$$${env:A}", "$$${env:A}"),
+        ] {
+            let secret = read(written);
+            assert_eq!(secret.to_string(), shown);
+            assert_eq!(read(shown), secret);
+        }
+    }
+
+    #[test]
+    fn text_around_it_is_kept() {
+        let pieces = [
+            SecretPiece::Text("a ${b} ".to_owned()),
+            SecretPiece::Env("C".to_owned()),
+            SecretPiece::Text("}".to_owned()),
+        ];
+        assert_eq!(read("a $${b} ${env:C}}").0, pieces);
+    }
+}

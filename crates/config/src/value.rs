@@ -22,7 +22,7 @@ use toml::{
 use crate::{
     access_format::AccessFormat,
     model::{
-        Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget,
+        Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
         OriginPattern, PathPattern, PriorityRule, Reserve, Secret, UpstreamServer, Window,
     },
     origin,
@@ -67,7 +67,9 @@ pub(crate) enum Value {
     AccessFormat(AccessFormat),
     Addresses(Vec<Address>),
     AllowRules(Vec<AllowRule>),
+    Origin(OriginPattern),
     Origins(Vec<OriginPattern>),
+    Networks(Vec<Network>),
     Secrets(Vec<(String, Secret)>),
 }
 
@@ -244,6 +246,8 @@ impl Reader<'_> {
             Kind::Reply => self.reply(kind, node).map(Value::Reply),
             Kind::Reserves => self.reserves(kind, node).map(Value::Reserves),
             Kind::AllowRules => self.allow_rules(kind, node).map(Value::AllowRules),
+            Kind::Origin => self.scalar(kind, node, origin::host).map(Value::Origin),
+            Kind::Networks => self.list(kind, node, origin::network).map(Value::Networks),
             Kind::Origins => self.list(kind, node, origin::host).map(Value::Origins),
             Kind::HttpOrigins => self.list(kind, node, origin::http_host).map(Value::Origins),
             Kind::SecretHeaders => {

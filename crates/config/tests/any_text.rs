@@ -22,6 +22,25 @@ proptest! {
         look_at(&lines.join("\n"));
     }
 
+    /// Rules that could stand in `allow`, and what is not far from them.
+    #[test]
+    fn any_rules(rules in vec(rule(), 0..6), slip in "\\PC{0,2}", at in any::<prop::sample::Index>()) {
+        let mut rules: Vec<String> = rules.iter().map(|rule| format!("{rule:?}")).collect();
+        for rule in &rules {
+            look_at(&format!("{SITE}[egress]\nallow = [{rule}]\n"));
+            look_at(&format!("{SITE}[egress]\nallow = [\"*.example\", {rule}]\nupgrade = [{rule}]\n"));
+            look_at(&format!("{SITE}[egress.host.a]\nhosts = [\"*.example:*\", {rule}]\npreconnect = 1\n"));
+        }
+        look_at(&format!("{SITE}[egress]\nallow = [{}]\n", rules.join(", ")));
+        if let Some(rule) = rules.first_mut() {
+            let place = at.index(rule.len());
+            if rule.is_char_boundary(place) {
+                rule.insert_str(place, &slip);
+            }
+            look_at(&format!("{SITE}[egress]\nallow = [{rule}]\n"));
+        }
+    }
+
     /// A good file with one place changed.
     #[test]
     fn one_slip(at in any::<prop::sample::Index>(), with in "\\PC{0,3}", drop in 0usize..5) {
@@ -76,6 +95,9 @@ fn line() -> impl Strategy<Value = String> {
         "[pool.q]",
         "[log]",
         "[egress]",
+        "[egress.host.a]",
+        "[egress.host.b]",
+        "[egress.host]",
         "[x.y]",
         "[[server]]",
         "[pool.p.env]",
@@ -103,6 +125,14 @@ fn line() -> impl Strategy<Value = String> {
         "pm.max_children",
         "queue",
         "script",
+        "allow",
+        "upgrade",
+        "preconnect",
+        "verify",
+        "client_cert",
+        "client_key",
+        "token_file",
+        "egress",
         "access",
         "format",
         "threads",
@@ -141,11 +171,51 @@ fn line() -> impl Strategy<Value = String> {
         "\"64K\"",
         "[\"unix:/a\"]",
         "{ status = 200, body = \"ok\" }",
+        "[\"a.example\", \"*.example:*\", \"http://127.0.0.1/v1\"]",
+        "[\"GET a.example\", { host = \"b.example\", addresses = [\"10.0.0.0/8\"] }]",
+        "{ X-A = \"a ${file:b} $${c}\", X-B = \"${env:A}\" }",
+        "false",
         "inf",
         "",
     ]);
     let pair = (key, value).prop_map(|(key, value)| format!("{key} = {value}"));
     prop_oneof![1 => header, 3 => pair]
+}
+
+fn rule() -> impl Strategy<Value = String> {
+    let methods = select(vec!["", "", "", "GET ", "GET,POST ", "get ", "* "]);
+    let scheme = select(vec!["", "", "", "http://", "https://", "ftp://", "//"]);
+    let host = select(vec![
+        "a.example",
+        "A.example.",
+        "b.a.example",
+        "*.example",
+        "*.a.example",
+        "*",
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        "[::ffff:10.0.0.1]",
+        "fd00::7",
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+        "user@a.example",
+        "",
+        "ä.example",
+        "a..b",
+        "-",
+        "0.0.0.0",
+    ]);
+    let port = select(vec![
+        "", "", "", ":443", ":80", ":8443", ":*", ":0", ":", ":99999",
+    ]);
+    let path = select(vec![
+        "", "", "", "/", "/v1", "/v1/", "/v1/..", "/v1?x", "/v1#x", "//", "/%zz", "/%20", "/*",
+    ]);
+    (methods, scheme, host, port, path).prop_map(|(methods, scheme, host, port, path)| {
+        format!("{methods}{scheme}{host}{port}{path}")
+    })
 }
 
 fn environment() -> Environment {
@@ -156,6 +226,8 @@ fn environment() -> Environment {
         open_files: 1 << 20,
     }
 }
+
+const SITE: &str = "[listen.web]\naddress = \"127.0.0.1:80\"\n[site.a]\nroot = \"/srv\"\n";
 
 const GOOD: &str = r#"
 [server]
@@ -183,6 +255,15 @@ max_children = 4
 env = { LANG = "C.UTF-8" }
 [pool.shop.queue]
 timeout = "5s"
+[egress]
+listen = ["127.0.0.1:8083", "unix:/run/egress.sock"]
+allow = ["api.example.com", "GET,POST *.partner.example:8443/v1/", { host = "http://a.internal", addresses = ["10.0.0.0/8"] }]
+upgrade = ["api.example.com"]
+[egress.host.a]
+hosts = ["api.example.com"]
+preconnect = 2
+timeout = "5s"
+set_headers = { Authorization = "Bearer ${file:token}", X-B = "${env:B}$${c}" }
 [log]
 format = "${remote_addr} ${status}"
 "#;

@@ -203,6 +203,86 @@ weir.toml:10:9: error: /logs is a folder
     assert_eq!(said(text), expected);
 }
 
+#[test]
+fn secrets_of_calls_are_there_and_for_nobody_else() {
+    let text = r#"[listen.web]
+address = "127.0.0.1:80"
+[site.a]
+root = "/srv"
+[server]
+spool_dir = "/tmp"
+[egress]
+listen = ["127.0.0.1:8083", "unix:/nowhere/egress.sock"]
+owner = "wier"
+token_file = "/tmp/token"
+allow = ["a.example"]
+ca_file = "/nowhere/ca.pem"
+client_cert = "/tmp/cert.pem"
+client_key = "/tmp/key.pem"
+[egress.host.a]
+hosts = ["a.example"]
+set_headers = { X-A = "${file:/nowhere/a} ${env:KEY}", X-B = "${file:/tmp/b}${env:NONE}", X-C = "${file:/locked/c}" }
+[log]
+access = "/locked/access.log"
+egress = "/logs"
+"#;
+    let expected = "\
+weir.toml:8:10: warning: /nowhere: not there
+    8 | listen = [\"127.0.0.1:8083\", \"unix:/nowhere/egress.sock\"]
+      |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+
+weir.toml:9:9: error: there is no user \"wier\"
+    9 | owner = \"wier\"
+      |         ^^^^^^
+hint: useradd --system --no-create-home wier
+
+weir.toml:10:14: warning: everybody can read /tmp/token
+   10 | token_file = \"/tmp/token\"
+      |              ^^^^^^^^^^^^
+hint: chmod o-rwx /tmp/token
+
+weir.toml:12:11: error: /nowhere/ca.pem: not there
+   12 | ca_file = \"/nowhere/ca.pem\"
+      |           ^^^^^^^^^^^^^^^^^
+hint: correct the path, or make the file
+
+weir.toml:14:14: warning: everybody can read /tmp/key.pem
+   14 | client_key = \"/tmp/key.pem\"
+      |              ^^^^^^^^^^^^^^
+hint: chmod o-rwx /tmp/key.pem
+
+weir.toml:17:17: error: /nowhere/a: not there
+   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+      |                 ^^^
+hint: correct the path, or make the file
+
+weir.toml:17:56: error: there is no variable NONE in the environment
+   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+      |                                                        ^^^
+hint: set it where weir is started (systemd: Environment=, EnvironmentFile=), or use ${file:…}
+
+weir.toml:17:56: warning: everybody can read /tmp/b
+   17 | set_headers = { X-A = \"${file:/nowhere/a} ${env:KEY}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+      |                                                        ^^^
+hint: chmod o-rwx /tmp/b
+
+weir.toml:17:91: error: /locked/c: not for you
+   17 | …Y}\", X-B = \"${file:/tmp/b}${env:NONE}\", X-C = \"${file:/locked/c}\" }
+      |                                          ^^^
+hint: let the user who starts weir read it
+
+weir.toml:19:10: error: who checks may not write /locked/access.log
+   19 | access = \"/locked/access.log\"
+      |          ^^^^^^^^^^^^^^^^^^^^
+hint: let the user who starts weir write there
+
+weir.toml:20:10: error: /logs is a folder
+   20 | egress = \"/logs\"
+      |          ^^^^^^^
+";
+    assert_eq!(said(text), expected);
+}
+
 /// What both passes have to say.
 fn said(text: &str) -> String {
     let checked = checked(text);
@@ -261,6 +341,22 @@ impl Machine for Made {
 
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool {
         !path.starts_with("/locked") && user != Some("me")
+    }
+
+    fn readable(&self, path: &Path) -> Result<(), Obstacle> {
+        match (self.exists(path), path.starts_with("/locked")) {
+            (false, _) => Err(Obstacle::Absent(format!("{}: not there", path.display()))),
+            (true, true) => Err(Obstacle::Barred(format!("{}: not for you", path.display()))),
+            (true, false) => Ok(()),
+        }
+    }
+
+    fn open_to_all(&self, path: &Path) -> bool {
+        path.starts_with("/tmp")
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        name == "KEY"
     }
 
     fn is_root(&self) -> bool {

@@ -34,6 +34,9 @@ impl Authority {
         };
         fs::write(authority.path("ca.cnf"), CONFIGURATION).expect("ca.cnf");
         fs::write(authority.path("index.txt"), "").expect("index.txt");
+        // Two of the same name would be taken for one another until a signature is looked at.
+        let unique = authority.folder.path().file_name().expect("a name");
+        let subject = format!("/CN=Authority {}", unique.display());
         authority.openssl(&[
             "req",
             "-x509",
@@ -49,7 +52,7 @@ impl Authority {
             "-days",
             "30",
             "-subj",
-            "/CN=Authority of a test",
+            &subject,
             "-addext",
             "basicConstraints=critical,CA:TRUE",
             "-addext",

@@ -158,9 +158,10 @@ impl Drop for Oddity {
             let _ = socket.shutdown(Shutdown::Both);
         }
         if std::thread::panicking() {
-            self.asked()
-                .iter()
-                .for_each(|request| eprintln!("--- the origin was asked\n{request}"));
+            for request in self.asked() {
+                let start: String = request.chars().take(1000).collect();
+                eprintln!("--- the origin was asked\n{start}");
+            }
         }
     }
 }
@@ -168,6 +169,12 @@ impl Drop for Oddity {
 impl Talk {
     /// Reads one request, its body too where it has `Content-Length` or is chunked; none: closed before its end.
     pub fn request(&mut self) -> Option<String> {
+        let request = self.request_bytes()?;
+        Some(String::from_utf8_lossy(&request).into_owned())
+    }
+
+    /// As [`Talk::request`], to the byte.
+    pub fn request_bytes(&mut self) -> Option<Vec<u8>> {
         let head = loop {
             match self.buffer.windows(4).position(|end| end == b"\r\n\r\n") {
                 Some(at) => break at + 4,
@@ -201,13 +208,10 @@ impl Talk {
             head + length
         };
         let request: Vec<u8> = self.buffer.drain(..end).collect();
-        let text = String::from_utf8_lossy(&request).into_owned();
-        self.shared
-            .requests
-            .lock()
-            .expect("no holder panics")
-            .push(request);
-        Some(text)
+        let mut requests = self.shared.requests.lock().expect("no holder panics");
+        requests.push(request.clone());
+        drop(requests);
+        Some(request)
     }
 
     /// Reads the head of a request and leaves its body where it is; none: closed before its end.

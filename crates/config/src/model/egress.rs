@@ -29,7 +29,7 @@ pub struct Egress {
     pub max_connections: usize,
     /// Origins of which something is remembered at once; those that were not called for the longest time go first.
     pub max_hosts: usize,
-    /// Who may be called, and how; first match wins, and who is in none may not be called.
+    /// Who may be called, and how; one rule that lets a call is enough, and who is in none may not be called.
     pub allow: Vec<AllowRule>,
     /// Who is called by https where an absolute-form request says http.
     pub upgrade: Vec<OriginPattern>,
@@ -55,6 +55,34 @@ impl Egress {
         let table = self.hosts.iter().find(matching);
         table.map_or(&self.defaults, |table| &table.settings)
     }
+
+    /// Origins that connections are made to before anybody calls them: those with `preconnect` that `allow` or a table
+    /// names with their port and without `*`, as far as `allow` lets them be called. The host is in lower case, without
+    /// brackets.
+    pub fn preconnected(&self) -> Vec<(Scheme, String, u16)> {
+        let of_tables = self.hosts.iter().flat_map(|table| &table.hosts);
+        let of_rules = self.allow.iter().map(|rule| &rule.origin);
+        let mut origins = Vec::new();
+        for pattern in of_tables.chain(of_rules) {
+            let host = match &pattern.host {
+                OriginHost::Name(name) => name.clone(),
+                OriginHost::Ip(ip) => ip.to_string(),
+                OriginHost::Suffix(_) => continue,
+            };
+            let Some(port) = pattern.port else {
+                continue;
+            };
+            let (scheme, mut rules) = (pattern.scheme, self.allow.iter());
+            let origin = (scheme, host, port);
+            if self.settings(scheme, &origin.1, port).preconnect > 0
+                && rules.any(|rule| rule.origin.matches(scheme, &origin.1, port))
+                && !origins.contains(&origin)
+            {
+                origins.push(origin);
+            }
+        }
+        origins
+    }
 }
 
 /// One entry of `allow`.
@@ -68,6 +96,20 @@ pub struct AllowRule {
     pub methods: Vec<String>,
     /// Networks that are not public and yet may be called under that name.
     pub addresses: Vec<Network>,
+}
+
+/// As `allow` writes it in a text, which has no `addresses`.
+impl fmt::Display for AllowRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.methods.is_empty() {
+            write!(f, "{} ", self.methods.join(","))?;
+        }
+        write!(f, "{}", self.origin)?;
+        match self.path.as_str() {
+            "/" => Ok(()),
+            path => f.write_str(path),
+        }
+    }
 }
 
 /// Origins: scheme, host, port.

@@ -91,23 +91,15 @@ fn settings(settings: &HostSettings, key: &str) -> Printed {
 
 /// A text where that says everything, else a table.
 fn rule(rule: &AllowRule) -> String {
-    let host = rule.origin.to_string();
-    let path = match rule.path.as_str() {
-        "/" => "",
-        path => path,
-    };
     if rule.addresses == origin::implied(&rule.origin.host) {
-        return quote(&match rule.methods.is_empty() {
-            true => format!("{host}{path}"),
-            false => format!("{} {host}{path}", rule.methods.join(",")),
-        });
+        return quote(&rule.to_string());
     }
-    let mut keys = vec![format!("host = {}", quote(&host))];
+    let mut keys = vec![format!("host = {}", quote(&rule.origin.to_string()))];
     if !rule.methods.is_empty() {
         keys.push(format!("methods = {}", texts(&rule.methods)));
     }
-    if !path.is_empty() {
-        keys.push(format!("path = {}", quote(path)));
+    if rule.path != "/" {
+        keys.push(format!("path = {}", quote(&rule.path)));
     }
     let networks = rule.addresses.iter();
     let networks = list(networks.map(|network| quote(&network.to_string())));

@@ -20,8 +20,9 @@ pub(super) const EGRESS: &[Row] = &[
     key(&[Egress], "connect", Kind::Bool, Value("true"),
         "CONNECT is tunnelled to where `allow` lets it; tunnels cannot be pooled. `false`: refused."),
     key(&[Egress], "token_file", Kind::Path, Absent("none: who reaches the address may call"),
-        "File whose text is the token that callers over TCP have to know: `Proxy-Authorization: Bearer TOKEN`. At least 16 characters \
-         without spaces; nobody but its owner should be able to read it. Read at the start and at a reload."),
+        "File whose text is the token that callers over TCP have to know: `Proxy-Authorization: Bearer TOKEN`, or Basic with any name \
+         and the token as password. At least 16 characters without spaces; nobody but its owner should be able to read it. Read at the \
+         start and at a reload."),
     key(&[Egress], "owner", Kind::Text, Absent("who started weir"),
         "Owner of the unix sockets."),
     key(&[Egress], "group", Kind::Text, Absent("who started weir"),
@@ -55,8 +56,8 @@ pub(super) const EGRESS: &[Row] = &[
         "A connection takes no new call after that.")
         .called(&["max_connection_duration", "max_connection_age", "pconn_lifetime"]),
     key(BOTH, "preconnect", Kind::Count { min: 0, max: 1_000 }, Value("0"),
-        "Connections kept ready beside those in use, so that the first call after the start or an idle hour makes none; only for \
-         hosts that `allow` or a table names without `*`.").called(&["preconnect_policy", "per_upstream_preconnect_ratio"]),
+        "Connections kept ready, so that the first call after the start or an idle hour makes none; only for hosts that `allow` or a \
+         table names without `*`.").called(&["preconnect_policy", "per_upstream_preconnect_ratio"]),
     key(BOTH, "http2", Kind::Bool, Value("true"),
         "HTTP/2 is offered to https hosts, which choose.").called(&["http2_protocol_options", "proxy_http_version"]),
     key(BOTH, "maxconn", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),

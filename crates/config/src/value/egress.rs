@@ -2,13 +2,8 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Node, Reader, type_of};
-use crate::{
-    model::{AllowRule, Network},
-    origin,
-    rows::Kind,
-    scalar, texts,
-};
+use super::{Node, Reader, Value, type_of};
+use crate::{model::AllowRule, origin, rows::Kind, scalar};
 
 impl Reader<'_> {
     /// Reads `["api.example.com", { host = "legacy.internal", addresses = ["10.0.0.0/8"] }]`; none, if it is wrong and
@@ -39,37 +34,39 @@ impl Reader<'_> {
 
     fn allow_rule(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<AllowRule> {
         let (mut host, mut path) = (None, "/".to_owned());
-        let (mut methods, mut addresses) = (Vec::new(), Vec::<Network>::new());
+        let (mut methods, mut addresses) = (Vec::new(), Vec::new());
         let (mut good, mut named) = (true, false);
         for (key, value) in table {
             let mut inner = self.of_key(key.get_ref());
-            let read = match key.get_ref().as_ref() {
-                "host" => {
-                    named = true;
-                    let read = inner.scalar(&HOST, value, origin::host);
-                    read.map(|read| host = Some(read))
-                }
-                "path" => {
-                    let read = inner.scalar(&Kind::UrlPath, value, origin::path_prefix);
-                    read.map(|read| path = read)
-                }
-                "methods" => {
-                    let read = inner.list(&Kind::Methods, value, texts::method);
-                    read.map(|read| methods = read)
-                }
-                "addresses" => {
-                    let read = inner.list(&Kind::IpAddresses, value, origin::network);
-                    read.map(|read| addresses = read)
-                }
+            let kind = match key.get_ref().as_ref() {
+                "host" => &Kind::Origin,
+                "path" => &Kind::UrlPath,
+                "methods" => &Kind::Methods,
+                "addresses" => &Kind::Networks,
                 unknown => {
                     let known = ["host", "path", "methods", "addresses"];
                     let hint = scalar::suggestion(unknown, known);
                     let message = format!("`{unknown}` is not a key of a rule");
                     inner.sink.error(key.span(), message, hint);
-                    None
+                    good = false;
+                    continue;
                 }
             };
-            good &= read.is_some();
+            named |= matches!(kind, Kind::Origin);
+            let read = match kind {
+                // A rule's path is narrower than one of a site.
+                Kind::UrlPath => inner
+                    .scalar(kind, value, origin::path_prefix)
+                    .map(Value::Text),
+                kind => inner.read(kind, value),
+            };
+            match read {
+                Some(Value::Origin(read)) => host = Some(read),
+                Some(Value::Text(read)) => path = read,
+                Some(Value::Texts(read)) => methods = read,
+                Some(Value::Networks(read)) => addresses = read,
+                _ => good = false,
+            }
         }
         if !named {
             self.error(node, "`host` is missing in this rule", EXAMPLE);
@@ -89,5 +86,4 @@ impl Reader<'_> {
     }
 }
 
-const HOST: Kind = Kind::HeaderValue;
 const EXAMPLE: &str = "for example \"GET,POST api.example.com/v1/\", or { host = \"http://legacy.internal:8080\", addresses = [\"10.0.0.0/8\"] }";

@@ -1,0 +1,381 @@
+//! What does not fit together in `[egress]` and the tables of its hosts.
+
+mod hosts;
+
+use core::{net::IpAddr, ops::Range, time::Duration};
+
+use crate::{
+    document::{Document, EgressTables},
+    entries::Entries,
+    model::{Address, AllowRule, Egress, HostSettings, OriginHost, Secret, SecretPiece, Window},
+    origin::covers,
+    sink::Sink,
+    value::Value,
+};
+
+/// Says it all.
+pub(super) fn check(document: &Document, tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
+    let entries = &tables.egress;
+    listen(document, entries, egress, sink);
+    allow(entries, egress, sink);
+    not_everywhere(entries, egress, sink);
+    answers(tables, egress, sink);
+    table(entries, &egress.defaults, sink);
+    hosts::defaults(entries, egress, sink);
+    for (named, host) in tables.hosts.iter().zip(&egress.hosts) {
+        table(&named.entries, &host.settings, sink);
+    }
+    hosts::hosts(tables, egress, sink);
+    hosts::upgrade(entries, egress, sink);
+}
+
+fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sink) {
+    if egress.listen.is_empty() && !entries.is_wrong("listen") {
+        let message = "an empty list: nobody could call";
+        let hint = "leave `listen` out for 127.0.0.1:8083";
+        sink.error(entries.span("listen"), message, hint);
+    }
+    let written = entries.entry("listen");
+    let has_token = entries.is_written("token_file");
+    for (index, address) in egress.listen.iter().enumerate() {
+        let place = written.and_then(|entry| entry.parts.get(index));
+        let place = place.cloned().unwrap_or_else(|| entries.header.clone());
+        if let Address::Tcp(socket) = address
+            && !socket.ip().to_canonical().is_loopback()
+            && !has_token
+        {
+            let message = format!("others than this machine reach {socket}, and could call");
+            let hint = format!(
+                "write \"127.0.0.1:{}\", or add token_file = \"/etc/weir/egress.token\", which callers have to know",
+                socket.port()
+            );
+            sink.error(place.clone(), message, hint);
+        }
+        // Port 0 is a free port of the kernel's choice: never the same twice.
+        if matches!(address, Address::Tcp(socket) if socket.port() == 0) {
+            continue;
+        }
+        if egress.listen[..index].contains(address) {
+            sink.error(place, "this address is listed twice", "");
+        } else if let Some(owner) = owner(document, address) {
+            let message = format!("{owner} has this address already");
+            let hint = "calls need one of their own: 127.0.0.1:8083 is usual";
+            sink.error(place, message, hint);
+        }
+    }
+    let unix = |address: &Address| matches!(address, Address::Unix(_));
+    if !egress.listen.iter().any(unix) {
+        for key in ["owner", "group", "mode"] {
+            if let Some(entry) = entries.entry(key) {
+                let message = format!("`{key}` has no effect: only unix sockets have permissions");
+                sink.warning(entry.key.clone(), message, "");
+            }
+        }
+    }
+    if let Some(entry) = entries.entry("token_file")
+        && egress.listen.iter().all(unix)
+    {
+        let message = "`token_file` has no effect: a unix socket has permissions";
+        sink.warning(
+            entry.key.clone(),
+            message,
+            "use `owner`, `group` and `mode`",
+        );
+    }
+}
+
+/// Who listens there.
+fn owner(document: &Document, address: &Address) -> Option<String> {
+    let is_it =
+        |value: Option<Value>| matches!(value, Some(Value::Address(other)) if other == *address);
+    let mut listeners = document.listeners.iter();
+    if let Some(listener) = listeners.find(|listener| is_it(listener.entries.value("address"))) {
+        return Some(format!("[listen.{}]", listener.name));
+    }
+    if is_it(document.server.value("admin_tcp")) {
+        return Some("`admin_tcp` of [server]".to_owned());
+    }
+    match (document.server.window("admin"), address) {
+        (Window::At(window), Address::Unix(path)) if window == *path => {
+            Some("`admin` of [server]".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn allow(entries: &Entries, egress: &Egress, sink: &mut Sink) {
+    let Some(entry) = entries.entry("allow") else {
+        if !entries.is_wrong("allow") {
+            let message = "nothing may be called: there is no `allow`";
+            let hint = "name who may be: allow = [\"api.example.com\"]";
+            sink.warning_of_whole(entries.header.clone(), message, hint);
+        }
+        return;
+    };
+    if egress.allow.is_empty() {
+        let message = "an empty list: nothing may be called";
+        let hint = "name who may be: allow = [\"api.example.com\"]";
+        sink.warning(entry.span.clone(), message, hint);
+    }
+    for (index, (rule, span)) in egress.allow.iter().zip(&entry.parts).enumerate() {
+        let mut before = egress.allow[..index].iter();
+        if let Some(first) = before.find(|first| lets_all_of(first, rule)) {
+            let message = match first == rule {
+                true => "this rule is listed twice".to_owned(),
+                false => format!("this rule adds nothing: \"{first}\" before lets all of it"),
+            };
+            sink.warning(span.clone(), message, "leave it out, or the wider one");
+        }
+        if let Some(all) = rule.addresses.iter().find(|network| network.prefix == 0) {
+            let message = format!("{all} is every address, those of the cloud's metadata included");
+            let hint = "name the networks that the host is in: \"10.0.0.0/8\"";
+            sink.warning(span.clone(), message, hint);
+        }
+    }
+}
+
+/// Whatever `later` lets is let by `first`, at as many addresses.
+fn lets_all_of(first: &AllowRule, later: &AllowRule) -> bool {
+    let of_path = match later.path.strip_prefix(first.path.as_str()) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/') || first.path.ends_with('/'),
+        None => false,
+    };
+    // TRACE has to be named: its answer shows the headers that weir sets.
+    let lets = |method: &String| match first.methods.is_empty() {
+        true => method != "TRACE",
+        false => first.methods.contains(method),
+    };
+    let of_methods = match later.methods.is_empty() {
+        true => first.methods.is_empty(),
+        false => later.methods.iter().all(lets),
+    };
+    let reached = |ip: IpAddr, prefix: u8| {
+        let mut wider = first.addresses.iter();
+        wider.any(|network| network.prefix <= prefix && network.contains(ip))
+    };
+    covers(&first.origin, &later.origin)
+        && of_path
+        && of_methods
+        && later
+            .addresses
+            .iter()
+            .all(|network| reached(network.address, network.prefix))
+}
+
+/// What may be said of single hosts only.
+fn not_everywhere(entries: &Entries, egress: &Egress, sink: &mut Sink) {
+    if let Some(entry) = entries.entry("verify")
+        && !egress.defaults.verify
+    {
+        let message = "certificates cannot be left unchecked for all hosts at once";
+        let hint = "write verify = false in the [egress.host.NAME] of the host that has none to check, or its authority's as ca_file";
+        sink.error(entry.span.clone(), message, hint);
+    }
+    let Some(entry) = entries.entry("set_headers") else {
+        return;
+    };
+    let several = match egress.allow.as_slice() {
+        [first, others @ ..] => {
+            matches!(first.origin.host, OriginHost::Suffix(_))
+                || others
+                    .iter()
+                    .any(|rule| rule.origin.host != first.origin.host)
+        }
+        [] => false,
+    };
+    for ((name, value), span) in egress.defaults.set_headers.iter().zip(&entry.parts) {
+        if several && (stands_elsewhere(value) || is_credential(name)) {
+            let message = format!("every host that may be called is told {name}");
+            let hint = "write it in the [egress.host.NAME] that it is for";
+            sink.warning(span.clone(), message, hint);
+        }
+    }
+}
+
+/// Keeping answers: what all hosts share.
+fn answers(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
+    let entries = &tables.egress;
+    let kept = egress.defaults.cache || egress.hosts.iter().any(|host| host.settings.cache);
+    let unclear = entries.is_wrong("cache")
+        || tables
+            .hosts
+            .iter()
+            .any(|host| host.entries.is_wrong("cache"));
+    for key in ["cache_size", "cache_max_object"] {
+        if let Some(entry) = entries.entry(key)
+            && !kept
+            && !unclear
+        {
+            let message = format!("`{key}` has no effect: no answers are kept");
+            sink.warning(
+                entry.key.clone(),
+                message,
+                "write cache = true, here or for a host",
+            );
+        }
+    }
+    if let Some(entry) = entries.entry("cache_max_object")
+        && egress.cache_max_object > egress.cache_size
+        && !entries.is_wrong("cache_size")
+    {
+        let message = "more than `cache_size`, which is for all answers together";
+        sink.error(entry.span.clone(), message, "");
+    }
+}
+
+/// What stands in one table, `[egress]` or a host's; `settings`: what is in force there.
+fn table(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
+    waits(entries, settings, sink);
+    let mut warn_if = |key: &str, is_vain: bool, message: String, hint: &str| {
+        if let Some(entry) = entries.entry(key).filter(|_| is_vain) {
+            sink.warning(entry.key.clone(), message, hint);
+        }
+    };
+    let HostSettings {
+        keepalive,
+        maxconn,
+        preconnect,
+        ..
+    } = *settings;
+    warn_if(
+        "keepalive",
+        keepalive > maxconn,
+        format!("more than `maxconn` ({maxconn}): so many connections are never there"),
+        "",
+    );
+    warn_if(
+        "preconnect",
+        preconnect > maxconn,
+        format!("more than `maxconn` ({maxconn}): so many connections are never used"),
+        "raise maxconn, or write fewer",
+    );
+    let no_retries = settings.retries == 0;
+    warn_if(
+        "retry_budget",
+        no_retries,
+        "`retry_budget` has no effect with `retries = 0`".to_owned(),
+        "",
+    );
+    warn_if(
+        "fail_timeout",
+        settings.max_fails == 0,
+        "`fail_timeout` has no effect with `max_fails = 0`".to_owned(),
+        "",
+    );
+    warn_if(
+        "stale_if_error",
+        !settings.cache && !settings.stale_if_error.is_zero(),
+        "`stale_if_error` has no effect: no answers are kept".to_owned(),
+        "write cache = true",
+    );
+    warn_if(
+        "ca_file",
+        !settings.verify,
+        "`ca_file` has no effect: certificates are not checked".to_owned(),
+        "leave out verify = false",
+    );
+    for (one, other) in [("client_cert", "client_key"), ("client_key", "client_cert")] {
+        if let Some(entry) = entries.entry(one)
+            && !entries.is_written(other)
+        {
+            let message = format!("`{one}` without `{other}`");
+            let hint = format!("add {other} = \"/etc/weir/client.pem\"; one file may hold both");
+            sink.error(entry.key.clone(), message, hint);
+        }
+    }
+    if settings.resolve_min > settings.resolve_max {
+        let mut keys = ["resolve_max", "resolve_min"].into_iter();
+        if let Some(key) = keys.find(|key| entries.entry(key).is_some()) {
+            let message = "`resolve_max` is less than `resolve_min`";
+            sink.error(entries.span(key), message, "");
+        }
+    }
+    literal_secrets(entries, sink);
+}
+
+/// Waits that another one ends before.
+fn waits(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
+    let all = settings.timeout;
+    let parts: [(&str, Duration); 4] = [
+        ("queue_timeout", settings.queue_timeout),
+        ("connect_timeout", settings.connect_timeout),
+        ("first_byte_timeout", settings.first_byte_timeout),
+        ("read_timeout", settings.read_timeout),
+    ];
+    for (key, part) in parts {
+        if let Some(entry) = entries.entry(key)
+            && part > all
+            && !all.is_zero()
+        {
+            let message = "longer than `timeout`, which is for all of a call, so it limits nothing";
+            sink.warning(entry.span.clone(), message, "raise timeout, or write less");
+        }
+    }
+}
+
+fn literal_secrets(entries: &Entries, sink: &mut Sink) {
+    let Some(entry) = entries.entry("set_headers") else {
+        return;
+    };
+    let Value::Secrets(headers) = &entry.value else {
+        return;
+    };
+    for ((name, value), span) in headers.iter().zip(&entry.parts) {
+        if is_credential(name) && !stands_elsewhere(value) {
+            let span: Range<usize> = span.clone();
+            let message = format!(
+                "what {name} says stands in this file, and in what `weir check --print` shows"
+            );
+            let hint = "keep it in a file of its own: \"Bearer ${file:/etc/weir/api.token}\", or in weir's environment: \
+                        \"${env:API_KEY}\"";
+            sink.warning(span, message, hint);
+        }
+    }
+}
+
+fn stands_elsewhere(value: &Secret) -> bool {
+    value
+        .0
+        .iter()
+        .any(|piece| !matches!(piece, SecretPiece::Text(_)))
+}
+
+/// The header is one that carries what nobody else should know, as its name goes.
+fn is_credential(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words = [
+        "authori",
+        "authent",
+        "token",
+        "secret",
+        "password",
+        "cookie",
+        "credential",
+    ];
+    let ends = ["-key", "apikey", "auth"];
+    name == "key"
+        || ends.iter().any(|end| name.ends_with(end))
+        || words.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_with_secrets_are_known_by_their_names() {
+        for name in [
+            "Authorization",
+            "X-Auth",
+            "x-api-key",
+            "ApiKey",
+            "X-Amz-Security-Token",
+            "Cookie",
+        ] {
+            assert!(is_credential(name), "{name}");
+        }
+        for name in ["User-Agent", "X-Author", "X-Keyword", "Accept"] {
+            assert!(!is_credential(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What `[egress]` needs of the machine: files with secrets, certificates, variables of the environment. What they hold
+//! is looked at when weir starts.
+
+use std::path::Path;
+
+use super::{Obstacle, Pass};
+use crate::model::{Address, HostSettings, SecretPiece};
+
+impl Pass<'_> {
+    pub(super) fn egress(&mut self) {
+        let Some(egress) = &self.checked.config.egress else {
+            return;
+        };
+        for address in &egress.listen {
+            if let Address::Unix(path) = address {
+                self.parent("egress.listen", path);
+            }
+        }
+        self.names(
+            "egress.owner",
+            egress.owner.as_deref(),
+            "egress.group",
+            egress.group.as_deref(),
+        );
+        if let Some(file) = &egress.token_file {
+            self.secret("egress.token_file", file, "make one: openssl rand -hex 32");
+        }
+        self.calls("egress", &egress.defaults, None);
+        for host in &egress.hosts {
+            let path = format!("egress.host.{}", host.name);
+            self.calls(&path, &host.settings, Some(&egress.defaults));
+        }
+    }
+
+    /// What one table names; `above`: what it has from the table above it, of which all was said.
+    fn calls(&mut self, path: &str, settings: &HostSettings, above: Option<&HostSettings>) {
+        let at = |key: &str| format!("{path}.{key}");
+        if let Some(file) = &settings.ca_file
+            && above.is_none_or(|above| above.ca_file != settings.ca_file)
+        {
+            self.file(&at("ca_file"), file, CORRECT);
+        }
+        if let Some((cert, key)) = &settings.client_cert
+            && above.is_none_or(|above| above.client_cert != settings.client_cert)
+        {
+            self.file(&at("client_cert"), cert, CORRECT);
+            self.secret(&at("client_key"), key, CORRECT);
+        }
+        for header in &settings.set_headers {
+            if above.is_some_and(|above| above.set_headers.contains(header)) {
+                continue;
+            }
+            let (name, secret) = header;
+            let at = at(&format!("set_headers.{name}"));
+            for piece in &secret.0 {
+                match piece {
+                    SecretPiece::Text(_) => {}
+                    SecretPiece::File(file) => self.secret(&at, file, CORRECT),
+                    SecretPiece::Env(name) => self.variable(&at, name),
+                }
+            }
+        }
+    }
+
+    /// A file that nobody else is to read.
+    fn secret(&mut self, at: &str, file: &Path, mend: &str) {
+        if self.file(at, file, mend) && self.machine.open_to_all(file) {
+            let shown = file.display();
+            let hint = format!("chmod o-rwx {shown}");
+            self.warning(at, format!("everybody can read {shown}"), &hint);
+        }
+    }
+
+    /// A file that who starts weir reads; whether it can be read.
+    fn file(&mut self, at: &str, file: &Path, mend: &str) -> bool {
+        match self.machine.readable(file) {
+            Ok(()) => return true,
+            Err(Obstacle::Absent(reason)) => self.error(at, reason, mend),
+            Err(Obstacle::Barred(reason)) => match self.starts_weir() {
+                true => self.error(at, reason, "let the user who starts weir read it"),
+                false => self.warning(at, reason, "root starts weir, it seems, and may"),
+            },
+        }
+        false
+    }
+
+    fn variable(&mut self, at: &str, name: &str) {
+        if self.machine.has_variable(name) {
+            return;
+        }
+        let message = format!("there is no variable {name} in the environment");
+        let hint = "set it where weir is started (systemd: Environment=, EnvironmentFile=), or use ${file:…}";
+        match self.starts_weir() {
+            true => self.error(at, message, hint),
+            false => self.warning(at, message, "root starts weir, it seems, and may have it"),
+        }
+    }
+
+    /// Who checks may be who starts weir: where the gateway becomes somebody else, only root is.
+    fn starts_weir(&self) -> bool {
+        self.machine.is_root() || self.checked.config.server.user.is_none()
+    }
+}
+
+const CORRECT: &str = "correct the path, or make the file";

@@ -1,0 +1,257 @@
+//! A request as the cache sees it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use super::{super::target::Target, directives::Directives};
+
+/// A call, before it goes anywhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) method: &'a Method,
+    /// As the caller wrote them.
+    pub(crate) headers: &'a HeaderMap,
+    /// It has a body, which may change the answer.
+    pub(crate) has_body: bool,
+    /// What weir sets in each call to that origin: what the caller says there does not count.
+    pub(crate) set: &'a [(HeaderName, HeaderValue)],
+    /// How long an answer may be stale and still be used when the origin fails (`stale_if_error`).
+    pub(crate) stale_if_error: Duration,
+}
+
+/// What an answer is kept under: origin, path and query.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) Arc<str>);
+
+impl Key {
+    pub(super) fn of(target: &Target) -> Key {
+        Key::new(&target.origin, target.path.as_str())
+    }
+
+    pub(super) fn new(origin: impl fmt::Display, path: &str) -> Key {
+        Key(format!("{origin}{path}").into())
+    }
+}
+
+/// Without the query, which may hold secrets.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.split('?').next().unwrap_or_default())
+    }
+}
+
+/// A GET or HEAD whose answer may come from the cache.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) key: Key,
+    pub(super) is_head: bool,
+    /// The caller's, without what weir sets.
+    pub(super) headers: HeaderMap,
+    pub(super) directives: Directives,
+    /// It says who asks: what comes may be for it alone.
+    pub(super) is_personal: bool,
+    pub(super) stale_if_error: Duration,
+}
+
+/// Why the cache has nothing to do with a call (the `fwd` of RFC 9211).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// A method whose answers are not kept.
+    Method,
+    /// Something about it that the cache does not do, or that the caller does not want.
+    Bypass,
+}
+
+impl Question {
+    /// # Errors
+    /// Where an answer to it is neither kept nor taken from what is kept.
+    pub(super) fn of(asked: &Asked<'_>) -> Result<Question, Apart> {
+        let is_head = *asked.method == Method::HEAD;
+        if *asked.method != Method::GET && !is_head {
+            return Err(Apart::Method);
+        }
+        let directives = Directives::of(asked.headers);
+        let bypasses = |name: &HeaderName| asked.headers.contains_key(name);
+        if asked.has_body || directives.has("no-store") || BYPASS.iter().any(bypasses) {
+            return Err(Apart::Bypass);
+        }
+        let mut headers = asked.headers.clone();
+        for (name, _) in asked.set {
+            headers.remove(name);
+        }
+        Ok(Question {
+            key: Key::of(asked.target),
+            is_head,
+            is_personal: headers.keys().any(is_credential),
+            headers,
+            directives,
+            stale_if_error: asked.stale_if_error,
+        })
+    }
+
+    /// It does not want what is kept as it is: an answer that is on its way to another will not do either.
+    pub(super) fn is_picky(&self) -> bool {
+        ["no-cache", "max-age", "min-fresh"]
+            .iter()
+            .any(|name| self.directives.has(name))
+            || self.headers.contains_key(header::PRAGMA)
+    }
+
+    /// It wants no call to be made (RFC 9111 §5.2.1.7).
+    pub(super) fn only_if_cached(&self) -> bool {
+        self.directives.has("only-if-cached")
+    }
+
+    /// Whether the answer to the one is likely the answer to the other: they agree on what answers usually vary by,
+    /// and on `vary`, by which this one was seen to vary.
+    pub(super) fn is_like(&self, other: &Question, vary: &[HeaderName]) -> bool {
+        NEGOTIATED
+            .iter()
+            .chain(vary)
+            .all(|name| joined(&self.headers, name) == joined(&other.headers, name))
+    }
+}
+
+/// All lines of a header as one (RFC 9110 §5.3), as far as white space at its ends goes.
+pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
+    let mut lines = headers.get_all(name).iter();
+    let mut all = lines.next()?.as_bytes().trim_ascii().to_vec();
+    for line in lines {
+        all.extend_from_slice(b", ");
+        all.extend_from_slice(line.as_bytes().trim_ascii());
+    }
+    Some(all)
+}
+
+/// Whether a header says who asks. RFC 9111 §3.5 knows `Authorization` only; cookies and what services have of their
+/// own mean the same, and taking one too many for it costs no more than an answer that is not kept.
+fn is_credential(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    CREDENTIALS.iter().any(|part| name.contains(part))
+}
+
+const CREDENTIALS: [&str; 9] = [
+    "auth",
+    "cookie",
+    "token",
+    "api-key",
+    "apikey",
+    "secret",
+    "session",
+    "password",
+    "signature",
+];
+
+/// Ranges are not kept, and conditions other than on what a cache has are the origin's matter.
+const BYPASS: [HeaderName; 4] = [
+    header::RANGE,
+    header::IF_RANGE,
+    header::IF_MATCH,
+    header::IF_UNMODIFIED_SINCE,
+];
+
+const NEGOTIATED: [HeaderName; 3] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+];
+
+#[cfg(test)]
+mod tests {
+    use weir_config::Scheme;
+
+    use super::{
+        super::super::target::{Form, Origin},
+        *,
+    };
+
+    fn target() -> Target {
+        Target {
+            origin: Origin {
+                scheme: Scheme::Https,
+                host: "api.example".into(),
+                port: 8443,
+            },
+            path: "/a?secret=1".parse().unwrap(),
+            form: Form::Path,
+        }
+    }
+
+    fn ask(
+        method: Method,
+        header: &str,
+        set: &[(HeaderName, HeaderValue)],
+    ) -> Result<Question, Apart> {
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = header.split_once(": ") {
+            let name: HeaderName = name.parse().unwrap();
+            headers.insert(name, value.parse().unwrap());
+        }
+        Question::of(&Asked {
+            target: &target(),
+            method: &method,
+            headers: &headers,
+            has_body: header == "body",
+            set,
+            stale_if_error: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn what_the_cache_is_asked() {
+        let question = ask(Method::GET, "", &[]).unwrap();
+        assert_eq!(&*question.key.0, "https://api.example:8443/a?secret=1");
+        assert_eq!(format!("{:?}", question.key), "https://api.example:8443/a");
+        assert!(ask(Method::HEAD, "", &[]).unwrap().is_head);
+        for method in [Method::POST, Method::OPTIONS, Method::DELETE] {
+            assert_eq!(ask(method, "", &[]).unwrap_err(), Apart::Method);
+        }
+        for header in [
+            "range: bytes=0-1",
+            "if-match: \"a\"",
+            "if-unmodified-since: x",
+            "cache-control: No-Store",
+            "body",
+        ] {
+            assert_eq!(ask(Method::GET, header, &[]).unwrap_err(), Apart::Bypass);
+        }
+    }
+
+    #[test]
+    fn who_asks_is_seen_unless_weir_says_it() {
+        for header in [
+            "authorization: x",
+            "cookie: x",
+            "x-api-key: x",
+            "private-token: x",
+            "x-auth-user: x",
+        ] {
+            assert!(
+                ask(Method::GET, header, &[]).unwrap().is_personal,
+                "{header}"
+            );
+        }
+        for header in ["accept: x", "user-agent: x", "x-request-id: x"] {
+            assert!(
+                !ask(Method::GET, header, &[]).unwrap().is_personal,
+                "{header}"
+            );
+        }
+        let set = [(header::AUTHORIZATION, HeaderValue::from_static("weir's"))];
+        let question = ask(Method::GET, "authorization: x", &set).unwrap();
+        assert!(!question.is_personal && question.headers.is_empty());
+    }
+
+    #[test]
+    fn likeness_is_of_what_answers_vary_by() {
+        let german = ask(Method::GET, "accept-language: de", &[]).unwrap();
+        let french = ask(Method::GET, "accept-language: fr", &[]).unwrap();
+        assert!(!german.is_like(&french, &[]) && german.is_like(&german, &[]));
+        let one = ask(Method::GET, "x-tenant: 1", &[]).unwrap();
+        let two = ask(Method::GET, "x-tenant: 2", &[]).unwrap();
+        assert!(one.is_like(&two, &[]));
+        assert!(!one.is_like(&two, &[HeaderName::from_static("x-tenant")]));
+    }
+}

@@ -1,0 +1,156 @@
+//! What holds of every call, whatever its caller wrote. Unit tests ask it of calls that are put together, `fuzz/` of
+//! bytes that are found.
+//!
+//! The other reader is the `url` crate, which reads as browsers do (WHATWG URL): it resolves dots, takes `\` for `/`, and
+//! reads numbers as addresses. What weir lets through has to be the same there.
+
+use std::{net::IpAddr, path::Path, sync::OnceLock};
+
+use http::{HeaderMap, HeaderValue, Method, Uri, header::HOST};
+use url::{Host, Url};
+use weir_config::{Environment, Scheme};
+
+use super::{
+    rules::Rules,
+    target::{Form, Target, target},
+};
+
+/// Rules of each kind; [`may_be_called`] says the same in other words.
+const EGRESS: &str = r#"
+    allow = [
+        "api.example.com",
+        "GET only.example.com/v1/",
+        "*.partner.example:8443",
+        "http://legacy.internal:8080",
+        "http://127.0.0.1:8081",
+    ]
+    upgrade = ["api.example.com"]
+    connect = true
+"#;
+
+/// The rules of an `[egress]`, without its heading.
+///
+/// # Panics
+/// On one that is wrong.
+pub(crate) fn rules(egress: &str) -> Rules {
+    let environment = Environment {
+        folder: Path::new("/").into(),
+        cores: 4,
+        memory: 1 << 32,
+        open_files: 1 << 16,
+    };
+    let text = format!(
+        "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"/srv\"\n[egress]\n{egress}"
+    );
+    let config = weir_config::parse("weir.toml", &text, &environment);
+    let config = config.unwrap_or_else(|wrong| panic!("{wrong:?}"));
+    Rules::new(&config.egress.expect("[egress] is there"))
+}
+
+/// Reads a call and judges it, and compares what is made of it with what another reader makes of it.
+///
+/// # Panics
+/// If the two differ in something that weir let through.
+pub fn call(method: &str, written: &str, host: Option<&str>) {
+    let (Ok(method), Ok(uri)) = (
+        Method::from_bytes(method.as_bytes()),
+        Uri::try_from(written),
+    ) else {
+        return;
+    };
+    let mut headers = HeaderMap::new();
+    if let Some(host) = host {
+        let Ok(host) = HeaderValue::from_str(host) else {
+            return;
+        };
+        headers.insert(HOST, host);
+    }
+    static RULES: OnceLock<Rules> = OnceLock::new();
+    let rules = RULES.get_or_init(|| rules(EGRESS));
+    let Ok(target) = target(&method, &uri, &headers, rules) else {
+        return;
+    };
+    is_one_host_to_all(&target, &uri);
+    if target.form != Form::Tunnel {
+        let asked = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = target.path.as_str();
+        let is_added = |path: &str| path == "/" || path.starts_with("/?");
+        assert!(
+            asked.ends_with(path) || is_added(path),
+            "{asked} became {path}"
+        );
+    }
+    if rules.judge(&target, &method).is_ok() {
+        assert!(may_be_called(&target, &method), "{method} {target:?}");
+    }
+}
+
+/// Both readers see the same host and port, in what was written and in what is made of it.
+fn is_one_host_to_all(target: &Target, uri: &Uri) {
+    let origin = &target.origin;
+    let made = Url::parse(&origin.to_string());
+    // The other reader looks into names that claim to be other alphabets; whether they are is for name servers.
+    if !origin.host.contains("xn--") {
+        let made = made.unwrap_or_else(|error| panic!("{origin}: {error}"));
+        assert_eq!(host(&made), origin.host, "{origin}");
+        assert_eq!(made.port_or_known_default(), Some(origin.port), "{origin}");
+        assert!(made.username().is_empty() && made.path() == "/", "{origin}");
+    }
+    let written = match target.form {
+        Form::Path => format!("{}:/{uri}", origin.scheme.as_str()),
+        Form::Proxy => uri.to_string(),
+        Form::Tunnel => format!("https://{uri}/"),
+    };
+    if let Ok(read) = Url::parse(&written) {
+        assert_eq!(host(&read), origin.host, "{written}");
+        let is_upgraded =
+            target.form == Form::Proxy && uri.scheme_str() != Some(origin.scheme.as_str());
+        let port = match read.port_or_known_default() {
+            Some(80) if is_upgraded => Some(443),
+            port => port,
+        };
+        assert_eq!(port, Some(origin.port), "{written}");
+    }
+}
+
+/// As [`super::target::Origin`] has it.
+fn host(url: &Url) -> String {
+    match url.host() {
+        Some(Host::Domain(name)) => name.strip_suffix('.').unwrap_or(name).to_owned(),
+        Some(Host::Ipv4(ip)) => ip.to_string(),
+        Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().to_string(),
+        None => String::new(),
+    }
+}
+
+/// What [`EGRESS`] means.
+fn may_be_called(target: &Target, method: &Method) -> bool {
+    let origin = &target.origin;
+    let is_tunnel = target.form == Form::Tunnel;
+    let scheme = |scheme| is_tunnel || origin.scheme == scheme;
+    match (origin.host.as_str(), origin.port) {
+        _ if *method == Method::TRACE => false,
+        ("api.example.com", 443) => scheme(Scheme::Https),
+        ("only.example.com", 443) => {
+            !is_tunnel && scheme(Scheme::Https) && *method == Method::GET && stays_beneath(target)
+        }
+        ("legacy.internal", 8080) | ("127.0.0.1", 8081) => scheme(Scheme::Http),
+        (host, 8443) => {
+            scheme(Scheme::Https) && host.len() > 16 && host.ends_with(".partner.example")
+        }
+        _ => false,
+    }
+}
+
+/// Whether the path is beneath `/v1/` however often it is decoded before its dots are resolved.
+fn stays_beneath(target: &Target) -> bool {
+    let mut path = target.path.path().to_owned();
+    (0..4).all(|_| {
+        let read = Url::parse(&format!("https://only.example.com{path}"));
+        let stays = read.is_ok_and(|url| url.path().starts_with("/v1/"));
+        path = percent_encoding::percent_decode_str(&path)
+            .decode_utf8_lossy()
+            .into_owned();
+        stays
+    })
+}
