@@ -26,6 +26,7 @@ pub(crate) use self::stream::Stream;
 use super::{
     address,
     fault::{Fault, Kind},
+    figures::Figures,
     names::Names,
     record::{Connection, DialTimes, Protocol},
     target::Origin,
@@ -70,9 +71,9 @@ struct Limit {
 }
 
 impl Dialer {
-    /// `resolver` looks names up.
-    pub(crate) fn new(egress: &Egress, resolver: Resolver) -> Dialer {
-        Dialer::by(Names::new(resolver, egress.max_hosts))
+    /// `resolver` looks names up, which is counted in `figures`.
+    pub(crate) fn new(egress: &Egress, resolver: Resolver, figures: Arc<Figures>) -> Dialer {
+        Dialer::by(Names::new(resolver, egress.max_hosts, figures))
     }
 
     fn by(names: Arc<Names>) -> Dialer {

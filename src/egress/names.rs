@@ -25,7 +25,10 @@ use std::{
 use tokio::sync::watch;
 use weir_config::HostSettings;
 
-use super::fault::{Fault, Kind};
+use super::{
+    fault::{Fault, Kind},
+    figures::Figures,
+};
 use crate::{
     clock,
     resolver::{Answer, Failure, FailureKind, Family, Half, Resolver},
@@ -37,6 +40,7 @@ pub(crate) struct Names {
     /// So many are remembered at most.
     most: usize,
     known: Mutex<Known>,
+    figures: Arc<Figures>,
 }
 
 /// The addresses of a name.
@@ -113,16 +117,17 @@ enum Advice {
 type Bounds = (Duration, Duration);
 
 impl Names {
-    /// Remembers `most` names.
-    pub(crate) fn new(resolver: Resolver, most: usize) -> Arc<Names> {
-        Names::asking(Box::new(resolver), most)
+    /// Remembers `most` names, and counts look-ups in `figures`.
+    pub(crate) fn new(resolver: Resolver, most: usize, figures: Arc<Figures>) -> Arc<Names> {
+        Names::asking(Box::new(resolver), most, figures)
     }
 
-    fn asking(resolver: Box<dyn LookUp>, most: usize) -> Arc<Names> {
+    fn asking(resolver: Box<dyn LookUp>, most: usize, figures: Arc<Figures>) -> Arc<Names> {
         Arc::new(Names {
             resolver,
             most: most.max(1),
             known: Mutex::default(),
+            figures,
         })
     }
 
@@ -431,6 +436,9 @@ impl Task {
             None => Entry::new(0).learn(&self.name, answer, self.bounds, now),
         };
         drop(known);
+        if whole {
+            self.names.figures.looked_up(outcome.is_ok());
+        }
         tell.send_replace(Some(outcome));
     }
 

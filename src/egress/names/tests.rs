@@ -66,7 +66,7 @@ impl Servers {
     }
 
     fn names(&self, most: usize) -> Arc<Names> {
-        Names::asking(Box::new(self.clone()), most)
+        Names::asking(Box::new(self.clone()), most, Figures::new(1))
     }
 }
 
