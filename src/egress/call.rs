@@ -480,10 +480,12 @@ async fn tunnelled(
     };
     trial.answered();
     host.note_tunnel();
-    course.record.connection = Some(Connection {
+    let connection = Connection {
         protocol: Protocol::Tunnel,
         ..connection
-    });
+    };
+    host.figures.connection_opened(&connection, true);
+    course.record.connection = Some(connection);
     let upgrade = hyper::upgrade::on(&mut request);
     let idle = host.settings.read_timeout;
     // Its line is written when it ends.
@@ -585,6 +587,11 @@ impl Course {
 
     /// Says in the error log what went wrong; the same of one origin now and then only.
     fn complain(&self, fault: &Fault) {
+        if let Some(host) = &self.host
+            && fault.kind.blames_origin()
+        {
+            host.figures.failed(fault);
+        }
         self.egress
             .complaints
             .tell(self.record.origin.as_deref(), fault);

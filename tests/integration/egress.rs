@@ -4,6 +4,7 @@ mod cache;
 mod clients;
 mod dns;
 mod origins;
+mod see;
 mod sockets;
 mod ssrf;
 mod tls;
