@@ -2,4 +2,8 @@
 
 mod cache;
 mod clients;
+mod dns;
 mod origins;
+mod ssrf;
+mod tls;
+mod trouble;
