@@ -2,6 +2,7 @@
 
 mod cache;
 mod clients;
+mod credentials;
 mod dns;
 mod origins;
 mod see;
