@@ -25,7 +25,10 @@ use std::{
 use tokio::sync::watch;
 use weir_config::HostSettings;
 
-use super::fault::{Fault, Kind};
+use super::{
+    fault::{Fault, Kind},
+    figures::Figures,
+};
 use crate::{
     clock,
     resolver::{Answer, Failure, FailureKind, Family, Half, Resolver},
@@ -36,6 +39,7 @@ pub(crate) struct Names {
     resolver: Box<dyn LookUp>,
     /// So many are remembered at most.
     most: usize,
+    figures: Arc<Figures>,
     known: Mutex<Known>,
 }
 
@@ -112,14 +116,15 @@ type Bounds = (Duration, Duration);
 
 impl Names {
     /// Remembers `most` names.
-    pub(crate) fn new(resolver: Resolver, most: usize) -> Arc<Names> {
-        Names::asking(Box::new(resolver), most)
+    pub(crate) fn new(resolver: Resolver, most: usize, figures: Arc<Figures>) -> Arc<Names> {
+        Names::asking(Box::new(resolver), most, figures)
     }
 
-    fn asking(resolver: Box<dyn LookUp>, most: usize) -> Arc<Names> {
+    fn asking(resolver: Box<dyn LookUp>, most: usize, figures: Arc<Figures>) -> Arc<Names> {
         Arc::new(Names {
             resolver,
             most: most.max(1),
+            figures,
             known: Mutex::default(),
         })
     }
@@ -466,6 +471,9 @@ impl Task {
             None => Entry::default().learn(&self.name, answer, self.bounds, now),
         };
         drop(known);
+        if whole {
+            self.names.figures.looked_up(outcome.is_ok());
+        }
         tell.send_replace(Some(outcome));
     }
 

@@ -5,6 +5,8 @@ mod clients;
 mod credentials;
 mod dns;
 mod origins;
+mod see;
+mod sockets;
 mod ssrf;
 mod tls;
 mod trouble;
