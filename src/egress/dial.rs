@@ -19,13 +19,14 @@ use std::{
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use weir_config::{Egress, HostSettings, Network};
+use weir_config::{Address, Egress, HostSettings, Network};
 
 use self::race::Race;
 pub(crate) use self::stream::Stream;
 use super::{
     address,
     fault::{Fault, Kind},
+    figures::Figures,
     names::Names,
     record::{Connection, DialTimes, Protocol},
     target::Origin,
@@ -40,6 +41,8 @@ pub(crate) struct Dialer {
     failed: Mutex<HashMap<SocketAddr, u64>>,
     /// With which address of a name the next connection begins.
     turn: AtomicUsize,
+    /// Where calls are taken.
+    own: Vec<SocketAddr>,
 }
 
 /// How an origin is reached; made once for each.
@@ -70,9 +73,17 @@ struct Limit {
 }
 
 impl Dialer {
-    /// `resolver` looks names up.
-    pub(crate) fn new(egress: &Egress, resolver: Resolver) -> Dialer {
-        Dialer::by(Names::new(resolver, egress.max_hosts))
+    /// `resolver` looks names up, which is counted.
+    pub(crate) fn new(egress: &Egress, resolver: Resolver, figures: Arc<Figures>) -> Dialer {
+        let own = egress.listen.iter().filter_map(|address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        });
+        let names = Names::new(resolver, egress.max_hosts, figures);
+        Dialer {
+            own: own.collect(),
+            ..Dialer::by(names)
+        }
     }
 
     fn by(names: Arc<Names>) -> Dialer {
@@ -80,6 +91,26 @@ impl Dialer {
             names,
             failed: Mutex::default(),
             turn: AtomicUsize::new(0),
+            own: Vec::new(),
+        }
+    }
+
+    /// A call that weir would make to itself, and again.
+    fn check_loop(&self, origin: &Origin, addresses: &[IpAddr]) -> Result<(), Fault> {
+        let is_own = |ip: &&IpAddr| {
+            let same = |own: &IpAddr| *own == ip.to_canonical() || own.is_unspecified();
+            let mut own = self.own.iter();
+            own.any(|own| own.port() == origin.port && same(&own.ip()))
+        };
+        match addresses.iter().find(is_own) {
+            None => Ok(()),
+            Some(ip) => Err(Fault::unsent(
+                Kind::Loop,
+                format!(
+                    "{origin}: {ip} is where weir takes calls; name the origin that is meant, or take this one out of \
+                     [egress] allow"
+                ),
+            )),
         }
     }
 
@@ -156,11 +187,25 @@ impl Dialer {
             }
             _ => fault,
         })?;
-        let permitted = permitted(route, &found.addresses)?;
         let begun = clock::now();
-        let addresses = self.order(&permitted, origin.port, begun);
-        let mut race = Race::new(addresses);
-        let won = clock::in_time(race.run(), limit.at).await;
+        let addresses = permitted(route, &found.addresses)?;
+        self.check_loop(origin, &addresses)?;
+        let mut race = Race::new(self.order(&addresses, origin.port, begun));
+        let mut won = clock::in_time(race.run(), limit.at).await;
+        let mut doubted = 0;
+        if matches!(won, Some(None)) && found.spent == 0 {
+            // They were known already: the name may lead elsewhere by now.
+            let asked = clock::now();
+            let patience = clock::deadline(DOUBT).min(limit.at);
+            let renewed = self.names.renewed(&origin.host, settings, patience).await;
+            let mut new = renewed.map_or_else(Vec::new, |renewed| renewed.to_vec());
+            new.retain(|ip| !found.addresses.contains(ip));
+            doubted = clock::now().saturating_sub(asked);
+            if !new.is_empty() {
+                race.add(self.order(&permitted(route, &new)?, origin.port, asked));
+                won = clock::in_time(race.run(), limit.at).await;
+            }
+        }
         let now = clock::now();
         for address in race.losers() {
             self.note_failure(address, now);
@@ -170,8 +215,8 @@ impl Dialer {
                 prepare(&stream);
                 self.failed().remove(&address);
                 let made = DialTimes {
-                    dns: found.spent,
-                    connect: now.saturating_sub(begun),
+                    dns: found.spent + doubted,
+                    connect: now.saturating_sub(begun + doubted),
                     ..DialTimes::default()
                 };
                 let connection = Connection {
@@ -183,6 +228,7 @@ impl Dialer {
             }
             Some(None) => Err(refused(origin, &race.failed)),
             None => {
+                self.names.suspect(&origin.host, settings);
                 let what = format!("{} does not take a connection", race.tried());
                 Err(limit.over(origin, Kind::ConnectTimeout, &what))
             }
@@ -329,6 +375,9 @@ fn prepare(stream: &TcpStream) {
         .with_interval(Duration::from_secs(10));
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
+
+/// Where all addresses refuse, new ones are waited for so long.
+const DOUBT: Duration = Duration::from_millis(500);
 
 /// Deadlines that are so close are one, µs.
 const SAME: u64 = 5_000;

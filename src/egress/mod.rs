@@ -141,7 +141,7 @@ pub fn start(
         None => None,
     };
     let files = Arc::new(given.files);
-    let dialer = Arc::new(Dialer::new(&settings, resolver));
+    let dialer = Arc::new(Dialer::new(&settings, resolver, figures.clone()));
     let contexts = tls::TlsContexts::new(&settings, &files)?;
     let hosts = Hosts::new(
         settings.clone(),

@@ -6,14 +6,7 @@
 
 mod unverified;
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -43,9 +36,6 @@ pub(crate) struct TlsContexts {
 /// How to speak TLS with some origins.
 pub(crate) struct TlsContext {
     connector: TlsConnector,
-    verified: bool,
-    /// Those that were done.
-    handshakes: AtomicU64,
 }
 
 /// What tells contexts apart.
@@ -84,8 +74,10 @@ impl TlsContexts {
             if contexts.find(&wanted).is_none() {
                 let config = config(&wanted, &provider, &system, files)
                     .map_err(|message| format!("{place} {message}"))?;
-                let context = TlsContext::new(config, wanted.verify);
-                contexts.made.push((wanted, Arc::new(context)));
+                let connector = TlsConnector::from(Arc::new(config));
+                contexts
+                    .made
+                    .push((wanted, Arc::new(TlsContext { connector })));
             }
         }
         Ok(contexts)
@@ -109,13 +101,6 @@ impl TlsContexts {
                 Err("its settings are of no table, so that there are no certificates for it".into())
             }
         }
-    }
-
-    /// Handshakes in which nobody looked whose certificate it was.
-    pub(crate) fn unverified(&self) -> u64 {
-        let contexts = self.made.iter().map(|(_, context)| context);
-        let lax = contexts.filter(|context| !context.verified);
-        lax.map(|context| context.handshakes.load(Relaxed)).sum()
     }
 
     fn find(&self, wanted: &Wanted) -> Option<&Arc<TlsContext>> {
@@ -145,14 +130,6 @@ pub(crate) struct Secured {
 }
 
 impl TlsContext {
-    fn new(config: ClientConfig, verified: bool) -> TlsContext {
-        TlsContext {
-            connector: TlsConnector::from(Arc::new(config)),
-            verified,
-            handshakes: AtomicU64::new(0),
-        }
-    }
-
     /// Speaks TLS with an origin. It has no limit of time.
     ///
     /// # Errors
@@ -182,7 +159,6 @@ impl TlsContext {
         let session = stream.get_ref().1;
         let http2 = session.alpn_protocol() == Some(HTTP2);
         let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
-        self.handshakes.fetch_add(1, Relaxed);
         Ok(Secured {
             stream,
             http2,
@@ -277,10 +253,14 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
             "if that is an authority of your own, name its certificate with ca_file in a table [egress.host.NAME]; if \
              others have the same trouble, the origin does not send the certificates between its own and the authority's",
         ),
+        CertificateError::BadSignature => (
+            "is not signed by the authority that it names".to_owned(),
+            "if that authority has a new key, name its new certificate with ca_file; else this is not the origin",
+        ),
         CertificateError::NotValidForName => ("is for another name".to_owned(), OTHER_NAME),
         CertificateError::NotValidForNameContext { presented, .. } => {
             let shown = presented.iter().take(MOST_NAMES);
-            let shown: Vec<String> = shown.map(|name| printable(name)).collect();
+            let shown: Vec<String> = shown.map(|name| printable(bare(name))).collect();
             let more = match presented.len().saturating_sub(MOST_NAMES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
@@ -398,6 +378,13 @@ fn date(time: UnixTime) -> String {
         || "a date that is none".to_owned(),
         |stamp| stamp.to_string(),
     )
+}
+
+/// A name of a certificate without what rustls-webpki puts around it to say of which kind it is.
+fn bare(name: &str) -> &str {
+    let kinds = [("DnsName(\"", "\")"), ("IpAddress(", ")")];
+    let inner = |(before, after)| name.strip_prefix(before)?.strip_suffix(after);
+    kinds.into_iter().find_map(inner).unwrap_or(name)
 }
 
 /// Text of a stranger, for the log.

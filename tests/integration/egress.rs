@@ -1,4 +1,12 @@
 //! The application's outgoing calls: weir between real clients and origins.
 
+mod cache;
 mod clients;
+mod credentials;
+mod dns;
 mod origins;
+mod see;
+mod sockets;
+mod ssrf;
+mod tls;
+mod trouble;
