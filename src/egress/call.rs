@@ -245,18 +245,21 @@ async fn ask(
     upload: Upload,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    let trial = host.ask()?;
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
+    // After the wait: those who wait when the breaker opens do not call any more.
+    let trial = host.ask()?;
     let idempotent = parts.method.is_idempotent();
     let replay = upload.again();
     let mut request = Request::from_parts(parts, upload);
     let mut attempts = 0;
+    let mut fresh = false;
     loop {
         attempts += 1;
         let spare = replay.as_ref().and_then(Upload::again);
         let spare = spare.map(|upload| copy(&request, upload));
-        let failed = match attempt(host, limits, request, course).await {
+        let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
                 trial.answered();
                 return Ok(relay(host, limits, response, carrier, permit));
@@ -287,6 +290,7 @@ async fn ask(
             }
         };
         course.record.retries += 1;
+        fresh |= failed.kept;
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -326,14 +330,15 @@ struct Failed {
     kept: bool,
 }
 
-/// One try: a connection, the request, the head of its answer.
+/// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
 async fn attempt(
     host: &Arc<Host>,
     limits: &Limits,
     request: Request<Upload>,
+    fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Incoming>, Carrier), Failed> {
-    let taken = clock::in_time(host.connections.take(), limits.deadline).await;
+    let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
     let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
     let mut carrier = match taken {
         Ok(carrier) => carrier,
@@ -466,6 +471,7 @@ async fn tunnelled(
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;
