@@ -327,6 +327,23 @@ fn a_refused_connection_is_a_502_that_says_so() {
 }
 
 #[test]
+fn a_handshake_that_breaks_off_is_tried_again_whatever_the_method() {
+    // Where TLS is expected.
+    let origin = Oddity::plain(|talk| talk.cut());
+    let sidecar = Outward::new().name("api.test", origin.address()).start();
+    let target = |path| format!("/api.test:{}{path}", origin.address().port());
+    for (path, method, connections) in [("/get", "GET", 3), ("/post", "POST", 6)] {
+        let answer = call(&sidecar, method, &target(path));
+        refused(&answer, 502, "connection_terminated", "terminated");
+        assert_eq!(line(&sidecar, path)["retries"], 2);
+        assert_eq!(origin.connections(), connections);
+    }
+    sidecar
+        .weir
+        .wait_for_error(&["api.test", "does it speak TLS", "http://"]);
+}
+
+#[test]
 fn an_origin_that_restarts_fails_no_idempotent_call() {
     let setup = Setup::new();
     let outward = Outward::new();
