@@ -33,7 +33,7 @@ pub trait Workers: Send + Sync {
     fn busy_pids(&self) -> Vec<u32>;
 
     /// Which of the workers that have a request has the socket with this inode open: for the case that the manager may
-    /// see what the gateway may not. It is asked a hundred times a second at most, and answers none beyond that.
+    /// see what the gateway may not. May take its time, or answer none where there are too many such questions.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Response, StatusCode, Uri,
+    HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
@@ -216,11 +216,12 @@ fn prepare(
     upload: &Upload,
 ) -> Result<(), Fault> {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
-    headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
+    headers::toward_origin(&mut parts.headers, &outbound)?;
     if let Some(length) = upload.length() {
         // A body that came in chunks and is here whole has a length now.
-        let had = parts.headers.contains_key(CONTENT_LENGTH);
-        if length > 0 || had {
+        // None may be without one where a method usually has a body (RFC 9110 §8.6).
+        let usual = [Method::POST, Method::PUT, Method::PATCH].contains(&parts.method);
+        if length > 0 || usual || parts.headers.contains_key(CONTENT_LENGTH) {
             parts.headers.insert(CONTENT_LENGTH, length.into());
         }
     }
@@ -426,7 +427,7 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    headers::toward_caller(&mut parts.headers, parts.version);
+    headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = Pace {
@@ -479,10 +480,12 @@ async fn tunnelled(
     };
     trial.answered();
     host.note_tunnel();
-    course.record.connection = Some(Connection {
+    let connection = Connection {
         protocol: Protocol::Tunnel,
         ..connection
-    });
+    };
+    host.figures.connection_opened(&connection, true);
+    course.record.connection = Some(connection);
     let upgrade = hyper::upgrade::on(&mut request);
     let idle = host.settings.read_timeout;
     // Its line is written when it ends.
@@ -584,6 +587,11 @@ impl Course {
 
     /// Says in the error log what went wrong; the same of one origin now and then only.
     fn complain(&self, fault: &Fault) {
+        if let Some(host) = &self.host
+            && fault.kind.blames_origin()
+        {
+            host.figures.failed(fault);
+        }
         self.egress
             .complaints
             .tell(self.record.origin.as_deref(), fault);

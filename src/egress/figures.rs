@@ -223,8 +223,7 @@ impl Figures {
 
     /// Calls that had no host, by reason.
     pub(super) fn refusals(&self) -> impl Iterator<Item = (Kind, u64)> {
-        let counts = Kind::ALL.iter().zip(&self.refused);
-        counts.map(|(kind, count)| (*kind, get(count)))
+        by_kind(&self.refused)
     }
 
     /// Those of all hosts by name, then those of the others if there are any.
@@ -376,9 +375,7 @@ impl HostFigures {
 
     /// Why they failed, and how often each.
     pub(super) fn failures(&self) -> impl Iterator<Item = (Kind, u64)> {
-        let counts = Kind::ALL.iter().zip(&self.failures);
-        let counts = counts.map(|(kind, count)| (*kind, get(count)));
-        counts.filter(|(_, count)| *count > 0)
+        by_kind(&self.failures)
     }
 
     /// Which part of the calls that had a connection found it there; none: there were no such calls.
@@ -413,6 +410,13 @@ fn name(origin: &Origin) -> String {
         Scheme::Https => origin.authority(),
         Scheme::Http => origin.to_string(),
     }
+}
+
+/// Those that there were.
+fn by_kind(counts: &[AtomicU64; KINDS]) -> impl Iterator<Item = (Kind, u64)> {
+    let counts = Kind::ALL.iter().zip(counts);
+    let counts = counts.map(|(kind, count)| (*kind, get(count)));
+    counts.filter(|(_, count)| *count > 0)
 }
 
 pub(super) fn get(counter: &AtomicU64) -> u64 {
@@ -582,7 +586,7 @@ pub(super) mod tests {
         let figures = Figures::new(2);
         figures.refused(Kind::NotAllowed);
         assert!(figures.hosts().is_empty());
-        let refused: Vec<_> = figures.refusals().filter(|(_, count)| *count > 0).collect();
+        let refused: Vec<_> = figures.refusals().collect();
         assert_eq!(refused, [(Kind::NotAllowed, 1)]);
     }
 }

@@ -44,7 +44,6 @@ impl View {
         let (lookups, failed) = figures.lookups();
         let refused: serde_json::Map<String, Value> = figures
             .refusals()
-            .filter(|(_, count)| *count > 0)
             .map(|(kind, count)| (kind.reason().to_owned(), count.into()))
             .collect();
         json!({
@@ -69,7 +68,7 @@ impl View {
         for host in figures.hosts() {
             put_host(page, &host);
         }
-        for (kind, count) in figures.refusals().filter(|(_, count)| *count > 0) {
+        for (kind, count) in figures.refusals() {
             page.put(Metric::EgressRefused, &[kind.reason()], count as f64);
         }
         if let Some(cache) = figures.cache_now() {

@@ -91,14 +91,9 @@ impl AccessLog {
         self.sink.is_off()
     }
 
-    /// The way out, to reopen or to flush it.
+    /// The way out, to reopen or to flush it, and for others who write to the same place.
     pub fn sink(&self) -> &Arc<Sink> {
         &self.sink
-    }
-
-    /// The way out, for others who write to the same place.
-    pub fn shared_sink(&self) -> Arc<Sink> {
-        self.sink.clone()
     }
 
     /// Writes the line of a request. Never blocks.

@@ -23,7 +23,7 @@ pub(super) fn egress(
         return Ok(None);
     }
     if config.log.egress == config.log.access {
-        return Ok(Some(access_log.shared_sink()));
+        return Ok(Some(access_log.sink().clone()));
     }
     let sink = open("log of calls", &config.log.egress, fd)?;
     Ok(Some(Arc::new(sink)))

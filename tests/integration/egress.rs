@@ -2,8 +2,10 @@
 
 mod cache;
 mod clients;
+mod credentials;
 mod dns;
 mod origins;
+mod see;
 mod sockets;
 mod ssrf;
 mod tls;

@@ -1,6 +1,7 @@
 //! Whom weir trusts, what it shows, and what it says of certificates that are wrong.
 
 use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 
 use rustix::process::Signal;
@@ -360,4 +361,47 @@ fn files_that_are_of_no_use_are_told_at_the_start() {
             assert!(said.contains(word), "{word} in {said}");
         }
     }
+}
+
+#[test]
+fn keys_may_be_written_in_three_ways() {
+    let setup = Setup::new();
+    let openssl = |words: &str| {
+        let output = Command::new("openssl")
+            .args(words.split(' '))
+            .current_dir(setup.folder())
+            .output()
+            .expect("openssl; setup/install.sh test installs it");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {words}: {said}");
+    };
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout 1.key -out 1.pem -subj /CN=one");
+    openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout 2.key -out 2.pem -subj /CN=two",
+    );
+    openssl("rsa -in 1.key -out pkcs1.key -traditional");
+    openssl("ec -in 2.key -out sec1.key");
+    let tables = [
+        ("1.pem", "1.key"),
+        ("1.pem", "pkcs1.key"),
+        ("2.pem", "sec1.key"),
+    ];
+    let mut outward = Outward::new();
+    for (number, (cert, key)) in tables.iter().enumerate() {
+        let begin = fs::read_to_string(setup.folder().join(key)).expect("a key");
+        let kinds = [
+            "BEGIN PRIVATE KEY",
+            "BEGIN RSA PRIVATE KEY",
+            "BEGIN EC PRIVATE KEY",
+        ];
+        assert!(begin.contains(kinds[number]), "{begin}");
+        let [cert, key] = [cert, key].map(|name| setup.folder().join(name));
+        outward = outward.tables(&format!(
+            "[egress.host.h{number}]\nhosts = [\"{number}.test\"]\nclient_cert = \"{}\"\nclient_key = \"{}\"",
+            cert.display(),
+            key.display()
+        ));
+    }
+    // It takes calls: all of them were read, and fit.
+    outward.allow("\"api.test\"").start_in(setup);
 }
