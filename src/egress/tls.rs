@@ -153,7 +153,6 @@ impl TlsContext {
                     "{origin}: the connection broke off while TLS was agreed on: {error}; does it speak TLS at this \
                      port? If not, allow it as http://"
                 );
-                // As an origin does that is being restarted.
                 Fault::unsent(Kind::Terminated, message)
             })
         })?;
