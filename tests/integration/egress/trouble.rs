@@ -352,7 +352,9 @@ fn an_origin_that_restarts_fails_no_idempotent_call() {
     let address = free_address();
     let listen = Origin::listen_tls(&identity, false);
     let mut origin = Origin::start(setup.folder(), address, &listen, "");
-    let sidecar = outward.name("api.test", address).start();
+    // So many tries last for seconds, should the machine be busy.
+    let lines = "retries = 6\nretry_budget = 100";
+    let sidecar = outward.name("api.test", address).usual(lines).start();
     let target = format!("/api.test:{}/echo", address.port());
     let (done, weir) = (AtomicBool::new(false), sidecar.address);
     let answered = AtomicUsize::new(0);
