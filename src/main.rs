@@ -12,7 +12,6 @@ mod console;
 mod content_coding;
 mod control;
 mod doctor;
-#[allow(dead_code, unused)]
 mod egress;
 mod error_log;
 mod events;

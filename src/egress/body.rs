@@ -87,6 +87,7 @@ pub(crate) struct Pace {
     pub(crate) overdue: Kind,
 }
 
+#[cfg(test)]
 impl Pace {
     /// As long as it takes.
     pub(crate) const ANY: Pace = Pace {
@@ -317,7 +318,10 @@ where
             return Poll::Ready(None);
         };
         match Pin::new(&mut *body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    super::headers::trailers(trailers);
+                }
                 if body.is_end_stream() || frame.is_trailers() {
                     this.held = None;
                 }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    HeaderValue, Request, Response, StatusCode, Uri,
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
@@ -32,9 +32,9 @@ use super::{
     record::{CallRecord, Connection, Protocol},
     target::{self, Form, Target},
     tunnel,
-    upload::Upload,
+    upload::{Progress, Upload},
 };
-use crate::clock::{self, NEVER};
+use crate::clock;
 
 /// Answers one call.
 pub(crate) async fn call(
@@ -107,31 +107,48 @@ async fn steps(
     })
 }
 
-/// How long a call may take.
-struct Limits {
+/// How long a call may take. That of its caller's request, which may be lifted while the call lasts, ends it from outside
+/// until its answer begins ([`Calling::over`]).
+struct Limits<'a> {
     /// [`clock::now`].
     deadline: u64,
-    /// What it is when that has passed.
-    overdue: Kind,
     /// Who calls: callers take turns where calls wait.
     client: u64,
+    calling: &'a Calling,
 }
 
-impl Limits {
-    fn new(host: &Host, calling: &Calling) -> Limits {
-        let own = clock::deadline(host.settings.timeout);
-        let callers = calling.deadline();
-        match callers < own {
-            true => Limits {
-                deadline: callers,
-                overdue: Kind::Deadline,
-                client: calling.client(),
-            },
-            false => Limits {
-                deadline: own,
-                overdue: Kind::ResponseTimeout,
-                client: calling.client(),
-            },
+impl Limits<'_> {
+    fn new<'a>(host: &Host, calling: &'a Calling) -> Limits<'a> {
+        Limits {
+            deadline: clock::deadline(host.settings.timeout),
+            client: calling.client(),
+            calling,
+        }
+    }
+
+    /// For the body of an answer that begins now.
+    fn pace(&self, host: &Host) -> Pace {
+        let callers = self.calling.deadline();
+        let (deadline, overdue) = match callers < self.deadline {
+            true => (callers, Kind::Deadline),
+            false => (self.deadline, Kind::ResponseTimeout),
+        };
+        Pace {
+            read_timeout: host.settings.read_timeout,
+            deadline,
+            overdue,
+        }
+    }
+
+    /// The time is over.
+    fn over(&self, host: &Host, sent: Sent) -> Fault {
+        let what = format!(
+            "{}: no answer within the call's time (timeout)",
+            host.origin
+        );
+        Fault {
+            sent,
+            ..Fault::unsent(Kind::ResponseTimeout, what)
         }
     }
 }
@@ -141,7 +158,7 @@ async fn look(
     egress: &Egress,
     host: &Host,
     target: &Target,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: &Parts,
     upload: &Upload,
 ) -> Result<Option<Look>, Fault> {
@@ -162,7 +179,7 @@ async fn look(
     };
     let late = || {
         Fault::unsent(
-            limits.overdue,
+            Kind::ResponseTimeout,
             format!("{}: an equal call is not answered yet", host.origin),
         )
     };
@@ -172,7 +189,7 @@ async fn look(
 /// Asks the origin what the cache does not have, and tells the cache.
 async fn fetch(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     found: Option<Look>,
     mut parts: Parts,
     upload: Upload,
@@ -223,36 +240,34 @@ fn prepare(
     Ok(())
 }
 
-/// Asks the origin, again where that is allowed.
+/// Asks the origin, again where that is allowed. Its breaker hears of the call, not of each try: what a second try mends is
+/// no failure.
 async fn ask(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: Parts,
     upload: Upload,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
+    let trial = host.ask()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let idempotent = parts.method.is_idempotent();
-    let is_head = parts.method == Method::HEAD;
     let replay = upload.again();
     let mut request = Request::from_parts(parts, upload);
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let spare = replay.as_ref().and_then(Upload::again).map(|upload| {
-            let mut copy = Request::new(upload);
-            *copy.method_mut() = request.method().clone();
-            *copy.uri_mut() = request.uri().clone();
-            *copy.headers_mut() = request.headers().clone();
-            copy
-        });
-        let (fault, back) = match attempt(host, limits, request, course).await {
+        let spare = replay.as_ref().and_then(Upload::again);
+        let spare = spare.map(|upload| copy(&request, upload));
+        let failed = match attempt(host, limits, request, course).await {
             Ok((response, carrier)) => {
-                return Ok(relay(host, limits, response, carrier, permit, is_head));
+                trial.answered();
+                return Ok(relay(host, limits, response, carrier, permit));
             }
             Err(failed) => failed,
         };
+        let fault = failed.fault;
         let failure = Failure {
             idempotent,
             sent: fault.sent,
@@ -261,105 +276,148 @@ async fn ask(
             max_attempts: host.settings.retries + 1,
         };
         let again = match fault.sent {
-            Sent::Nothing => back.or(spare),
+            Sent::Nothing => failed.unsent.or(spare),
             Sent::Maybe => spare,
         };
+        let pause = pause_before(attempts, &fault);
+        let in_time = clock::precise().saturating_add(pause.as_micros() as u64) < limits.deadline;
         request = match again {
-            Some(again) if may_help(fault.kind) && host.may_retry(&failure) => again,
-            _ => return Err(fault),
+            Some(again) if in_time && may_help(fault.kind) && host.may_retry(&failure) => again,
+            // That a kept connection was closed says nothing of the origin.
+            _ if failed.kept && fault.kind == Kind::Terminated => return Err(fault),
+            _ => {
+                trial.failed(fault.kind);
+                return Err(fault);
+            }
         };
         course.record.retries += 1;
-        if clock::precise() >= limits.deadline {
-            return Err(fault);
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
     }
 }
 
-/// Whether another try may end better: what is wrong with a certificate, a name or a request stays so.
-fn may_help(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Terminated
-            | Kind::Refused
-            | Kind::Unreachable
-            | Kind::ConnectTimeout
-            | Kind::TlsError
-    )
+fn copy(request: &Request<Upload>, upload: Upload) -> Request<Upload> {
+    let mut copy = Request::new(upload);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
 }
 
-/// One try: a connection, the request, the head of its answer. With a fault comes the request where nothing of it can have
-/// been seen.
+/// Whether another try may end better: what is wrong with a certificate, a name or a request stays so, and what took too
+/// long takes as long again.
+fn may_help(kind: Kind) -> bool {
+    matches!(kind, Kind::Terminated | Kind::Refused | Kind::Unreachable)
+}
+
+/// Who is not there may be about to come back, as a web server that is restarted; a connection that ended was one of many.
+fn pause_before(attempts: u32, fault: &Fault) -> Duration {
+    match fault.kind {
+        Kind::Refused | Kind::Unreachable => {
+            FIRST_PAUSE * 4u32.saturating_pow(attempts - 1).min(16)
+        }
+        _ => Duration::ZERO,
+    }
+}
+
+/// A try that came to nothing.
+struct Failed {
+    fault: Fault,
+    /// The request, where nothing of it can have been seen.
+    unsent: Option<Request<Upload>>,
+    /// The connection had been there before.
+    kept: bool,
+}
+
+/// One try: a connection, the request, the head of its answer.
 async fn attempt(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     request: Request<Upload>,
     course: &mut Course,
-) -> Result<(Response<Incoming>, Carrier), (Fault, Option<Request<Upload>>)> {
-    let trial = match host.ask() {
-        Ok(trial) => trial,
-        Err(fault) => return Err((fault, Some(request))),
-    };
-    let by = limits
-        .deadline
-        .min(clock::deadline(host.settings.connect_timeout));
-    let mut carrier = match host.connections.take(by).await {
+) -> Result<(Response<Incoming>, Carrier), Failed> {
+    let taken = clock::in_time(host.connections.take(), limits.deadline).await;
+    let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
+    let mut carrier = match taken {
         Ok(carrier) => carrier,
         Err(fault) => {
-            trial.failed(fault.kind);
-            return Err((fault, Some(request)));
+            return Err(Failed {
+                fault,
+                unsent: Some(request),
+                kept: false,
+            });
         }
     };
     course.record.connection = Some(carrier.connection());
     let progress = request.body().progress();
     let began = clock::precise();
-    let first_byte = host.settings.first_byte_timeout;
     let sent = {
         let mut sending = std::pin::pin!(carrier.send(request));
         loop {
-            // A long upload is not what the first byte is late for.
-            let moved = progress.as_ref().map_or(0, |progress| progress.at());
-            let due = moved
-                .max(began)
-                .saturating_add(first_byte.as_micros() as u64);
-            match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
+            let due = Due::new(host, progress.as_deref(), began);
+            match clock::in_time(sending.as_mut(), due.at.min(limits.deadline)).await {
                 Some(sent) => break sent,
                 None if clock::precise() >= limits.deadline => {
-                    let fault = Fault::sent(
-                        limits.overdue,
-                        format!("{}: no answer within the call's time", host.origin),
-                    );
-                    break Err((fault, None));
+                    break Err((limits.over(host, Sent::Maybe), None));
                 }
-                None if progress
-                    .as_ref()
-                    .is_some_and(|progress| progress.at() > moved) => {}
-                None => {
-                    let fault = Fault::sent(
-                        Kind::FirstByteTimeout,
-                        format!(
-                            "{}: no answer within {} ms (first_byte_timeout)",
-                            host.origin,
-                            first_byte.as_millis()
-                        ),
-                    );
-                    break Err((fault, None));
-                }
+                // The body has come further.
+                None if Due::new(host, progress.as_deref(), began).at > due.at => {}
+                None => break Err((due.fault, None)),
             }
         }
     };
     match sent {
         Ok(response) => {
             course.record.first_byte = Some(clock::precise().saturating_sub(began));
-            trial.answered();
             Ok((response, carrier))
         }
-        Err((fault, back)) => {
-            // That a kept connection was closed by its origin says nothing of the origin.
-            match carrier.is_kept() && fault.kind == Kind::Terminated {
-                true => drop(trial),
-                false => trial.failed(fault.kind),
-            }
-            Err((fault, back))
+        Err((fault, unsent)) => Err(Failed {
+            fault,
+            unsent,
+            kept: carrier.is_kept(),
+        }),
+    }
+}
+
+/// When an answer is late, and what it is then.
+struct Due {
+    at: u64,
+    fault: Fault,
+}
+
+impl Due {
+    /// While its body is still on its way, the origin cannot be late.
+    fn new(host: &Host, progress: Option<&Progress>, began: u64) -> Due {
+        let settings = &host.settings;
+        let moved = progress.map_or(0, Progress::at).max(began);
+        let (limit, fault) = match progress.is_none_or(Progress::is_whole) {
+            true => (
+                settings.first_byte_timeout,
+                Fault::sent(
+                    Kind::FirstByteTimeout,
+                    format!(
+                        "{}: no answer within {} ms (first_byte_timeout)",
+                        host.origin,
+                        settings.first_byte_timeout.as_millis()
+                    ),
+                ),
+            ),
+            false => (
+                settings.read_timeout,
+                Fault::sent(
+                    Kind::SlowCaller,
+                    format!(
+                        "{}: nothing of the request's body was passed on for {} ms (read_timeout)",
+                        host.origin,
+                        settings.read_timeout.as_millis()
+                    ),
+                ),
+            ),
+        };
+        Due {
+            at: moved.saturating_add(limit.as_micros() as u64),
+            fault,
         }
     }
 }
@@ -367,21 +425,16 @@ async fn attempt(
 /// The origin's answer, for the caller.
 fn relay(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     response: Response<Incoming>,
     carrier: Carrier,
     permit: Permit,
-    is_head: bool,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
     headers::toward_caller(&mut parts.headers, parts.version);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
-    let pace = Pace {
-        read_timeout: host.settings.read_timeout,
-        deadline: limits.deadline,
-        overdue: limits.overdue,
-    };
+    let pace = limits.pace(host);
     let held = Held {
         carrier: Some(carrier),
         _permit: permit,
@@ -409,7 +462,7 @@ impl Drop for Held {
 async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
@@ -486,7 +539,7 @@ struct Course {
     record: CallRecord,
     /// When its head was there ([`clock::now`]).
     began: u64,
-    upload: Option<Arc<super::upload::Progress>>,
+    upload: Option<Arc<Progress>>,
     written: bool,
 }
 
@@ -616,3 +669,6 @@ impl Drop for Course {
         }
     }
 }
+
+/// Before the first try again at an origin that is not there; four times as long before the next.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);

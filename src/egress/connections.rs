@@ -152,11 +152,11 @@ impl Connections {
         })
     }
 
-    /// A connection for a call, kept or new.
+    /// A connection for a call, kept or new. It is there within `connect_timeout`, or the fault is.
     ///
     /// # Errors
-    /// Why none could be made, or that `deadline` passed.
-    pub(crate) async fn take(self: &Arc<Self>, deadline: u64) -> Result<Carrier, Fault> {
+    /// Why none could be made.
+    pub(crate) async fn take(self: &Arc<Self>) -> Result<Carrier, Fault> {
         let waiting = {
             let mut state = self.lock();
             if let Some(carrier) = self.kept(&mut state) {
@@ -167,20 +167,16 @@ impl Connections {
             self.dial_for_waiting(&mut state);
             take
         };
-        match clock::in_time(waiting, deadline).await {
-            Some(Ok(taken)) => taken,
-            Some(Err(_)) => Err(Fault::unsent(
+        let forgotten = |_| {
+            Err(Fault::unsent(
                 Kind::Internal,
                 format!(
-                    "{}: forgotten while a call waited for a connection",
+                    "{}: forgotten while a call waited for a connection; raise [egress] max_hosts",
                     self.route.origin
                 ),
-            )),
-            None => Err(Fault::unsent(
-                Kind::ConnectTimeout,
-                format!("{}: no connection in time", self.route.origin),
-            )),
-        }
+            ))
+        };
+        waiting.await.unwrap_or_else(forgotten)
     }
 
     /// Closes what is idle for too long, too old, or leads where the name no longer does; makes connections ahead.
@@ -314,6 +310,8 @@ impl Connections {
         };
         while state.open() + state.connecting < wanted {
             self.dial(state);
+            // An origin that closes them at once is not to be stormed.
+            state.ahead_at = now + FIRST_PAUSE;
         }
     }
 
@@ -384,19 +382,26 @@ impl Connections {
                     .max_headers(MOST_HEADERS)
                     .handshake(io)
                     .await;
-                handshake.map(|(sender, conversation)| {
-                    let ended = self.clone();
-                    tokio::spawn(async move {
-                        let _ = conversation.await;
-                        ended.one_ended();
-                    });
-                    Hold::Own(Kept {
-                        sender,
-                        connection,
-                        made: now,
-                        used: now,
-                    })
-                })
+                match handshake {
+                    Ok((mut sender, conversation)) => {
+                        let ended = self.clone();
+                        tokio::spawn(async move {
+                            let _ = conversation.await;
+                            ended.one_ended();
+                        });
+                        // Until its task has run once, it would be taken for one that has ended.
+                        let ready = sender.ready().await;
+                        ready.map(|()| {
+                            Hold::Own(Kept {
+                                sender,
+                                connection,
+                                made: now,
+                                used: now,
+                            })
+                        })
+                    }
+                    Err(error) => Err(error),
+                }
             }
         };
         begun.map_err(|error| failure::of_handshake(&self.route.origin, &error))
@@ -413,7 +418,7 @@ impl Connections {
         {
             let mut state = self.lock();
             state.spoken = Some(connection.protocol);
-            (state.ahead_at, state.ahead_pause) = (0, FIRST_PAUSE);
+            state.ahead_pause = FIRST_PAUSE;
             if let Hold::Share(share) = &hold
                 && !state.closed
             {
@@ -595,6 +600,12 @@ impl Carrier {
             let request = error.take_message();
             let origin = &self.home.route.origin;
             let fault = failure::of_call(origin, error.error(), request.is_some());
+            if let Some(Hold::Share(share)) = &self.hold
+                && !failure::is_of_stream(error.error())
+            {
+                // It takes nothing new: the origin has said so, or it is broken.
+                self.home.put_aside(share);
+            }
             (fault, request)
         })
     }
@@ -658,6 +669,12 @@ impl Connections {
         let mut state = self.lock();
         state.busy -= 1;
         self.dial_for_waiting(&mut state);
+    }
+
+    /// An HTTP/2 connection gets no new calls; those that it carries go on.
+    fn put_aside(&self, share: &Arc<Shared>) {
+        let mut state = self.lock();
+        state.shared.retain(|one| !Arc::ptr_eq(one, share));
     }
 
     /// A call over HTTP/2 has ended.

@@ -157,11 +157,24 @@ impl Dialer {
             }
             _ => fault,
         })?;
-        let permitted = permitted(route, &found.addresses)?;
         let begun = clock::now();
-        let addresses = self.order(&permitted, origin.port, begun);
-        let mut race = Race::new(addresses);
-        let won = clock::in_time(race.run(), limit.at).await;
+        let addresses = permitted(route, &found.addresses)?;
+        let mut race = Race::new(self.order(&addresses, origin.port, begun));
+        let mut won = clock::in_time(race.run(), limit.at).await;
+        let mut doubted = 0;
+        if matches!(won, Some(None)) && found.spent == 0 {
+            // They were known already: the name may lead elsewhere by now.
+            let asked = clock::now();
+            let patience = clock::deadline(DOUBT).min(limit.at);
+            let renewed = self.names.renewed(&origin.host, settings, patience).await;
+            let mut new = renewed.map_or_else(Vec::new, |renewed| renewed.to_vec());
+            new.retain(|ip| !found.addresses.contains(ip));
+            doubted = clock::now().saturating_sub(asked);
+            if !new.is_empty() {
+                race.add(self.order(&permitted(route, &new)?, origin.port, asked));
+                won = clock::in_time(race.run(), limit.at).await;
+            }
+        }
         let now = clock::now();
         for address in race.losers() {
             self.note_failure(address, now);
@@ -171,8 +184,8 @@ impl Dialer {
                 prepare(&stream);
                 self.failed().remove(&address);
                 let made = DialTimes {
-                    dns: found.spent,
-                    connect: now.saturating_sub(begun),
+                    dns: found.spent + doubted,
+                    connect: now.saturating_sub(begun + doubted),
                     ..DialTimes::default()
                 };
                 let connection = Connection {
@@ -184,6 +197,7 @@ impl Dialer {
             }
             Some(None) => Err(refused(origin, &race.failed)),
             None => {
+                self.names.suspect(&origin.host, settings);
                 let what = format!("{} does not take a connection", race.tried());
                 Err(limit.over(origin, Kind::ConnectTimeout, &what))
             }
@@ -330,6 +344,9 @@ fn prepare(stream: &TcpStream) {
         .with_interval(Duration::from_secs(10));
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
+
+/// Where all addresses refuse, new ones are waited for so long.
+const DOUBT: Duration = Duration::from_millis(500);
 
 /// Deadlines that are so close are one, µs.
 const SAME: u64 = 5_000;

@@ -41,16 +41,9 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
     }
 }
 
-/// An answer broke off.
-pub(crate) fn of_body(origin: &Origin, error: &hyper::Error) -> Fault {
-    let kind = match kind(error) {
-        Kind::BadResponse => Kind::BadResponse,
-        _ => Kind::Terminated,
-    };
-    Fault::sent(
-        kind,
-        format!("{origin}: its answer broke off: {}", chain(error)),
-    )
+/// Over HTTP/2: it is about this call, and the connection can carry others (RST_STREAM).
+pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
+    source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
 }
 
 fn kind(error: &hyper::Error) -> Kind {

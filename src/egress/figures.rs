@@ -72,6 +72,13 @@ pub(crate) struct HostNow {
     pub(crate) connecting: usize,
 }
 
+impl HostNow {
+    /// No call needs it now.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.at_work + self.waiting + self.busy + self.connecting == 0
+    }
+}
+
 /// Whether calls pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum BreakerNow {

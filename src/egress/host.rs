@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue};
-use weir_config::{HostSettings, Network};
+use weir_config::HostSettings;
 use weir_pool::{
     Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
     RetryBudget, Verdict,
@@ -40,8 +40,6 @@ pub(crate) struct Host {
     authority: HeaderValue,
     /// What is set in each request.
     set_headers: Vec<(HeaderName, HeaderValue)>,
-    /// Networks that are not public and may be called under its name.
-    pub(crate) networks: Vec<Network>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) figures: Arc<HostFigures>,
@@ -132,6 +130,11 @@ impl Host {
     pub(crate) fn may_retry(&self, failure: &Failure) -> bool {
         let now = Micros(clock::precise());
         self.trouble().budget.may_retry(now, failure) == Retry::Again
+    }
+
+    /// Nothing is lost with it but connections.
+    fn may_be_forgotten(&self) -> bool {
+        self.settings.preconnect == 0 && HostState::now(self).is_idle()
     }
 
     /// Says, once, what a tunnel costs.
@@ -251,7 +254,8 @@ impl Hosts {
                 return Ok(host.clone());
             }
             if known.len() >= self.settings.max_hosts {
-                let oldest = known.values().min_by_key(|host| host.used.load(Relaxed));
+                let idle = known.values().filter(|host| host.may_be_forgotten());
+                let oldest = idle.min_by_key(|host| host.used.load(Relaxed));
                 let oldest = oldest.map(|host| host.origin.clone());
                 forgotten = oldest.and_then(|origin| known.remove(&*origin));
             }
@@ -297,14 +301,13 @@ impl Hosts {
             .clone();
         let settings = Arc::new(settings);
         let origin = Arc::new(origin.clone());
-        let networks = self.rules.networks(&origin);
         let figures = self.figures.host(&origin);
         let internal = |error: String| Fault::unsent(Kind::Internal, format!("{origin}: {error}"));
         let tls = self.tls.of(&origin, &settings).map_err(internal)?;
         let route = Route {
             origin: origin.clone(),
             settings: settings.clone(),
-            networks: networks.clone(),
+            networks: self.rules.networks(&origin),
             tls,
         };
         let trouble = Trouble {
@@ -318,7 +321,6 @@ impl Hosts {
             authority: HeaderValue::try_from(origin.authority())
                 .map_err(|error| internal(error.to_string()))?,
             set_headers: self.set_headers(&settings).map_err(internal)?,
-            networks,
             connections: Connections::new(self.dialer.clone(), route, figures.clone()),
             limiter: Limiter::new(origin.to_string(), &settings),
             figures,

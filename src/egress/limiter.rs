@@ -48,7 +48,6 @@ pub(crate) struct Permit {
     /// None: it was taken out.
     limiter: Option<Arc<Limiter>>,
     place: WorkerId,
-    came: u64,
     waited: u64,
 }
 
@@ -261,7 +260,6 @@ impl Limiter {
         Permit {
             limiter: Some(self.clone()),
             place,
-            came,
             waited: now.saturating_sub(came),
         }
     }
@@ -328,16 +326,6 @@ impl Permit {
     /// How long the call waited for it, µs.
     pub(crate) fn waited(&self) -> u64 {
         self.waited
-    }
-
-    /// The caller has left before its answer. The queue learns from that how long callers wait, and refuses at once what
-    /// they would not wait for.
-    pub(crate) fn caller_left(&self) {
-        let now = Micros(clock::now());
-        if let Some(limiter) = &self.limiter {
-            let since = now.since(Micros(self.came));
-            limiter.state().pool.client_left(now, since);
-        }
     }
 }
 

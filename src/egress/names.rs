@@ -74,14 +74,12 @@ impl LookUp for Resolver {
 #[derive(Default)]
 struct Known {
     entries: HashMap<Arc<str>, Entry>,
-    /// Of the next entry.
-    serial: u64,
+    /// So many tasks have been started.
+    tasks: u64,
 }
 
 /// One name. Times are [`clock::now`].
 struct Entry {
-    /// Tells it from an earlier one of the same name.
-    serial: u64,
     /// The last good answer; empty where there is none.
     addresses: Arc<[IpAddr]>,
     /// Until when it holds.
@@ -98,8 +96,8 @@ struct Entry {
     used: u64,
     /// The look-up that is under way.
     looking: Option<watch::Receiver<Option<Outcome>>>,
-    /// It has a task, which looks it up or waits until it is due.
-    tended: bool,
+    /// The task that looks it up, or waits until it is due; another one with that name is not its own any more.
+    task: Option<u64>,
 }
 
 /// What callers who wait are told.
@@ -148,7 +146,7 @@ impl Names {
             });
         }
         let begun = clock::now();
-        let advice = self.with_entry(host, settings, begun, |entry| entry.advice(begun));
+        let advice = self.with_entry(host, settings, begun, false, |entry| entry.advice(begun));
         let (mut looking, last_resort) = match advice {
             Advice::Take(addresses) => {
                 return Ok(Found {
@@ -194,7 +192,7 @@ impl Names {
             return true;
         }
         let now = clock::now();
-        self.with_entry(host, settings, now, |entry| {
+        self.with_entry(host, settings, now, false, |entry| {
             match entry.addresses.is_empty() {
                 false => entry.addresses.contains(&ip),
                 // It is not known, and what is not known is no reason to end a connection that works.
@@ -203,39 +201,69 @@ impl Names {
         })
     }
 
-    /// The name's entry, which is made where there is none; a look-up begins where one is due.
+    /// Has a name looked up again before its time, because nobody answers at its addresses; not if it was looked up less
+    /// than `resolve_min` ago.
+    pub(crate) fn suspect(self: &Arc<Self>, host: &str, settings: &HostSettings) {
+        if host.parse::<IpAddr>().is_err() {
+            self.with_entry(host, settings, clock::now(), true, |_| ());
+        }
+    }
+
+    /// As [`suspect`](Self::suspect), and waits for what comes of it; none: nothing new.
+    pub(crate) async fn renewed(
+        self: &Arc<Self>,
+        host: &str,
+        settings: &HostSettings,
+        deadline: u64,
+    ) -> Option<Arc<[IpAddr]>> {
+        if host.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let now = clock::now();
+        let looking = self.with_entry(host, settings, now, true, |entry| entry.looking.clone());
+        let mut looking = looking?;
+        let outcome = clock::in_time(looking.wait_for(Option::is_some), deadline).await;
+        outcome?.ok().and_then(|told| told.clone())?.ok()
+    }
+
+    /// The name's entry, which is made where there is none; a look-up begins where one is due, or where what is known is
+    /// doubted (`doubt`).
     fn with_entry<T>(
         self: &Arc<Self>,
         host: &str,
         settings: &HostSettings,
         now: u64,
+        doubt: bool,
         ask: impl FnOnce(&mut Entry) -> T,
     ) -> T {
         let mut known = self.lock();
         if !known.entries.contains_key(host) {
             known.make_room(self.most);
+            known.entries.insert(host.into(), Entry::default());
         }
-        known.serial += 1;
-        let serial = known.serial;
+        let id = known.tasks + 1;
         let slot = known.entries.entry(host.into());
         let name = slot.key().clone();
-        let entry = slot.or_insert_with(|| Entry::new(serial));
+        let entry = slot.or_default();
         entry.used = now;
+        let due = entry.task.is_none() && now >= entry.due;
+        let wanted = doubt && entry.may_be_doubted(now, settings.resolve_min);
         let mut begins = None;
-        if !entry.tended && now >= entry.due {
-            entry.tended = true;
+        if due || wanted {
+            entry.task = Some(id);
             let (tell, looking) = watch::channel(None);
             entry.looking = Some(looking);
             let task = Task {
                 names: self.clone(),
                 name,
-                serial: entry.serial,
+                id,
                 bounds: (settings.resolve_min, settings.resolve_max),
                 over: false,
             };
             begins = Some((task, tell));
         }
         let answer = ask(entry);
+        known.tasks = id;
         // A task that cannot be started is dropped at once, and wants the lock for that.
         drop(known);
         if let Some((task, tell)) = begins {
@@ -262,10 +290,9 @@ impl Known {
     }
 }
 
-impl Entry {
-    fn new(serial: u64) -> Entry {
+impl Default for Entry {
+    fn default() -> Entry {
         Entry {
-            serial,
             addresses: Arc::new([]),
             fresh_until: 0,
             due: 0,
@@ -274,8 +301,16 @@ impl Entry {
             answered: 0,
             used: 0,
             looking: None,
-            tended: false,
+            task: None,
         }
+    }
+}
+
+impl Entry {
+    /// It is worth another look-up: none is under way, the last one did not fail, and is so long ago.
+    fn may_be_doubted(&self, now: u64, least: Duration) -> bool {
+        let old = now.saturating_sub(self.answered) >= micros(least.max(PAUSE));
+        self.looking.is_none() && self.failure.is_none() && old
     }
 
     fn advice(&self, now: u64) -> Advice {
@@ -360,7 +395,7 @@ impl Entry {
 struct Task {
     names: Arc<Names>,
     name: Arc<str>,
-    serial: u64,
+    id: u64,
     bounds: Bounds,
     /// The entry is left to who asks for it.
     over: bool,
@@ -433,7 +468,7 @@ impl Task {
                 outcome
             }
             // It was forgotten meanwhile; those who wait are told all the same.
-            None => Entry::new(0).learn(&self.name, answer, self.bounds, now),
+            None => Entry::default().learn(&self.name, answer, self.bounds, now),
         };
         drop(known);
         if whole {
@@ -450,7 +485,9 @@ impl Task {
         let long_enough = entry.due.saturating_sub(entry.answered) >= LEAST_REST;
         let rests = long_enough && !entry.is_denied();
         let due = entry.due;
-        entry.tended = rests;
+        if !rests {
+            entry.task = None;
+        }
         self.over = !rests;
         rests.then_some(due)
     }
@@ -461,7 +498,7 @@ impl Task {
         let mut known = names.lock();
         let entry = self.entry(&mut known)?;
         if entry.used <= entry.answered {
-            entry.tended = false;
+            entry.task = None;
             self.over = true;
             return None;
         }
@@ -470,10 +507,10 @@ impl Task {
         Some(tell)
     }
 
-    /// None: the name was forgotten, or is known anew.
+    /// None: the name was forgotten, or has another task.
     fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut Entry> {
         let entry = known.entries.get_mut(&self.name);
-        entry.filter(|entry| entry.serial == self.serial)
+        entry.filter(|entry| entry.task == Some(self.id))
     }
 }
 
@@ -485,7 +522,7 @@ impl Drop for Task {
         }
         let mut known = self.names.lock();
         if let Some(entry) = self.entry(&mut known) {
-            entry.tended = false;
+            entry.task = None;
             entry.looking = None;
         }
     }

@@ -43,7 +43,6 @@ pub(crate) struct TlsContexts {
 /// How to speak TLS with some origins.
 pub(crate) struct TlsContext {
     connector: TlsConnector,
-    verified: bool,
     /// Those that were done.
     handshakes: AtomicU64,
 }
@@ -84,7 +83,7 @@ impl TlsContexts {
             if contexts.find(&wanted).is_none() {
                 let config = config(&wanted, &provider, &system, files)
                     .map_err(|message| format!("{place} {message}"))?;
-                let context = TlsContext::new(config, wanted.verify);
+                let context = TlsContext::new(config);
                 contexts.made.push((wanted, Arc::new(context)));
             }
         }
@@ -109,13 +108,6 @@ impl TlsContexts {
                 Err("its settings are of no table, so that there are no certificates for it".into())
             }
         }
-    }
-
-    /// Handshakes in which nobody looked whose certificate it was.
-    pub(crate) fn unverified(&self) -> u64 {
-        let contexts = self.made.iter().map(|(_, context)| context);
-        let lax = contexts.filter(|context| !context.verified);
-        lax.map(|context| context.handshakes.load(Relaxed)).sum()
     }
 
     fn find(&self, wanted: &Wanted) -> Option<&Arc<TlsContext>> {
@@ -145,10 +137,9 @@ pub(crate) struct Secured {
 }
 
 impl TlsContext {
-    fn new(config: ClientConfig, verified: bool) -> TlsContext {
+    fn new(config: ClientConfig) -> TlsContext {
         TlsContext {
             connector: TlsConnector::from(Arc::new(config)),
-            verified,
             handshakes: AtomicU64::new(0),
         }
     }
@@ -277,10 +268,14 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
             "if that is an authority of your own, name its certificate with ca_file in a table [egress.host.NAME]; if \
              others have the same trouble, the origin does not send the certificates between its own and the authority's",
         ),
+        CertificateError::BadSignature => (
+            "is not signed by the authority that it names".to_owned(),
+            "if that authority has a new key, name its new certificate with ca_file; else this is not the origin",
+        ),
         CertificateError::NotValidForName => ("is for another name".to_owned(), OTHER_NAME),
         CertificateError::NotValidForNameContext { presented, .. } => {
             let shown = presented.iter().take(MOST_NAMES);
-            let shown: Vec<String> = shown.map(|name| printable(name)).collect();
+            let shown: Vec<String> = shown.map(|name| printable(bare(name))).collect();
             let more = match presented.len().saturating_sub(MOST_NAMES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
@@ -398,6 +393,13 @@ fn date(time: UnixTime) -> String {
         || "a date that is none".to_owned(),
         |stamp| stamp.to_string(),
     )
+}
+
+/// A name of a certificate without what rustls-webpki puts around it to say of which kind it is.
+fn bare(name: &str) -> &str {
+    let kinds = [("DnsName(\"", "\")"), ("IpAddress(", ")")];
+    let inner = |(before, after)| name.strip_prefix(before)?.strip_suffix(after);
+    kinds.into_iter().find_map(inner).unwrap_or(name)
 }
 
 /// Text of a stranger, for the log.

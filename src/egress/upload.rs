@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
@@ -38,12 +38,18 @@ pub(crate) struct Progress {
     /// When something was passed on last ([`clock::now`]).
     at: AtomicU64,
     bytes: AtomicU64,
+    whole: AtomicBool,
 }
 
 impl Progress {
     /// When something was passed on last; 0: nothing yet.
     pub(crate) fn at(&self) -> u64 {
         self.at.load(Relaxed)
+    }
+
+    /// All of it was passed on.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.load(Relaxed)
     }
 
     /// Bytes passed on.
@@ -139,11 +145,17 @@ impl Body for Upload {
                     progress.passed(bytes.len());
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }
-                let polled = Pin::new(rest).poll_frame(cx);
-                if let Poll::Ready(Some(Ok(frame))) = &polled
-                    && let Some(data) = frame.data_ref()
-                {
-                    progress.passed(data.len());
+                let polled = Pin::new(&mut *rest).poll_frame(cx);
+                match &polled {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        progress.passed(frame.data_ref().map_or(0, Bytes::len));
+                        // hyper does not ask for the end of a body whose length it knows.
+                        if rest.is_end_stream() {
+                            progress.whole.store(true, Relaxed);
+                        }
+                    }
+                    Poll::Ready(None) => progress.whole.store(true, Relaxed),
+                    Poll::Ready(Some(Err(_))) | Poll::Pending => {}
                 }
                 polled
             }

@@ -41,6 +41,11 @@ impl Race {
         }
     }
 
+    /// More to be tried, after all others have failed.
+    pub(super) fn add(&mut self, addresses: Vec<SocketAddr>) {
+        self.waiting.extend(addresses);
+    }
+
     /// The first connection; none where all failed. It has no limit of its own but the kernel's.
     pub(super) async fn run(&mut self) -> Option<(SocketAddr, TcpStream)> {
         loop {

@@ -20,6 +20,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+#[cfg(test)]
 impl Stream {
     /// The socket beneath.
     pub(crate) fn socket(&self) -> &TcpStream {

@@ -147,7 +147,7 @@ fn a_name_in_use_is_looked_up_ahead_of_its_end_and_one_that_is_not_is_left() {
         let servers = Servers::new(found(&["10.0.0.1"], 600));
         let names = servers.names(10);
         addresses(&names).await;
-        until(async || !names.lock().entries["a.test"].tended).await;
+        until(async || names.lock().entries["a.test"].task.is_none()).await;
         assert_eq!(servers.asked.load(Relaxed), 1);
     });
 }
@@ -238,6 +238,37 @@ fn addresses_need_no_name_servers_and_names_have_a_limit() {
             assert!(names.lock().entries.len() <= 3);
         }
         assert!(names.lock().entries.contains_key("9.test"));
+    });
+}
+
+#[test]
+fn a_name_that_nobody_answers_for_is_looked_up_again_before_its_time() {
+    run(async {
+        let servers = Servers::new(found(&["10.0.0.1"], 60_000));
+        let names = servers.names(10);
+        assert_eq!(addresses(&names).await, ["10.0.0.1"]);
+        servers.say(found(&["10.0.0.2"], 60_000));
+        // It was asked for a moment ago.
+        names.suspect("a.test", &settings());
+        assert_eq!(addresses(&names).await, ["10.0.0.1"]);
+        let mut renewed = None;
+        until(async || {
+            renewed = names.renewed("a.test", &settings(), soon()).await;
+            renewed.is_some()
+        })
+        .await;
+        assert_eq!(
+            renewed.unwrap().to_vec(),
+            ["10.0.0.2".parse::<IpAddr>().unwrap()]
+        );
+        assert_eq!(addresses(&names).await, ["10.0.0.2"]);
+        assert_eq!(servers.asked.load(Relaxed), 2);
+        assert!(
+            names
+                .renewed("192.0.2.1", &settings(), soon())
+                .await
+                .is_none()
+        );
     });
 }
 

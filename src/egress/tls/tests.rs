@@ -25,7 +25,11 @@ fn said(error: impl Into<Error>) -> (Kind, String) {
 fn each_fault_of_a_certificate_is_told_with_what_helps() {
     let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let name = ServerName::try_from("api.example.com").unwrap();
-    let presented = |count: usize| (0..count).map(|n| format!("{n}.example\n")).collect();
+    let presented = |count: usize| {
+        (0..count)
+            .map(|n| format!("DnsName(\"{n}.example\n\")"))
+            .collect()
+    };
     for (error, parts) in [
         (
             CertificateError::ExpiredContext {
@@ -65,7 +69,7 @@ fn each_fault_of_a_certificate_is_told_with_what_helps() {
         (CertificateError::Revoked, ["was revoked", "new one"]),
         (
             CertificateError::BadSignature,
-            ["is not accepted", "another one"],
+            ["is not signed by the authority", "ca_file"],
         ),
     ] {
         let (kind, message) = said(error);

@@ -1,19 +1,21 @@
 //! Programs that call other services, each in every way that it can: PHP's own functions, Guzzle, Symfony's HttpClient
 //! and curl. What docs/egress.md shows of them is taken from the page and run.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::support::Setup;
-use crate::support::authority::Authority;
+use crate::support::authority::{Authority, Identity};
 use crate::support::http::encode;
 use crate::support::oddity::Oddity;
 use crate::support::origin::{LARGE, Origin};
 use crate::support::php::own;
 use crate::support::sidecar::{Outward, Sidecar};
+use crate::support::weir::{BINARY, mode, write};
 use crate::wordpress;
 
 /// The clients that `fixtures/clients.php` knows by these names.
@@ -54,6 +56,35 @@ fn clients_of_php_and_an_origin_of_http_1() {
     }
     assert!(scene.origin.calls().iter().all(|call| !call.http2));
     scene.expect_one_connection();
+}
+
+/// Three workers at once need three connections, or one of HTTP/2, however many scripts they run.
+#[test]
+fn workers_share_connections() {
+    for (origin, needed) in [
+        (Origin::tls as fn(&Path, &Identity) -> Origin, 1),
+        (Origin::tls_http1, 3),
+    ] {
+        let script = "<?php for ($i = 0; $i < 10; $i++) {
+            $answer = file_get_contents(getenv('WEIR_EGRESS') . '/HOST/echo');
+            if (!str_contains($answer, 'host=HOST')) { http_response_code(500); }
+        }
+        echo getmypid();";
+        let scene = Scene::start_with(origin, |setup, _, host| {
+            let setup = setup.file("ten.php", script.replace("HOST", host));
+            setup.pool(&own(3, ""))
+        });
+        let workers: BTreeSet<String> = std::thread::scope(|scope| {
+            let ask = || scene.sidecar.weir.get("/ten.php").expect(200).text();
+            let asking: Vec<_> = (0..30).map(|_| scope.spawn(ask)).collect();
+            let answers = asking.into_iter().map(|one| one.join().expect("an answer"));
+            answers.collect()
+        });
+        assert_eq!(workers.len(), 3);
+        let calls = scene.origin.wait_for_calls(300).len();
+        let made = scene.origin.connections();
+        assert!((1..=needed).contains(&made), "{made} for {calls} calls");
+    }
 }
 
 /// All that a client may do with a call.
@@ -222,7 +253,7 @@ fn the_page_s_scripts_run() {
         let file = scene.sidecar.weir.root().join(format!("{name}.php"));
         for host in ["api.test", "stranger.test"] {
             let script = format!("<?php\n{}\necho $answer;\n", scene.localized(code, host));
-            crate::support::weir::write(&file, script.as_bytes());
+            write(&file, script.as_bytes());
             for _ in 0..3 {
                 let answer = scene.sidecar.weir.get(&format!("/{name}.php")).text();
                 if host == "api.test" {
@@ -273,25 +304,42 @@ fn the_page_s_commands_run() {
     assert_eq!(scene.origin.connections(), 2);
 }
 
-/// Every weir.toml of the page is right.
+/// Every weir.toml of the page is right, given the files that it names.
 #[test]
 fn the_page_s_configurations_are_right() {
-    let mut count = 0;
-    for (name, text) in snippets("toml") {
-        let setup = Setup::new();
-        let file = setup.folder().join("weir.toml");
+    let setup = Setup::new();
+    let folder = setup.folder();
+    let (authority, text) = (Authority::new(), "0123456789abcdef");
+    let client = authority.client("shop.test");
+    for (name, source) in [
+        ("bank.pem", &client.cert),
+        ("bank.key", &client.key),
+        ("bank-ca.pem", &authority.file()),
+    ] {
+        std::fs::copy(source, folder.join(name)).expect("a copy");
+    }
+    for name in ["egress.token", "orders.token"] {
+        std::fs::write(folder.join(name), text).expect("a token");
+    }
+    for name in ["egress.token", "orders.token", "bank.key"] {
+        mode(&folder.join(name), 0o600);
+    }
+    let file = folder.join("weir.toml");
+    let place = format!("{}/", folder.display());
+    let snippets = snippets("toml");
+    for (name, text) in &snippets {
         let web = "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"/srv\"\n";
-        std::fs::write(&file, format!("{web}{text}")).expect("weir.toml");
-        let output = Command::new(crate::support::weir::BINARY)
+        let text = format!("{web}{}", text.replace("/etc/weir/", &place));
+        std::fs::write(&file, text).expect("weir.toml");
+        let output = Command::new(BINARY)
             .args(["check", "-c"])
             .arg(&file)
-            .output()
-            .expect("weir check");
+            .output();
+        let output = output.expect("weir check");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {said}");
-        count += 1;
+        assert!(output.status.success() && said.is_empty(), "{name}: {said}");
     }
-    assert!(count >= 5, "{count}");
+    assert_eq!(snippets.len(), 7);
 }
 
 /// WordPress's HTTP API, by the filter and through a proxy.
@@ -396,7 +444,7 @@ struct Scene {
 
 impl Scene {
     fn start(
-        origin: impl Fn(&std::path::Path, &crate::support::authority::Identity) -> Origin,
+        origin: impl Fn(&Path, &Identity) -> Origin,
         prepare: impl FnOnce(Setup) -> Setup,
     ) -> Scene {
         Scene::start_with(origin, |setup, _, _| prepare(setup).pool(&own(3, "")))
@@ -404,7 +452,7 @@ impl Scene {
 
     /// `prepare` adds scripts and a pool; it is told of the egress, and of the origin's `HOST:PORT`.
     fn start_with(
-        origin: impl Fn(&std::path::Path, &crate::support::authority::Identity) -> Origin,
+        origin: impl Fn(&Path, &Identity) -> Origin,
         prepare: impl FnOnce(Setup, &Outward, &str) -> Setup,
     ) -> Scene {
         let setup = Setup::new();

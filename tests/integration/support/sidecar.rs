@@ -183,8 +183,16 @@ impl Sidecar {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Response {
+        // As every client of a proxy: `Host` says the same as the target (RFC 9112 §3.2.2).
+        let after = target.split_once("://").map(|(_, rest)| rest);
+        let authority = after.map(|rest| rest.split('/').next().unwrap_or_default());
+        let says_host = headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("host"));
+        let mut headers = headers.to_vec();
+        headers.extend(authority.filter(|_| !says_host).map(|host| ("Host", host)));
         let mut client = self.client();
-        client.send(request(method, target, headers, body));
+        client.send(request(method, target, &headers, body));
         client.response_to(method)
     }
 

@@ -195,7 +195,8 @@ async fn when_nobody_is_left_the_origin_is_left_too() {
     feed.send(data("abc")).unwrap();
     world.settle().await;
     drop(answer);
-    feed.closed().await;
+    let closed = tokio::time::timeout(Duration::from_secs(30), feed.closed());
+    closed.await.expect("nobody reads any more");
     world.settle().await;
     assert_eq!(world.holds(), (0, 0));
     world.ask(Method::GET, "/", &[]);

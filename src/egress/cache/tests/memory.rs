@@ -67,7 +67,9 @@ async fn those_that_wait_for_what_is_too_long_go_alone() {
     let now = world.now();
     let waiting = tokio::spawn(async move { following.wait(NEVER, || now).await });
     feed.send(data(&"x".repeat(6000))).unwrap();
-    assert!(matches!(waiting.await.unwrap(), Some(Look::Ask(_))));
+    let found = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+    let found = found.expect("an end of the wait").unwrap();
+    assert!(matches!(found, Some(Look::Ask(_))));
 }
 
 #[tokio::test]

@@ -1,0 +1,711 @@
+//! Origins that fail: what a caller is told, what is tried again and what is not, and that the others do not notice.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use h2::Reason;
+use serde_json::Value;
+
+use crate::support::h2::{H2, Turn};
+use crate::support::oddity::{Oddity, Talk};
+use crate::support::origin::Origin;
+use crate::support::sidecar::{Outward, Sidecar};
+use crate::support::weir::request;
+use crate::support::{Client, Gate, LIMIT, Response, Setup, free_address, wait_for, wait_until};
+
+/// `http://api.test`, led by a function, and what holds for it.
+fn oddity(lines: &str, script: impl Fn(&mut Talk) + Send + Sync + 'static) -> (Oddity, Sidecar) {
+    let origin = Oddity::plain(script);
+    let outward = Outward::new().plain_name("api.test", origin.address());
+    let sidecar = outward.usual(lines).start();
+    (origin, sidecar)
+}
+
+/// In the proxy form.
+fn url(origin: &Oddity, path: &str) -> String {
+    format!("http://api.test:{}{path}", origin.address().port())
+}
+
+/// The status, and what it is said to be (RFC 9209).
+#[track_caller]
+fn refused(answer: &Response, status: u16, error: &str, reason: &str) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    let said = answer.header("proxy-status").expect("Proxy-Status");
+    let expected = format!("weir; error={error}; details=\"{reason}\"");
+    assert_eq!(said, expected);
+    assert!(answer.whole);
+}
+
+/// The lines of calls with this path, when there are so many.
+#[track_caller]
+fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> {
+    wait_for(&format!("{count} lines of {path}"), || {
+        let text = sidecar.weir.read("log/access.log");
+        let whole = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        let calls: Vec<Value> = whole
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+            .filter(|call| call["log"] == "egress" && call["path"] == path)
+            .collect();
+        (calls.len() >= count).then_some(calls)
+    })
+}
+
+/// The line of the one call with this path.
+#[track_caller]
+fn line(sidecar: &Sidecar, path: &str) -> Value {
+    let mut lines = logged(sidecar, path, 1);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines.remove(0)
+}
+
+/// A call over a connection of its own, whose answer is not waited for.
+fn begin(weir: SocketAddr, method: &str, target: &str) -> Client {
+    let mut client = Client::connect(weir);
+    // In the proxy form `Host` has to be the target's own.
+    let authority = target.split('/').nth(2).unwrap_or("localhost");
+    let host = [("Host", authority)];
+    client.send(request(method, target, &host, b"body"));
+    client
+}
+
+fn call(sidecar: &Sidecar, method: &str, target: &str) -> Response {
+    begin(sidecar.address, method, target).response_to(method)
+}
+
+fn get(sidecar: &Sidecar, target: &str) -> Response {
+    call(sidecar, "GET", target)
+}
+
+fn calls(sidecar: &Sidecar, target: &str, count: usize) -> Vec<Client> {
+    let calls = (0..count).map(|_| begin(sidecar.address, "GET", target));
+    calls.collect()
+}
+
+#[test]
+fn an_origin_that_never_answers_is_a_504_and_is_not_asked_again() {
+    let (origin, sidecar) = oddity("first_byte_timeout = \"300ms\"", |talk| {
+        talk.request();
+        talk.hold();
+    });
+    for (asked, method) in [(1, "GET"), (2, "POST")] {
+        let path = format!("/{method}");
+        let began = Instant::now();
+        let answer = call(&sidecar, method, &url(&origin, &path));
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        refused(&answer, 504, "http_response_timeout", "first_byte_timeout");
+        assert_eq!(origin.asked().len(), asked);
+        let line = line(&sidecar, &path);
+        assert_eq!(line["reason"], "first_byte_timeout", "{line}");
+        assert_eq!(line["retries"], 0, "{line}");
+    }
+    wait_until("its connections are closed", || origin.open() == 0);
+    let said = sidecar.weir.wait_for_error(&["api.test"]);
+    assert!(said.contains("no answer within 300 ms"), "{said}");
+}
+
+#[test]
+fn only_what_is_idempotent_is_sent_again_after_a_reset() {
+    let (origin, sidecar) = oddity("max_fails = 0", |talk| {
+        let asked = talk.request().unwrap_or_default();
+        match asked.contains(" /reset") {
+            true if talk.number % 2 == 1 => talk.reset(),
+            _ => {
+                talk.answer("fine");
+            }
+        }
+    });
+    // Each method's first connection has an odd number, and is reset.
+    for (method, again) in [
+        ("GET", true),
+        ("PUT", true),
+        ("DELETE", true),
+        ("POST", false),
+        ("PATCH", false),
+    ] {
+        if origin.connections() % 2 == 1 {
+            get(&sidecar, &url(&origin, "/"));
+        }
+        let before = origin.asked().len();
+        let path = format!("/reset/{method}");
+        let answer = call(&sidecar, method, &url(&origin, &path));
+        let line = line(&sidecar, &path);
+        let asked = &origin.asked()[before..];
+        match again {
+            true => {
+                assert_eq!(
+                    (answer.status, answer.text().as_str()),
+                    (200, "fine"),
+                    "{method}"
+                );
+                assert_eq!(line["retries"], 1, "{line}");
+                assert!(asked.len() == 2 && asked[0] == asked[1], "{asked:?}");
+                assert!(asked[1].ends_with("\r\n\r\nbody"), "{asked:?}");
+            }
+            false => {
+                refused(&answer, 502, "connection_terminated", "terminated");
+                assert_eq!(line["retries"], 0, "{line}");
+                assert_eq!(asked.len(), 1, "{asked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn half_an_answer_is_never_passed_off_as_whole() {
+    const HALVES: [(&str, &str); 3] = [
+        ("/length", "Content-Length: 10\r\n\r\nhalf "),
+        (
+            "/chunked",
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nhalf \r\n",
+        ),
+        ("/chunk", "Transfer-Encoding: chunked\r\n\r\nff\r\nhalf "),
+    ];
+    for reset in [false, true] {
+        let (origin, sidecar) = oddity("max_fails = 0", move |talk| {
+            while let Some(asked) = talk.request() {
+                let half = HALVES.iter().find(|(path, _)| asked.contains(path));
+                let (_, half) = half.expect("one of them");
+                talk.send(format!("HTTP/1.1 200 OK\r\n{half}"));
+                if reset {
+                    // What was sent is on its way before the reset.
+                    thread::sleep(Duration::from_millis(50));
+                    talk.reset();
+                }
+                return;
+            }
+        });
+        for (path, _) in HALVES {
+            let mut client = begin(sidecar.address, "GET", &url(&origin, path));
+            let answer = client.response();
+            assert_eq!(answer.status, 200);
+            assert!(!answer.whole, "{path}: {answer:?}");
+            assert_eq!(answer.text(), "half ", "{path}");
+            client.expect_closed();
+            let line = line(&sidecar, path);
+            assert_eq!(line["reason"], "terminated", "{line}");
+            assert_eq!(line["retries"], 0, "part of it was passed on: {line}");
+        }
+        assert_eq!(origin.asked().len(), HALVES.len());
+    }
+}
+
+#[test]
+fn an_answer_that_ends_with_its_connection_is_whole_only_if_tls_says_goodbye() {
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = Oddity::tls(&identity, &["http/1.1"], |talk| {
+        let asked = talk.request().unwrap_or_default();
+        talk.send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nperhaps all");
+        if asked.contains(" /cut ") {
+            talk.cut();
+        }
+    });
+    let sidecar = outward.name("api.test", origin.address()).start();
+    let target = |path| format!("/api.test:{}{path}", origin.address().port());
+    let answer = get(&sidecar, &target("/whole"));
+    assert!(answer.whole && answer.text() == "perhaps all", "{answer:?}");
+    assert_eq!(line(&sidecar, "/whole")["reason"], Value::Null);
+    let answer = get(&sidecar, &target("/cut"));
+    assert!(
+        !answer.whole && answer.text() == "perhaps all",
+        "{answer:?}"
+    );
+    assert_eq!(line(&sidecar, "/cut")["reason"], "terminated");
+}
+
+#[test]
+fn an_endless_head_is_a_502_and_is_read_to_its_limit_only() {
+    static SENT: AtomicUsize = AtomicUsize::new(0);
+    let (origin, sidecar) = oddity("max_response_head = \"16K\"", |talk| {
+        let asked = talk.request().unwrap_or_default();
+        let piece = match asked.contains(" /fields ") {
+            true => "X-More: and more\r\n",
+            false => "and more ",
+        };
+        talk.send("HTTP/1.1 200 OK\r\nX-First: ");
+        SENT.store(talk.endless(piece), Ordering::SeqCst);
+    });
+    for path in ["/fields", "/field"] {
+        let answer = call(&sidecar, "GET", &url(&origin, path));
+        let error = "http_response_header_section_size";
+        refused(&answer, 502, error, "head_too_large");
+        wait_until("weir has closed it", || origin.open() == 0);
+        // What the kernel takes on both sides, and no more.
+        let sent = SENT.load(Ordering::SeqCst);
+        assert!(sent < 32 << 20, "{sent} bytes");
+        assert_eq!(line(&sidecar, path)["retries"], 0);
+    }
+    assert_eq!(origin.asked().len(), 2, "a second answer would be as long");
+}
+
+#[test]
+fn what_is_no_http_is_a_502() {
+    const ANSWERS: [(&str, &str); 6] = [
+        ("/ssh", "SSH-2.0-OpenSSH_9.2p1\r\n"),
+        ("/status", "HTTP/1.1 fine\r\n\r\n"),
+        ("/field", "HTTP/1.1 200 OK\r\nno field\r\n\r\n"),
+        ("/length", "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"),
+        (
+            "/lengths",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        ),
+        ("/binary", "\0\x01\x02\x03\r\n\r\n"),
+    ];
+    let (origin, sidecar) = oddity("max_fails = 0", |talk| {
+        let asked = talk.request().unwrap_or_default();
+        let answer = ANSWERS
+            .iter()
+            .find(|(path, _)| asked.contains(&format!(" {path} ")));
+        talk.send(answer.expect("one of them").1);
+    });
+    for (path, _) in ANSWERS {
+        let answer = get(&sidecar, &url(&origin, path));
+        refused(&answer, 502, "http_protocol_error", "bad_response");
+        let line = line(&sidecar, path);
+        assert_eq!(line["reason"], "bad_response", "{line}");
+    }
+    assert_eq!(origin.asked().len(), ANSWERS.len(), "none is asked again");
+}
+
+#[test]
+fn an_answer_whose_framing_breaks_is_cut() {
+    let (origin, sidecar) = oddity("", |talk| {
+        talk.request();
+        talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nbad\r\n\r\n");
+    });
+    let answer = get(&sidecar, &url(&origin, "/"));
+    assert!(answer.status == 200 && !answer.whole, "{answer:?}");
+    assert_eq!(line(&sidecar, "/")["reason"], "bad_response");
+}
+
+#[test]
+fn an_origin_that_stands_still_within_its_answer_is_cut() {
+    let lines = "read_timeout = \"300ms\"\ntimeout = \"1s\"";
+    let (origin, sidecar) = oddity(lines, |talk| {
+        let asked = talk.request().unwrap_or_default();
+        talk.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nbegin ");
+        match asked.contains(" /still ") {
+            true => talk.hold(),
+            // It comes, and would take a day.
+            false => talk.drip([b'x'; 100_000], Duration::from_millis(20)),
+        }
+    });
+    for (path, least) in [("/still", 300), ("/drip", 1_000)] {
+        let began = Instant::now();
+        let answer = get(&sidecar, &url(&origin, path));
+        assert!(began.elapsed() >= Duration::from_millis(least), "{path}");
+        assert!(answer.status == 200 && !answer.whole, "{path}: {answer:?}");
+        assert!(answer.text().starts_with("begin "));
+        assert_eq!(line(&sidecar, path)["reason"], "response_timeout");
+        wait_until("the origin's connection is closed", || origin.open() == 0);
+    }
+}
+
+#[test]
+fn a_refused_connection_is_a_502_that_says_so() {
+    let address = free_address();
+    let outward = Outward::new().plain_name("api.test", address);
+    let sidecar = outward.usual("max_fails = 0").start();
+    let target = format!("http://api.test:{}/a", address.port());
+    for method in ["GET", "POST"] {
+        let answer = call(&sidecar, method, &target);
+        refused(&answer, 502, "connection_refused", "refused");
+    }
+    let said = sidecar.weir.wait_for_error(&["api.test", "refuse"]);
+    assert!(said.contains(&address.to_string()), "{said}");
+    // Nothing of it can have been seen, whatever the method.
+    for call in logged(&sidecar, "/a", 2) {
+        assert_eq!(call["retries"], 2, "{call}");
+    }
+}
+
+#[test]
+fn an_origin_that_restarts_fails_no_idempotent_call() {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let address = free_address();
+    let listen = Origin::listen_tls(&identity, false);
+    let mut origin = Origin::start(setup.folder(), address, &listen, "");
+    let sidecar = outward.name("api.test", address).start();
+    let target = format!("/api.test:{}/echo", address.port());
+    let (done, weir) = (AtomicBool::new(false), sidecar.address);
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    let answer = begin(weir, "GET", &target).response();
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                    answered.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        let _done = Done(&done);
+        for _ in 0..3 {
+            let before = answered.load(Ordering::SeqCst);
+            wait_until("calls are answered", || {
+                answered.load(Ordering::SeqCst) >= before + 40
+            });
+            origin.stop();
+            origin.go();
+        }
+        let before = answered.load(Ordering::SeqCst);
+        wait_until("calls are answered", || {
+            answered.load(Ordering::SeqCst) >= before + 40
+        });
+    });
+}
+
+/// Says so however its scope ends.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn kept_connections_that_turn_out_dead_cost_no_idempotent_call() {
+    // The first request of each connection is answered, the second resets it: nothing of that is seen before.
+    let gate = Gate::default();
+    let script = gate.clone();
+    let (origin, sidecar) = oddity("max_fails = 3", move |talk| {
+        if talk.request().is_some() {
+            script.pass();
+            talk.answer("fine");
+        }
+        if talk.request().is_some() {
+            talk.reset();
+        }
+    });
+    // More of them than a call may be tried.
+    let mut callers = calls(&sidecar, &url(&origin, "/first"), 6);
+    wait_until("each has its connection", || origin.asked().len() == 6);
+    gate.open();
+    for caller in &mut callers {
+        assert_eq!(caller.response().status, 200);
+    }
+    wait_until("all are kept", || logged(&sidecar, "/first", 6).len() == 6);
+    let answer = get(&sidecar, &url(&origin, "/get"));
+    assert_eq!((answer.status, answer.text().as_str()), (200, "fine"));
+}
+
+#[test]
+fn a_post_is_sent_again_only_if_the_origin_cannot_have_seen_it() {
+    // A connection answers one request. Then it is closed, at once or when the next one is there.
+    let (origin, sidecar) = oddity("", |talk| {
+        let asked = talk.request().unwrap_or_default();
+        talk.answer("fine");
+        if asked.contains(" /late") {
+            talk.request();
+        }
+    });
+    let post = |path: &str| call(&sidecar, "POST", &url(&origin, path));
+    assert_eq!(post("/early").status, 200);
+    wait_until("weir has closed its side too", || origin.open() == 0);
+    assert_eq!(post("/late").status, 200);
+    assert_eq!(origin.asked().len(), 2, "each once");
+    // Kept, and closed under the next one, which it has read.
+    let answer = post("/seen");
+    refused(&answer, 502, "connection_terminated", "terminated");
+    assert_eq!(line(&sidecar, "/seen")["connection"], "kept");
+    let seen = |path: &str| {
+        let asked = origin.asked();
+        asked.iter().filter(|asked| asked.contains(path)).count()
+    };
+    assert_eq!(seen(" /seen "), 1);
+    // What is idempotent is sent again.
+    assert_eq!(post("/late").status, 200);
+    let answer = get(&sidecar, &url(&origin, "/get"));
+    assert_eq!(answer.status, 200);
+    assert_eq!(seen(" /get "), 2);
+}
+
+#[test]
+fn over_http_2_a_post_that_the_origin_has_refused_is_sent_again() {
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = H2::start(&identity, 10, |asked| {
+        let first = asked.number == 1 && asked.connection == 1;
+        match asked.request.uri().path() {
+            "/refused" if first => Turn::Reset(Reason::REFUSED_STREAM),
+            "/cancelled" => Turn::Reset(Reason::CANCEL),
+            "/cut" => Turn::Cut,
+            "/half" => Turn::Half,
+            _ => Turn::Answer(200, "fine".to_owned()),
+        }
+    });
+    let sidecar = outward.name("api.test", origin.address()).start();
+    let ask = |method: &str, path: &str| {
+        let target = format!("/api.test:{}{path}", origin.address().port());
+        call(&sidecar, method, &target)
+    };
+    let answer = ask("POST", "/refused");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "fine"));
+    assert_eq!(line(&sidecar, "/refused")["retries"], 1);
+    for path in ["/cancelled", "/cut"] {
+        refused(
+            &ask("POST", path),
+            502,
+            "connection_terminated",
+            "terminated",
+        );
+        assert_eq!(line(&sidecar, path)["retries"], 0);
+    }
+    let answer = ask("GET", "/half");
+    assert!(answer.status == 200 && !answer.whole, "{answer:?}");
+    assert_eq!(line(&sidecar, "/half")["reason"], "terminated");
+}
+
+#[test]
+fn tries_again_are_no_more_than_the_budget_allows() {
+    for (budget, most) in [(10, 20 + 10), (0, 0)] {
+        let lines = format!("max_fails = 0\nretries = 3\nretry_budget = {budget}");
+        let (origin, sidecar) = oddity(&lines, |talk| {
+            talk.request();
+            talk.reset();
+        });
+        let began = Instant::now();
+        for _ in 0..200 {
+            assert_eq!(get(&sidecar, &url(&origin, "/")).status, 502);
+        }
+        let asked = origin.asked().len();
+        // One comes back every ten seconds.
+        let by_time = began.elapsed().as_secs() as usize / 10 + 1;
+        assert!(asked >= 200 + most, "they are used: {asked}");
+        assert!(asked <= 200 + most + by_time, "{asked}");
+    }
+}
+
+#[test]
+fn a_breaker_opens_after_failures_in_a_row_and_one_call_tries() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let gate = Gate::default();
+    let (script, is_broken) = (gate.clone(), broken.clone());
+    let lines = "max_fails = 3\nfail_timeout = \"3s\"\nretries = 0";
+    let (origin, sidecar) = oddity(lines, move |talk| {
+        while talk.request().is_some() {
+            if is_broken.load(Ordering::SeqCst) {
+                return talk.reset();
+            }
+            script.pass();
+            talk.answer("fine");
+        }
+    });
+    let ask = |path: &str| get(&sidecar, &url(&origin, path));
+    for _ in 0..3 {
+        refused(&ask("/fails"), 502, "connection_terminated", "terminated");
+    }
+    let opened = Instant::now();
+    let answer = ask("/open");
+    refused(&answer, 503, "destination_unavailable", "breaker_open");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert!(
+        opened.elapsed() < Duration::from_secs(3),
+        "it is said at once"
+    );
+    assert_eq!(origin.asked().len(), 3, "it is left alone");
+    sidecar
+        .weir
+        .wait_for_error(&["api.test", "3 calls in a row failed"]);
+    broken.store(false, Ordering::SeqCst);
+    // The first pause is a tenth of fail_timeout. Then one call goes, and no other while it does.
+    let mut probe = sidecar.client();
+    let mut asked = 0;
+    wait_until("one call tries", || {
+        asked += 1;
+        probe = calls(&sidecar, &url(&origin, "/probe"), 1).remove(0);
+        let refused = !probe.quiet_for(Duration::from_millis(100));
+        !refused
+    });
+    assert!(opened.elapsed() >= Duration::from_millis(300));
+    let before = origin.asked().len();
+    for _ in 0..5 {
+        let answer = ask("/meanwhile");
+        refused(&answer, 503, "destination_unavailable", "breaker_open");
+    }
+    assert_eq!(origin.asked().len(), before);
+    gate.open();
+    assert_eq!(probe.response().status, 200);
+    sidecar.weir.wait_for_error(&["api.test", "answers again"]);
+    for _ in 0..3 {
+        assert_eq!(ask("/closed").status, 200);
+    }
+}
+
+#[test]
+fn a_breaker_that_is_open_answers_at_once_where_calls_hang() {
+    // With one place, which the call that tries has.
+    let lines = "max_fails = 1\nfail_timeout = \"2s\"\nretries = 0\nmaxconn = 1";
+    let (origin, sidecar) = oddity(lines, |talk| {
+        let asked = talk.request().unwrap_or_default();
+        match asked.contains(" /fails ") {
+            true => talk.reset(),
+            false => talk.hold(),
+        }
+    });
+    let ask = |path: &str| get(&sidecar, &url(&origin, path));
+    refused(&ask("/fails"), 502, "connection_terminated", "terminated");
+    let mut probe = sidecar.client();
+    wait_until("one call tries", || {
+        probe = calls(&sidecar, &url(&origin, "/hangs"), 1).remove(0);
+        probe.quiet_for(Duration::from_millis(100))
+    });
+    let began = Instant::now();
+    let answer = ask("/meanwhile");
+    refused(&answer, 503, "destination_unavailable", "breaker_open");
+    assert!(began.elapsed() < Duration::from_secs(2), "it waited");
+    // Its caller leaves: another one may try.
+    drop(probe);
+    wait_until("another one tries", || {
+        let mut next = calls(&sidecar, &url(&origin, "/next"), 1).remove(0);
+        next.quiet_for(Duration::from_millis(100))
+    });
+}
+
+#[test]
+fn so_many_calls_as_maxconn_go_at_once_the_next_wait_and_more_are_refused() {
+    let gate = Gate::default();
+    let script = gate.clone();
+    let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let counted = at_once.clone();
+    let (origin, sidecar) = oddity("maxconn = 2\nmax_queue = 2", move |talk| {
+        while talk.request().is_some() {
+            let now = counted.0.fetch_add(1, Ordering::SeqCst) + 1;
+            counted.1.fetch_max(now, Ordering::SeqCst);
+            script.pass();
+            counted.0.fetch_sub(1, Ordering::SeqCst);
+            talk.answer("fine");
+        }
+    });
+    let mut first = calls(&sidecar, &url(&origin, "/first"), 2);
+    wait_until("two are at work", || origin.asked().len() == 2);
+    let mut leaves = calls(&sidecar, &url(&origin, "/leaves"), 1).remove(0);
+    let mut stays = calls(&sidecar, &url(&origin, "/stays"), 1).remove(0);
+    // It is full when somebody is refused.
+    let began = Instant::now();
+    let answer = wait_for("the queue is full", || {
+        let mut one = calls(&sidecar, &url(&origin, "/more"), 1).remove(0);
+        let waits = one.quiet_for(Duration::from_millis(100));
+        (!waits).then(|| one.response())
+    });
+    refused(&answer, 503, "connection_limit_reached", "queue_full");
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "before queue_timeout"
+    );
+    let seconds = answer.header("retry-after").expect("Retry-After");
+    assert!((1..=60).contains(&seconds.parse::<u64>().expect("seconds")));
+    assert!(
+        leaves.quiet_for(Duration::from_millis(1)) && stays.quiet_for(Duration::from_millis(1))
+    );
+    assert_eq!(origin.asked().len(), 2);
+    drop(leaves);
+    wait_until("who left is logged", || {
+        logged(&sidecar, "/leaves", 1)[0]["caller_left"] == true
+    });
+    gate.open();
+    for caller in &mut first {
+        assert_eq!(caller.response().status, 200);
+    }
+    assert_eq!(stays.response().status, 200);
+    let waited = line(&sidecar, "/stays")["time_wait"]
+        .as_f64()
+        .expect("a time");
+    assert!(waited > 0.0);
+    let asked = origin.asked();
+    assert!(
+        !asked.iter().any(|asked| asked.contains("/leaves")),
+        "{asked:?}"
+    );
+    assert_eq!(at_once.1.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn who_waits_for_too_long_gets_503() {
+    let lines = "maxconn = 1\nqueue_timeout = \"300ms\"";
+    let (origin, sidecar) = oddity(lines, |talk| {
+        talk.request();
+        talk.hold();
+    });
+    let _hangs = calls(&sidecar, &url(&origin, "/hangs"), 1);
+    wait_until("it is at work", || origin.asked().len() == 1);
+    let began = Instant::now();
+    let answer = get(&sidecar, &url(&origin, "/waits"));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    refused(&answer, 503, "connection_limit_reached", "queue_timeout");
+    assert!(answer.header("retry-after").is_some());
+    sidecar
+        .weir
+        .wait_for_error(&["api.test", "it waited for queue_timeout", "maxconn is 1"]);
+    assert_eq!(origin.asked().len(), 1);
+}
+
+#[test]
+fn an_origin_that_hangs_delays_no_other() {
+    let setup = Setup::new();
+    let good = Origin::plain(setup.folder());
+    let silent = Oddity::plain(|talk| {
+        talk.request();
+        talk.hold();
+    });
+    // Connections are made to it by the kernel until its queue is full, and by nobody then.
+    let full = TcpListener::bind(free_address()).expect("bind");
+    let full_address = full.local_addr().expect("an address");
+    let outward = Outward::new()
+        .plain_name("good.test", good.address())
+        .plain_name("silent.test", silent.address())
+        .plain_name("full.test", full_address)
+        .plain_name("nameless.test", free_address());
+    outward
+        .dns()
+        .says("nameless.test", crate::support::dns::Says::Silence);
+    let sidecar = outward
+        .lines("threads = 1")
+        .usual("maxconn = 40\nmax_queue = 20\nfirst_byte_timeout = \"1m\"")
+        .start();
+    let target = |name: &str, port: u16| format!("http://{name}:{port}/");
+    let good_url = target("good.test", good.address().port());
+    // The time that 95 of 100 calls take at most.
+    let measure = || {
+        let mut times: Vec<Duration> = (0..200)
+            .map(|_| {
+                let began = Instant::now();
+                assert_eq!(get(&sidecar, &good_url).status, 200);
+                began.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[190]
+    };
+    let alone = measure();
+    let hang = [
+        target("silent.test", silent.address().port()),
+        target("full.test", full_address.port()),
+        target("nameless.test", 80),
+    ];
+    let hanging: Vec<Client> = hang
+        .iter()
+        .flat_map(|target| calls(&sidecar, target, 60))
+        .collect();
+    wait_until("they hang", || silent.asked().len() == 40);
+    let beside = measure();
+    assert!(
+        beside < alone * 3 + Duration::from_millis(50),
+        "{alone:?} alone, {beside:?} beside"
+    );
+    let mut hanging = hanging;
+    assert!(
+        hanging[0].quiet_for(Duration::from_millis(1)),
+        "it hangs still"
+    );
+    assert!(beside < LIMIT / 10);
+}
