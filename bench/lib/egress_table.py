@@ -83,7 +83,7 @@ def _asked_delay(way, seen):
                    Figure(max(times[1:]), f"{max(times[1:]):.1f}"), limit, True)
         if "after_idle" in one:
             idle = one["after_idle"]["calls"][0]["ms"]
-            yield ("egress-delay", f"{way}: the first call after idle connections ended, at most {limit:.1f} ms",
+            yield ("egress-delay", f"{way}: the first call after an idle time beyond keepalive_timeout, at most {limit:.1f} ms",
                    Figure(idle, f"{idle:.1f}"), limit, True)
         if "preconnect" in way:
             for name, direct in one["direct"].items():

@@ -13,7 +13,7 @@ from .origins import SUFFIX
 from .template import render, text
 
 # Connections to an origin that are kept by those who are told how many.
-KEPT = 32
+KEPT = 100
 
 
 class Way:

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Response, StatusCode, Uri,
+    HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
@@ -221,11 +221,12 @@ fn prepare(
     upload: &Upload,
 ) -> Result<(), Fault> {
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
-    headers::toward_origin(&mut parts.headers, parts.version, &outbound)?;
+    headers::toward_origin(&mut parts.headers, &outbound)?;
     if let Some(length) = upload.length() {
         // A body that came in chunks and is here whole has a length now.
-        let had = parts.headers.contains_key(CONTENT_LENGTH);
-        if length > 0 || had {
+        // None may be without one where a method usually has a body (RFC 9110 §8.6).
+        let usual = [Method::POST, Method::PUT, Method::PATCH].contains(&parts.method);
+        if length > 0 || usual || parts.headers.contains_key(CONTENT_LENGTH) {
             parts.headers.insert(CONTENT_LENGTH, length.into());
         }
     }
@@ -249,18 +250,21 @@ async fn ask(
     upload: Upload,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    let trial = host.ask()?;
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
+    // After the wait: those who wait when the breaker opens do not call any more.
+    let trial = host.ask()?;
     let idempotent = parts.method.is_idempotent();
     let replay = upload.again();
     let mut request = Request::from_parts(parts, upload);
     let mut attempts = 0;
+    let mut fresh = false;
     loop {
         attempts += 1;
         let spare = replay.as_ref().and_then(Upload::again);
         let spare = spare.map(|upload| copy(&request, upload));
-        let failed = match attempt(host, limits, request, course).await {
+        let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
                 trial.answered();
                 return Ok(relay(host, limits, response, carrier, permit));
@@ -291,6 +295,7 @@ async fn ask(
             }
         };
         course.record.retries += 1;
+        fresh |= failed.kept;
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -330,14 +335,15 @@ struct Failed {
     kept: bool,
 }
 
-/// One try: a connection, the request, the head of its answer.
+/// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
 async fn attempt(
     host: &Arc<Host>,
     limits: &Limits<'_>,
     request: Request<Upload>,
+    fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Incoming>, Carrier), Failed> {
-    let taken = clock::in_time(host.connections.take(), limits.deadline).await;
+    let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
     let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
     let mut carrier = match taken {
         Ok(carrier) => carrier,
@@ -431,7 +437,7 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    headers::toward_caller(&mut parts.headers, parts.version);
+    headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = limits.pace(host);
@@ -466,6 +472,7 @@ async fn tunnelled(
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;

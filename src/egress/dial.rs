@@ -19,7 +19,7 @@ use std::{
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use weir_config::{Egress, HostSettings, Network};
+use weir_config::{Address, Egress, HostSettings, Network};
 
 use self::race::Race;
 pub(crate) use self::stream::Stream;
@@ -41,6 +41,8 @@ pub(crate) struct Dialer {
     failed: Mutex<HashMap<SocketAddr, u64>>,
     /// With which address of a name the next connection begins.
     turn: AtomicUsize,
+    /// Where calls are taken.
+    own: Vec<SocketAddr>,
 }
 
 /// How an origin is reached; made once for each.
@@ -71,9 +73,17 @@ struct Limit {
 }
 
 impl Dialer {
-    /// `resolver` looks names up, which is counted in `figures`.
+    /// `resolver` looks names up, which is counted.
     pub(crate) fn new(egress: &Egress, resolver: Resolver, figures: Arc<Figures>) -> Dialer {
-        Dialer::by(Names::new(resolver, egress.max_hosts, figures))
+        let own = egress.listen.iter().filter_map(|address| match address {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        });
+        let names = Names::new(resolver, egress.max_hosts, figures);
+        Dialer {
+            own: own.collect(),
+            ..Dialer::by(names)
+        }
     }
 
     fn by(names: Arc<Names>) -> Dialer {
@@ -81,6 +91,26 @@ impl Dialer {
             names,
             failed: Mutex::default(),
             turn: AtomicUsize::new(0),
+            own: Vec::new(),
+        }
+    }
+
+    /// A call that weir would make to itself, and again.
+    fn check_loop(&self, origin: &Origin, addresses: &[IpAddr]) -> Result<(), Fault> {
+        let is_own = |ip: &&IpAddr| {
+            let same = |own: &IpAddr| *own == ip.to_canonical() || own.is_unspecified();
+            let mut own = self.own.iter();
+            own.any(|own| own.port() == origin.port && same(&own.ip()))
+        };
+        match addresses.iter().find(is_own) {
+            None => Ok(()),
+            Some(ip) => Err(Fault::unsent(
+                Kind::Loop,
+                format!(
+                    "{origin}: {ip} is where weir takes calls; name the origin that is meant, or take this one out of \
+                     [egress] allow"
+                ),
+            )),
         }
     }
 
@@ -159,6 +189,7 @@ impl Dialer {
         })?;
         let begun = clock::now();
         let addresses = permitted(route, &found.addresses)?;
+        self.check_loop(origin, &addresses)?;
         let mut race = Race::new(self.order(&addresses, origin.port, begun));
         let mut won = clock::in_time(race.run(), limit.at).await;
         let mut doubted = 0;

@@ -229,37 +229,10 @@ impl Kind {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 24] = [
-        Kind::BadRequest,
-        Kind::NoToken,
-        Kind::NotAllowed,
-        Kind::ForbiddenAddress,
-        Kind::DnsError,
-        Kind::DnsTimeout,
-        Kind::Unreachable,
-        Kind::Refused,
-        Kind::ConnectTimeout,
-        Kind::CertificateError,
-        Kind::TlsError,
-        Kind::Terminated,
-        Kind::FirstByteTimeout,
-        Kind::ResponseTimeout,
-        Kind::BadResponse,
-        Kind::HeadTooLarge,
-        Kind::BreakerOpen,
-        Kind::QueueFull,
-        Kind::QueueTimeout,
-        Kind::Deadline,
-        Kind::SlowCaller,
-        Kind::BadBody,
-        Kind::Loop,
-        Kind::Internal,
-    ];
-
     #[test]
     fn the_page_has_every_fault() {
         let page = include_str!("../../docs/egress.md");
-        for kind in ALL {
+        for kind in Kind::ALL {
             let (status, error, reason) =
                 (kind.status().as_u16(), kind.error_type(), kind.reason());
             let row = format!("\n| {status} | `{error}` | `{reason}` | ");
@@ -269,6 +242,6 @@ mod tests {
             let status = line.strip_prefix("| ").and_then(|rest| rest.get(..3));
             status.is_some_and(|status| status.parse::<u16>().is_ok_and(|code| code >= 400))
         });
-        assert_eq!(rows.count(), ALL.len());
+        assert_eq!(rows.count(), Kind::ALL.len());
     }
 }

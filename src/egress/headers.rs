@@ -4,6 +4,9 @@
 //! §7.6.1), which speak of one connection and end with it. What weir sets is set after everything else was removed: no
 //! `Connection` of a caller can name it away.
 //!
+//! There is no `Via`, as with nginx and HAProxy, though RFC 9110 §7.6.3 wants one of a proxy: an nginx at the other end takes
+//! who says it for a proxy that cannot have gzip (`gzip_proxied`), and every answer would be larger than without weir.
+//!
 //! Framing is hyper's: what is in `Content-Length` and `Transfer-Encoding` was read and checked by it before, and it
 //! writes `Transfer-Encoding` anew.
 
@@ -17,7 +20,7 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Version,
+    HeaderMap, HeaderName, HeaderValue,
     header::{
         ALT_SVC, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -47,30 +50,17 @@ pub(crate) struct Outbound<'a> {
     pub(crate) caller: Option<IpAddr>,
 }
 
-/// Makes of a caller's headers those of a call. `version` is what the caller speaks.
+/// Makes of a caller's headers those of a call.
 ///
 /// # Errors
-/// [`Kind::Loop`] where the call was made by this process itself, [`Kind::BadRequest`] where the body has two lengths.
-pub(crate) fn toward_origin(
-    headers: &mut HeaderMap,
-    version: Version,
-    outbound: &Outbound<'_>,
-) -> Result<(), Fault> {
+/// [`Kind::BadRequest`] where the body has two lengths.
+pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) -> Result<(), Fault> {
     // hyper drops the length of what is chunked. Should it ever not, the two must not reach an origin together
     // (RFC 9112 §6.1): which of them it believes cannot be known.
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         return Err(Fault::unsent(
             Kind::BadRequest,
             "a call is refused: it has both Content-Length and Transfer-Encoding",
-        ));
-    }
-    let own = pseudonym();
-    let went_through =
-        |value: &HeaderValue| memchr::memmem::find(value.as_bytes(), own.as_bytes()).is_some();
-    if headers.get_all(VIA).iter().any(went_through) {
-        return Err(Fault::unsent(
-            Kind::Loop,
-            "a call has come back: an address that is allowed leads to weir itself; name the origin behind it instead",
         ));
     }
     let takes_trailers = headers
@@ -92,9 +82,6 @@ pub(crate) fn toward_origin(
             remove_twins(headers, &X_FORWARDED_FOR);
         }
         Forwarded::Rfc7239 => append(headers, FORWARDED, &forwarded_for(outbound.caller)),
-    }
-    if let Ok(via) = HeaderValue::try_from(format!("{} {own}", received(version))) {
-        headers.append(VIA, via);
     }
     if outbound.traceparent && !headers.contains_key(TRACEPARENT) {
         // A state without its parent says nothing (W3C Trace Context §3.3.1).
@@ -124,8 +111,8 @@ pub(crate) fn for_protocol(headers: &mut HeaderMap, protocol: Protocol) {
     }
 }
 
-/// Makes of an origin's headers those of an answer. `version` is what the origin speaks.
-pub(crate) fn toward_caller(headers: &mut HeaderMap, version: Version) {
+/// Makes of an origin's headers those of an answer.
+pub(crate) fn toward_caller(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         // RFC 9112 §6.3: it overrides the length, which must not be passed on.
         headers.remove(CONTENT_LENGTH);
@@ -134,9 +121,6 @@ pub(crate) fn toward_caller(headers: &mut HeaderMap, version: Version) {
     headers.remove(PROXY_AUTHENTICATION_INFO);
     // It names another way to the origin, and would be taken for another way to weir.
     headers.remove(ALT_SVC);
-    if let Ok(via) = HeaderValue::try_from(format!("{} weir", received(version))) {
-        headers.append(VIA, via);
-    }
 }
 
 /// Makes of the trailers of a body those that may be passed on: none that speak of a hop, of the body's length, of
@@ -228,22 +212,6 @@ fn lists(value: &HeaderValue, token: &str) -> bool {
             .unwrap_or_default();
         name.trim_ascii().eq_ignore_ascii_case(token.as_bytes())
     })
-}
-
-/// The received-protocol of `Via` (RFC 9110 §7.6.3).
-fn received(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_09 | Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2",
-        Version::HTTP_3 => "3",
-        _ => "1.1",
-    }
-}
-
-/// What weir calls itself in `Via` of calls. It is of this process only: another weir on the way is no loop.
-fn pseudonym() -> &'static str {
-    static OWN: OnceLock<String> = OnceLock::new();
-    OWN.get_or_init(|| format!("weir-{:016x}", random()))
 }
 
 /// W3C Trace Context §3.2: version 00, new ids, sampled, since a configuration that asks for it wants to see it.

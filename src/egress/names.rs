@@ -39,8 +39,8 @@ pub(crate) struct Names {
     resolver: Box<dyn LookUp>,
     /// So many are remembered at most.
     most: usize,
-    known: Mutex<Known>,
     figures: Arc<Figures>,
+    known: Mutex<Known>,
 }
 
 /// The addresses of a name.
@@ -115,7 +115,7 @@ enum Advice {
 type Bounds = (Duration, Duration);
 
 impl Names {
-    /// Remembers `most` names, and counts look-ups in `figures`.
+    /// Remembers `most` names.
     pub(crate) fn new(resolver: Resolver, most: usize, figures: Arc<Figures>) -> Arc<Names> {
         Names::asking(Box::new(resolver), most, figures)
     }
@@ -124,8 +124,8 @@ impl Names {
         Arc::new(Names {
             resolver,
             most: most.max(1),
-            known: Mutex::default(),
             figures,
+            known: Mutex::default(),
         })
     }
 

@@ -6,14 +6,7 @@
 
 mod unverified;
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -43,8 +36,6 @@ pub(crate) struct TlsContexts {
 /// How to speak TLS with some origins.
 pub(crate) struct TlsContext {
     connector: TlsConnector,
-    /// Those that were done.
-    handshakes: AtomicU64,
 }
 
 /// What tells contexts apart.
@@ -83,8 +74,10 @@ impl TlsContexts {
             if contexts.find(&wanted).is_none() {
                 let config = config(&wanted, &provider, &system, files)
                     .map_err(|message| format!("{place} {message}"))?;
-                let context = TlsContext::new(config);
-                contexts.made.push((wanted, Arc::new(context)));
+                let connector = TlsConnector::from(Arc::new(config));
+                contexts
+                    .made
+                    .push((wanted, Arc::new(TlsContext { connector })));
             }
         }
         Ok(contexts)
@@ -137,13 +130,6 @@ pub(crate) struct Secured {
 }
 
 impl TlsContext {
-    fn new(config: ClientConfig) -> TlsContext {
-        TlsContext {
-            connector: TlsConnector::from(Arc::new(config)),
-            handshakes: AtomicU64::new(0),
-        }
-    }
-
     /// Speaks TLS with an origin. It has no limit of time.
     ///
     /// # Errors
@@ -173,7 +159,6 @@ impl TlsContext {
         let session = stream.get_ref().1;
         let http2 = session.alpn_protocol() == Some(HTTP2);
         let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
-        self.handshakes.fetch_add(1, Relaxed);
         Ok(Secured {
             stream,
             http2,

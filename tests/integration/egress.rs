@@ -2,9 +2,11 @@
 
 mod cache;
 mod clients;
+mod credentials;
 mod dns;
 mod origins;
 mod see;
+mod sockets;
 mod ssrf;
 mod tls;
 mod trouble;

@@ -64,7 +64,7 @@ fn dialer(hosts: &str) -> Dialer {
     };
     let nobody = [SocketAddr::from(([127, 0, 0, 1], 9))];
     let resolver = Resolver::new(&nobody, &files).unwrap();
-    Dialer::by(Names::new(resolver, 10, Figures::new(1)))
+    Dialer::by(Names::new(resolver, 10, Figures::new(10)))
 }
 
 fn route(host: &str, port: u16, connect_timeout: u64) -> Route {

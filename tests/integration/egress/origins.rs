@@ -178,6 +178,15 @@ fn an_oddity_does_as_it_was_told() {
     let (code, text) = curl(&authority, &[&words[..], &["--max-time", "0.3"]].concat());
     assert_eq!(code, 28, "silence: {text}");
     wait_until("all have ended", || origin.open() == 0);
+
+    let origin = Oddity::tls(&identity, &["http/1.1"], |talk| {
+        talk.request();
+        talk.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    });
+    let (resolve, url) = to(origin.address());
+    let (code, text) = curl(&authority, &["--resolve", &resolve, &url, &url]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!((origin.handshakes(), origin.resumed()), (2, 1));
 }
 
 #[test]
@@ -216,6 +225,7 @@ fn http_2_goes_wrong_where_it_is_told_to() {
     );
     assert_eq!((code, text.as_str()), (0, "1 1 201\n1 2 201\n"));
     assert_eq!(origin.bodies(), [b"body", b"body"]);
+    assert_eq!(origin.connections(), 1);
     assert_eq!(ask("/last", &[]), (0, "last".to_owned()));
     assert_eq!(ask("/late", &[]), (0, "late".to_owned()));
     assert!(ask("/half", &[]).1.starts_with("half "));

@@ -167,7 +167,7 @@ fn half_an_answer_is_never_passed_off_as_whole() {
     ];
     for reset in [false, true] {
         let (origin, sidecar) = oddity("max_fails = 0", move |talk| {
-            while let Some(asked) = talk.request() {
+            if let Some(asked) = talk.request() {
                 let half = HALVES.iter().find(|(path, _)| asked.contains(path));
                 let (_, half) = half.expect("one of them");
                 talk.send(format!("HTTP/1.1 200 OK\r\n{half}"));
@@ -176,7 +176,6 @@ fn half_an_answer_is_never_passed_off_as_whole() {
                     thread::sleep(Duration::from_millis(50));
                     talk.reset();
                 }
-                return;
             }
         });
         for (path, _) in HALVES {
@@ -276,7 +275,7 @@ fn what_is_no_http_is_a_502() {
 fn an_answer_whose_framing_breaks_is_cut() {
     let (origin, sidecar) = oddity("", |talk| {
         talk.request();
-        talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nbad\r\n\r\n");
+        talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nno size\r\n\r\n");
     });
     let answer = get(&sidecar, &url(&origin, "/"));
     assert!(answer.status == 200 && !answer.whole, "{answer:?}");
@@ -569,6 +568,29 @@ fn a_breaker_that_is_open_answers_at_once_where_calls_hang() {
         let mut next = calls(&sidecar, &url(&origin, "/next"), 1).remove(0);
         next.quiet_for(Duration::from_millis(100))
     });
+}
+
+#[test]
+fn who_waits_when_a_breaker_opens_is_not_sent() {
+    let gate = Gate::default();
+    let script = gate.clone();
+    let lines = "max_fails = 1\nfail_timeout = \"5m\"\nretries = 0\nmaxconn = 1";
+    let (origin, sidecar) = oddity(lines, move |talk| {
+        talk.request();
+        script.pass();
+        talk.reset();
+    });
+    let mut first = calls(&sidecar, &url(&origin, "/first"), 1).remove(0);
+    wait_until("it is at work", || origin.asked().len() == 1);
+    let mut waiting = calls(&sidecar, &url(&origin, "/waits"), 5);
+    assert!(waiting[4].quiet_for(Duration::from_millis(100)));
+    gate.open();
+    assert_eq!(first.response().status, 502);
+    for caller in &mut waiting {
+        let answer = caller.response();
+        refused(&answer, 503, "destination_unavailable", "breaker_open");
+    }
+    assert_eq!(origin.asked().len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Certificates: an authority of the test's own, made by the openssl program when the test runs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -149,16 +149,6 @@ impl Identity {
         let key = PrivateKeyDer::from_pem_file(&self.key).expect("a key");
         (certificates.map(|one| one.expect("PEM")).collect(), key)
     }
-}
-
-/// A file in PEM that holds several: certificates of several authorities, or a certificate and its issuer's.
-pub fn bundle(file: &Path, parts: &[&Path]) -> PathBuf {
-    let parts: Vec<Vec<u8>> = parts
-        .iter()
-        .map(|part| fs::read(part).expect("PEM"))
-        .collect();
-    super::weir::write(file, &parts.concat());
-    file.to_owned()
 }
 
 /// ca(1ssl): what a request asks for is issued.

@@ -3,21 +3,16 @@
 //! Nothing is shared between two tests: each has its folder, its loopback address and its processes, and ends
 //! what it started by process id.
 
-#[allow(dead_code)]
 pub mod authority;
 pub mod dns;
 pub mod fcgi;
 pub mod front;
-#[allow(dead_code)]
 pub mod h2;
 pub mod http;
-#[allow(dead_code)]
 pub mod oddity;
-#[allow(dead_code)]
 pub mod origin;
 pub mod php;
 pub mod process;
-#[allow(dead_code)]
 pub mod sidecar;
 pub mod weir;
 

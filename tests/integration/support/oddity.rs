@@ -214,27 +214,6 @@ impl Talk {
         Some(request)
     }
 
-    /// Reads the head of a request and leaves its body where it is; none: closed before its end.
-    pub fn head(&mut self) -> Option<String> {
-        loop {
-            match self.buffer.windows(4).position(|end| end == b"\r\n\r\n") {
-                Some(at) => {
-                    let head: Vec<u8> = self.buffer.drain(..at + 4).collect();
-                    return Some(String::from_utf8_lossy(&head).into_owned());
-                }
-                None => self.more()?,
-            }
-        }
-    }
-
-    /// Reads so many bytes; none: closed before.
-    pub fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
-        while self.buffer.len() < count {
-            self.more()?;
-        }
-        Some(self.buffer.drain(..count).collect())
-    }
-
     /// Sends bytes; false: the other side does not take them any more.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         let stream = self.wire.stream();

@@ -1,0 +1,150 @@
+//! Who may call, and as whom weir calls: tokens, keys and certificates.
+
+use std::process::Command;
+
+use crate::support::authority::Authority;
+use crate::support::origin::Origin;
+use crate::support::sidecar::{Outward, Sidecar};
+use crate::support::weir::{mode, write};
+use crate::support::{Setup, free_address};
+
+const TOKEN: &str = "a-token-of-the-test-0123456789";
+
+#[test]
+fn callers_over_tcp_say_the_token() {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = Origin::tls(setup.folder(), &identity);
+    let token = setup.folder().join("token");
+    write(&token, format!("{TOKEN}\n").as_bytes());
+    mode(&token, 0o600);
+    let socket = setup.folder().join("egress.sock");
+    let host = format!("api.test:{}", origin.address().port());
+    let sidecar = outward
+        .name("api.test", origin.address())
+        .listen(&format!("unix:{}", socket.display()))
+        .lines(&format!(
+            "token_file = \"{}\"\nupgrade = [\"{host}\"]",
+            token.display()
+        ))
+        .start_in(setup);
+    let target = format!("/{host}/echo");
+    let with = |value: &str| sidecar.call("GET", &target, &[("Proxy-Authorization", value)], b"");
+
+    let refused = sidecar.get(&target).expect(407).expect_reason("no_token");
+    let asked = refused.header("proxy-authenticate").expect("a challenge");
+    assert!(asked.starts_with("Bearer"), "{asked}");
+    with("Bearer something-else-0123456789").expect(407);
+    let text = with(&format!("Bearer {TOKEN}")).expect(200).text();
+    assert_eq!(Sidecar::value(&text, "proxy"), "", "it goes no further");
+
+    // As a URL has it, and over the socket, whose rights say who may call.
+    let address = sidecar.address;
+    let proxy = format!("http://any:{TOKEN}@{address}");
+    let curl = |words: &[&str]| {
+        let mut command = Command::new("curl");
+        let output = command
+            .args(["-sS", "-f"])
+            .args(words)
+            .output()
+            .expect("curl");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = curl(&["--proxy", &proxy, &format!("http://{host}/echo")]);
+    assert_eq!(Sidecar::value(&text, "proxy"), "");
+    let socket = socket.to_str().expect("a path");
+    curl(&["--unix-socket", socket, &format!("http://weir{target}")]);
+    assert_eq!(origin.connections(), 1);
+    assert_eq!(origin.wait_for_calls(3).len(), 3);
+    for file in ["log/access.log", "log/stderr"] {
+        assert!(!sidecar.weir.read(file).contains(TOKEN), "{file}");
+    }
+}
+
+#[test]
+fn weir_says_the_key_that_the_application_does_not_know() {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test", "DNS:open.test"]);
+    let origin = Origin::tls(setup.folder(), &identity);
+    let open = Origin::tls(setup.folder(), &identity);
+    let key = setup.folder().join("api.key");
+    write(&key, format!("{TOKEN}\n").as_bytes());
+    mode(&key, 0o600);
+    let ca = outward.authority.file();
+    let table = format!(
+        "[egress.host.api]\nhosts = [\"api.test:{}\"]\nca_file = \"{}\"\n\
+         set_headers = {{ Authorization = \"Bearer ${{file:{}}}\", X-Test = \"set\" }}\n",
+        origin.address().port(),
+        ca.display(),
+        key.display(),
+    );
+    let sidecar = outward
+        .name("api.test", origin.address())
+        .name("open.test", open.address())
+        .tables(&table)
+        .start_in(setup);
+    let own = [("Authorization", "Bearer of-the-caller"), ("X-Test", "own")];
+    let ask = |name: &str, origin: &Origin| {
+        let target = format!("/{name}:{}/echo", origin.address().port());
+        let text = sidecar.call("GET", &target, &own, b"").expect(200).text();
+        ["authorization", "x-test"].map(|key| Sidecar::value(&text, key))
+    };
+    let bearer = format!("Bearer {TOKEN}");
+    assert_eq!(ask("api.test", &origin), [&bearer, "set"]);
+    assert_eq!(ask("open.test", &open), ["Bearer of-the-caller", "own"]);
+    let toml = sidecar.weir.read("weir.toml");
+    assert!(!toml.contains(TOKEN));
+    for file in ["log/access.log", "log/stderr"] {
+        assert!(!sidecar.weir.read(file).contains(TOKEN), "{file}");
+    }
+}
+
+#[test]
+fn weir_shows_its_certificate_to_who_asks_for_one() {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let clients = Authority::new();
+    let own = clients.client("shop.test");
+    mode(&own.key, 0o600);
+    let identity = outward.authority.server(&["DNS:bank.test"]);
+    let more = format!(
+        "ssl_verify_client on; ssl_client_certificate {};",
+        clients.file().display()
+    );
+    let listen = Origin::listen_tls(&identity, true);
+    let origin = Origin::start(setup.folder(), free_address(), &listen, &more);
+    let sidecar = outward
+        .name("bank.test", origin.address())
+        .usual(&format!(
+            "client_cert = \"{}\"\nclient_key = \"{}\"",
+            own.cert.display(),
+            own.key.display()
+        ))
+        .start_in(setup);
+    let target = format!("/bank.test:{}/echo", origin.address().port());
+    let text = sidecar.get(&target).expect(200).text();
+    assert_eq!(Sidecar::value(&text, "client"), "CN=shop.test");
+}
+
+#[test]
+fn a_tunnel_can_be_refused() {
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = Origin::tls(setup.folder(), &identity);
+    let sidecar = outward
+        .name("api.test", origin.address())
+        .lines("connect = false")
+        .start_in(setup);
+    let mut client = sidecar.client();
+    let host = format!("api.test:{}", origin.address().port());
+    client.send(format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let refused = client.response().expect(403);
+    refused.expect_reason("not_allowed");
+    assert_eq!(origin.connections(), 0);
+    sidecar.get(&format!("/{host}/echo")).expect(200);
+}

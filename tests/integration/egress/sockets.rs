@@ -1,0 +1,143 @@
+//! Where calls are taken: sockets that the manager binds, keeps over reloads, and removes.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+
+use crate::support::oddity::Oddity;
+use crate::support::sidecar::{Outward, Sidecar};
+use crate::support::{Setup, free_address, process, wait_until};
+
+fn origin() -> Oddity {
+    Oddity::plain(|talk| talk.answer_all("hello"))
+}
+
+fn path(origin: &Oddity) -> String {
+    format!("/api.test:{}/", origin.address().port())
+}
+
+/// A call over a unix socket; its whole answer.
+fn over_unix(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("weir takes calls there");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// Writes weir.toml anew and has weir read it.
+fn reload(sidecar: &Sidecar, change: impl FnOnce(String) -> String) {
+    let file = sidecar.file("weir.toml");
+    let text = change(fs::read_to_string(&file).expect("weir.toml"));
+    fs::write(&file, text).expect("weir.toml");
+    let before = sidecar.weir.gateway().pid;
+    sidecar.weir.signal(Signal::HUP);
+    wait_until("another gateway serves", || {
+        let said = sidecar.weir.stderr();
+        assert!(!said.contains("nothing is changed"), "{said}");
+        sidecar.weir.gateway().pid != before
+    });
+}
+
+#[test]
+fn a_unix_socket_is_as_it_was_asked_for_stays_over_a_reload_and_is_removed() {
+    let setup = Setup::new();
+    let folder = setup.folder().join("sockets");
+    fs::create_dir(&folder).expect("mkdir");
+    let socket = folder.join("egress");
+    // Left behind by one that was killed.
+    drop(UnixListener::bind(&socket).expect("bind"));
+    let origin = origin();
+    let mut sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .listen(&format!("unix:{}", socket.display()))
+        .lines("mode = \"0622\"")
+        .start_in(setup);
+    let metadata = fs::symlink_metadata(&socket).expect("a socket");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o622);
+    assert!(over_unix(&socket, &path(&origin)).ends_with("hello"));
+
+    reload(&sidecar, |text| text.replace("0622", "0666"));
+    let after = fs::symlink_metadata(&socket).expect("a socket");
+    assert_eq!(after.ino(), metadata.ino(), "it is the same");
+    assert_eq!(after.permissions().mode() & 0o777, 0o666);
+    assert!(over_unix(&socket, &path(&origin)).ends_with("hello"));
+
+    reload(&sidecar, |text| {
+        text.replace(&format!(", \"unix:{}\"", socket.display()), "")
+    });
+    wait_until("its name is gone", || !socket.exists());
+    sidecar.get(&path(&origin)).expect(200);
+    sidecar.weir.stop();
+}
+
+#[test]
+fn nobody_is_refused_while_weir_reloads_or_its_gateway_dies() {
+    let origin = origin();
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .start();
+    let over = Arc::new(AtomicBool::new(false));
+    let (address, ended) = (sidecar.address, over.clone());
+    let callers = std::thread::spawn(move || {
+        let mut count = 0;
+        while !ended.load(Ordering::SeqCst) {
+            TcpStream::connect(address).expect("somebody listens");
+            count += 1;
+        }
+        count
+    });
+    reload(&sidecar, |text| text + "\n# as before\n");
+    sidecar.get(&path(&origin)).expect(200);
+    let gateway = sidecar.weir.gateway();
+    process::signal(gateway.pid, Signal::KILL);
+    sidecar.weir.wait_for_error(&["accepts connections again"]);
+    sidecar.get(&path(&origin)).expect(200);
+    over.store(true, Ordering::SeqCst);
+    assert!(callers.join().expect("nobody was refused") > 0);
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_with_its_place() {
+    let taken = TcpListener::bind(SocketAddr::new(free_address().ip(), 0)).expect("bind");
+    let address = taken.local_addr().expect("an address");
+    let toml = format!("[egress]\nlisten = [\"{address}\"]\nallow = [\"api.test\"]\n");
+    let (status, said) = Setup::new().more(&toml).start_in_vain();
+    assert_eq!(status.code(), Some(78), "{said}");
+    for words in [
+        "egress.listen",
+        "the port is taken by",
+        &format!("listen = [\"{address}\"]"),
+    ] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
+    let toml = "[egress]\nlisten = [\"unix:/no/such/folder/s\"]\nallow = [\"api.test\"]\n";
+    let (_, said) = Setup::new().more(toml).start_in_vain();
+    assert!(said.contains("egress.listen: /no/such/folder"), "{said}");
+}
+
+#[test]
+fn a_reload_may_end_the_egress_and_begin_it_again() {
+    let origin = origin();
+    let outward = Outward::new().plain_name("api.test", origin.address());
+    let egress = outward.toml();
+    let sidecar = outward.start();
+    sidecar.get(&path(&origin)).expect(200);
+    reload(&sidecar, |text| text.replace(&egress, ""));
+    wait_until("nobody listens there", || {
+        TcpStream::connect(sidecar.address).is_err()
+    });
+    reload(&sidecar, |text| text + &egress);
+    wait_until("calls are taken", || {
+        TcpStream::connect(sidecar.address).is_ok()
+    });
+    sidecar.get(&path(&origin)).expect(200);
+}
