@@ -30,6 +30,7 @@ use super::{
     host::Host,
     limiter::Permit,
     record::{CallRecord, Connection, Protocol},
+    serve::Cut,
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -40,10 +41,11 @@ use crate::clock;
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
+    cut: Cut,
     request: Request<Incoming>,
 ) -> Response<Answer> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, &request);
+    let mut course = Course::begin(&egress, &calling, cut, &request);
     let answered = tokio::select! {
         answered = steps(&egress, &calling, request, &mut course) => answered,
         () = calling.over() => Err(Fault::sent(
@@ -542,6 +544,8 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
 struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
+    /// What becomes of the caller's connection.
+    cut: Cut,
     host: Option<Arc<Host>>,
     record: CallRecord,
     /// When its head was there ([`clock::now`]).
@@ -551,10 +555,16 @@ struct Course {
 }
 
 impl Course {
-    fn begin(egress: &Arc<Egress>, calling: &Arc<Calling>, request: &Request<Incoming>) -> Course {
+    fn begin(
+        egress: &Arc<Egress>,
+        calling: &Arc<Calling>,
+        cut: Cut,
+        request: &Request<Incoming>,
+    ) -> Course {
         Course {
             egress: egress.clone(),
             calling: calling.clone(),
+            cut,
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
@@ -609,6 +619,7 @@ impl Course {
         match how {
             Ended::Whole => {}
             Ended::Cut(kind) => {
+                self.cut.mark();
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -640,6 +651,7 @@ impl Course {
         Course {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
+            cut: self.cut.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,

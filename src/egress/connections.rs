@@ -289,6 +289,8 @@ impl Connections {
 
     /// Makes as many connections as those that wait need.
     fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
+        // Nothing is made for a call that has gone.
+        state.waiting.retain(|waiter| !waiter.is_closed());
         let waiting = state.waiting.len();
         let wanted = match state.spoken {
             None => waiting.min(1),

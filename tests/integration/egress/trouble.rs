@@ -275,7 +275,9 @@ fn what_is_no_http_is_a_502() {
 fn an_answer_whose_framing_breaks_is_cut() {
     let (origin, sidecar) = oddity("", |talk| {
         talk.request();
-        talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nno size\r\n\r\n");
+        talk.send(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nno size\r\n\r\n",
+        );
     });
     let answer = get(&sidecar, &url(&origin, "/"));
     assert!(answer.status == 200 && !answer.whole, "{answer:?}");
