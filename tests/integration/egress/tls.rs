@@ -233,6 +233,22 @@ fn what_is_no_tls_is_told_as_that() {
 }
 
 #[test]
+fn a_handshake_that_breaks_off_is_tried_again_and_told_as_that() {
+    let outward = Outward::new();
+    let origin = Oddity::plain(|talk| {
+        talk.bytes(1);
+        talk.reset();
+    });
+    let sidecar = outward.name("gone.test", origin.address()).start();
+    let answer = sidecar.get(&path("gone.test", &origin)).expect(502);
+    answer.expect_reason("connection_terminated");
+    sidecar
+        .weir
+        .wait_for_error(&["gone.test", "broke off while TLS"]);
+    assert!(origin.connections() > 1);
+}
+
+#[test]
 fn a_handshake_that_does_not_end_is_given_up() {
     let outward = Outward::new().usual("connect_timeout = \"300ms\"\nretries = 0");
     let silent = Oddity::plain(Talk::hold);
