@@ -30,6 +30,7 @@ use super::{
     host::Host,
     limiter::Permit,
     record::{CallRecord, Connection, Protocol},
+    serve::Cut,
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -40,10 +41,11 @@ use crate::clock;
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
+    cut: Cut,
     request: Request<Incoming>,
 ) -> Response<Answer> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, &request);
+    let mut course = Course::begin(&egress, &calling, cut, &request);
     let answered = tokio::select! {
         answered = steps(&egress, &calling, request, &mut course) => answered,
         () = calling.over() => Err(Fault::sent(
@@ -245,18 +247,21 @@ async fn ask(
     upload: Upload,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    let trial = host.ask()?;
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
+    // After the wait: those who wait when the breaker opens do not call any more.
+    let trial = host.ask()?;
     let idempotent = parts.method.is_idempotent();
     let replay = upload.again();
     let mut request = Request::from_parts(parts, upload);
     let mut attempts = 0;
+    let mut fresh = false;
     loop {
         attempts += 1;
         let spare = replay.as_ref().and_then(Upload::again);
         let spare = spare.map(|upload| copy(&request, upload));
-        let failed = match attempt(host, limits, request, course).await {
+        let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
                 trial.answered();
                 return Ok(relay(host, limits, response, carrier, permit));
@@ -287,6 +292,7 @@ async fn ask(
             }
         };
         course.record.retries += 1;
+        fresh |= failed.kept;
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -326,14 +332,15 @@ struct Failed {
     kept: bool,
 }
 
-/// One try: a connection, the request, the head of its answer.
+/// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
 async fn attempt(
     host: &Arc<Host>,
     limits: &Limits,
     request: Request<Upload>,
+    fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Incoming>, Carrier), Failed> {
-    let taken = clock::in_time(host.connections.take(), limits.deadline).await;
+    let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
     let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
     let mut carrier = match taken {
         Ok(carrier) => carrier,
@@ -466,6 +473,7 @@ async fn tunnelled(
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;
@@ -535,6 +543,8 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
 struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
+    /// What becomes of the caller's connection.
+    cut: Cut,
     host: Option<Arc<Host>>,
     record: CallRecord,
     /// When its head was there ([`clock::now`]).
@@ -544,10 +554,16 @@ struct Course {
 }
 
 impl Course {
-    fn begin(egress: &Arc<Egress>, calling: &Arc<Calling>, request: &Request<Incoming>) -> Course {
+    fn begin(
+        egress: &Arc<Egress>,
+        calling: &Arc<Calling>,
+        cut: Cut,
+        request: &Request<Incoming>,
+    ) -> Course {
         Course {
             egress: egress.clone(),
             calling: calling.clone(),
+            cut,
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
@@ -602,6 +618,7 @@ impl Course {
         match how {
             Ended::Whole => {}
             Ended::Cut(kind) => {
+                self.cut.mark();
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -633,6 +650,7 @@ impl Course {
         Course {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
+            cut: self.cut.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,

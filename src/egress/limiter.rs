@@ -579,7 +579,7 @@ mod tests {
             assert_eq!(fault.kind, Kind::Deadline);
             assert!(clock::precise() >= deadline);
             drop(held);
-            patient.await.expect("no panic").expect("a place");
+            drop(patient.await.expect("no panic").expect("a place"));
         });
         assert_eq!(limiter.view().deadline, 2);
         idle(&limiter);
