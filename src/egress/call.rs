@@ -285,7 +285,7 @@ async fn ask(
             Sent::Nothing => failed.unsent.or(spare),
             Sent::Maybe => spare,
         };
-        let pause = pause_before(attempts, &fault);
+        let pause = pause_before(attempts, fault.kind, failed.kept);
         let in_time = clock::precise().saturating_add(pause.as_micros() as u64) < limits.deadline;
         request = match again {
             Some(again) if in_time && may_help(fault.kind) && host.may_retry(&failure) => again,
@@ -318,10 +318,11 @@ fn may_help(kind: Kind) -> bool {
     matches!(kind, Kind::Terminated | Kind::Refused | Kind::Unreachable)
 }
 
-/// Who is not there may be about to come back, as a web server that is restarted; a connection that ended was one of many.
-fn pause_before(attempts: u32, fault: &Fault) -> Duration {
-    match fault.kind {
-        Kind::Refused | Kind::Unreachable => {
+/// Who is not there, or about to go, may be about to come back, as a web server that is restarted. A kept connection that
+/// ended says nothing of that.
+fn pause_before(attempts: u32, kind: Kind, kept: bool) -> Duration {
+    match (kind, kept) {
+        (Kind::Refused | Kind::Unreachable, _) | (Kind::Terminated, false) => {
             FIRST_PAUSE * 4u32.saturating_pow(attempts - 1).min(16)
         }
         _ => Duration::ZERO,
