@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::{cache::Filling, compress::Compressed, fault::Kind};
+use super::{cache::Filling, compress::Compressed, failure, fault::Kind};
 use crate::clock;
 
 /// The body of an answer, on its way to the caller.
@@ -364,10 +364,7 @@ pub(crate) trait Blame {
 
 impl Blame for hyper::Error {
     fn kind(&self) -> Kind {
-        match self.is_parse() {
-            true => Kind::BadResponse,
-            false => Kind::Terminated,
-        }
+        failure::of_body(self)
     }
 }
 

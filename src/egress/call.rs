@@ -30,6 +30,7 @@ use super::{
     host::Host,
     limiter::Permit,
     record::{CallRecord, Connection, Protocol},
+    serve::Cut,
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -40,10 +41,11 @@ use crate::clock;
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
+    cut: Cut,
     request: Request<Incoming>,
 ) -> Response<Answer> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, &request);
+    let mut course = Course::begin(&egress, &calling, cut, &request);
     let answered = tokio::select! {
         answered = steps(&egress, &calling, request, &mut course) => answered,
         () = calling.over() => Err(Fault::sent(
@@ -107,31 +109,36 @@ async fn steps(
     })
 }
 
-/// How long a call may take.
-struct Limits {
+/// How long a call may take. That of its caller's request, which may be lifted while the call lasts, ends it from outside
+/// until its answer begins ([`Calling::over`]).
+struct Limits<'a> {
     /// [`clock::now`].
     deadline: u64,
-    /// What it is when that has passed.
-    overdue: Kind,
     /// Who calls: callers take turns where calls wait.
     client: u64,
+    calling: &'a Calling,
 }
 
-impl Limits {
-    fn new(host: &Host, calling: &Calling) -> Limits {
-        let own = clock::deadline(host.settings.timeout);
-        let callers = calling.deadline();
-        match callers < own {
-            true => Limits {
-                deadline: callers,
-                overdue: Kind::Deadline,
-                client: calling.client(),
-            },
-            false => Limits {
-                deadline: own,
-                overdue: Kind::ResponseTimeout,
-                client: calling.client(),
-            },
+impl Limits<'_> {
+    fn new<'a>(host: &Host, calling: &'a Calling) -> Limits<'a> {
+        Limits {
+            deadline: clock::deadline(host.settings.timeout),
+            client: calling.client(),
+            calling,
+        }
+    }
+
+    /// For the body of an answer that begins now.
+    fn pace(&self, host: &Host) -> Pace {
+        let callers = self.calling.deadline();
+        let (deadline, overdue) = match callers < self.deadline {
+            true => (callers, Kind::Deadline),
+            false => (self.deadline, Kind::ResponseTimeout),
+        };
+        Pace {
+            read_timeout: host.settings.read_timeout,
+            deadline,
+            overdue,
         }
     }
 
@@ -143,7 +150,7 @@ impl Limits {
         );
         Fault {
             sent,
-            ..Fault::unsent(self.overdue, what)
+            ..Fault::unsent(Kind::ResponseTimeout, what)
         }
     }
 }
@@ -153,7 +160,7 @@ async fn look(
     egress: &Egress,
     host: &Host,
     target: &Target,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: &Parts,
     upload: &Upload,
 ) -> Result<Option<Look>, Fault> {
@@ -174,7 +181,7 @@ async fn look(
     };
     let late = || {
         Fault::unsent(
-            limits.overdue,
+            Kind::ResponseTimeout,
             format!("{}: an equal call is not answered yet", host.origin),
         )
     };
@@ -184,7 +191,7 @@ async fn look(
 /// Asks the origin what the cache does not have, and tells the cache.
 async fn fetch(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     found: Option<Look>,
     mut parts: Parts,
     upload: Upload,
@@ -240,23 +247,26 @@ fn prepare(
 /// no failure.
 async fn ask(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: Parts,
     upload: Upload,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
-    let trial = host.ask()?;
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
+    // After the wait: those who wait when the breaker opens do not call any more.
+    let trial = host.ask()?;
     let idempotent = parts.method.is_idempotent();
     let replay = upload.again();
     let mut request = Request::from_parts(parts, upload);
     let mut attempts = 0;
+    let mut fresh = false;
     loop {
         attempts += 1;
         let spare = replay.as_ref().and_then(Upload::again);
         let spare = spare.map(|upload| copy(&request, upload));
-        let failed = match attempt(host, limits, request, course).await {
+        let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
                 trial.answered();
                 return Ok(relay(host, limits, response, carrier, permit));
@@ -275,7 +285,7 @@ async fn ask(
             Sent::Nothing => failed.unsent.or(spare),
             Sent::Maybe => spare,
         };
-        let pause = pause_before(attempts, &fault);
+        let pause = pause_before(attempts, fault.kind, failed.kept);
         let in_time = clock::precise().saturating_add(pause.as_micros() as u64) < limits.deadline;
         request = match again {
             Some(again) if in_time && may_help(fault.kind) && host.may_retry(&failure) => again,
@@ -287,6 +297,7 @@ async fn ask(
             }
         };
         course.record.retries += 1;
+        fresh |= failed.kept;
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -307,10 +318,11 @@ fn may_help(kind: Kind) -> bool {
     matches!(kind, Kind::Terminated | Kind::Refused | Kind::Unreachable)
 }
 
-/// Who is not there may be about to come back, as a web server that is restarted; a connection that ended was one of many.
-fn pause_before(attempts: u32, fault: &Fault) -> Duration {
-    match fault.kind {
-        Kind::Refused | Kind::Unreachable => {
+/// Who is not there, or about to go, may be about to come back, as a web server that is restarted. A kept connection that
+/// ended says nothing of that.
+fn pause_before(attempts: u32, kind: Kind, kept: bool) -> Duration {
+    match (kind, kept) {
+        (Kind::Refused | Kind::Unreachable, _) | (Kind::Terminated, false) => {
             FIRST_PAUSE * 4u32.saturating_pow(attempts - 1).min(16)
         }
         _ => Duration::ZERO,
@@ -326,14 +338,15 @@ struct Failed {
     kept: bool,
 }
 
-/// One try: a connection, the request, the head of its answer.
+/// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
 async fn attempt(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     request: Request<Upload>,
+    fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Incoming>, Carrier), Failed> {
-    let taken = clock::in_time(host.connections.take(), limits.deadline).await;
+    let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
     let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
     let mut carrier = match taken {
         Ok(carrier) => carrier,
@@ -421,7 +434,7 @@ impl Due {
 /// The origin's answer, for the caller.
 fn relay(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     response: Response<Incoming>,
     carrier: Carrier,
     permit: Permit,
@@ -430,11 +443,7 @@ fn relay(
     headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
-    let pace = Pace {
-        read_timeout: host.settings.read_timeout,
-        deadline: limits.deadline,
-        overdue: limits.overdue,
-    };
+    let pace = limits.pace(host);
     let held = Held {
         carrier: Some(carrier),
         _permit: permit,
@@ -462,10 +471,11 @@ impl Drop for Held {
 async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
+    host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
     let trial = host.ask()?;
@@ -535,6 +545,8 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
 struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
+    /// What becomes of the caller's connection.
+    cut: Cut,
     host: Option<Arc<Host>>,
     record: CallRecord,
     /// When its head was there ([`clock::now`]).
@@ -544,10 +556,16 @@ struct Course {
 }
 
 impl Course {
-    fn begin(egress: &Arc<Egress>, calling: &Arc<Calling>, request: &Request<Incoming>) -> Course {
+    fn begin(
+        egress: &Arc<Egress>,
+        calling: &Arc<Calling>,
+        cut: Cut,
+        request: &Request<Incoming>,
+    ) -> Course {
         Course {
             egress: egress.clone(),
             calling: calling.clone(),
+            cut,
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
@@ -602,6 +620,7 @@ impl Course {
         match how {
             Ended::Whole => {}
             Ended::Cut(kind) => {
+                self.cut.mark();
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -633,6 +652,7 @@ impl Course {
         Course {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
+            cut: self.cut.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,

@@ -152,14 +152,15 @@ impl Connections {
         })
     }
 
-    /// A connection for a call, kept or new. It is there within `connect_timeout`, or the fault is.
+    /// A connection for a call, kept or new. It is there within `connect_timeout`, or the fault is. `fresh`: none that was
+    /// idle, because one of those has turned out to be dead, and the others may have died with it.
     ///
     /// # Errors
     /// Why none could be made.
-    pub(crate) async fn take(self: &Arc<Self>) -> Result<Carrier, Fault> {
+    pub(crate) async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier, Fault> {
         let waiting = {
             let mut state = self.lock();
-            if let Some(carrier) = self.kept(&mut state) {
+            if !fresh && let Some(carrier) = self.kept(&mut state) {
                 return Ok(carrier);
             }
             let (give, take) = oneshot::channel();
@@ -288,6 +289,8 @@ impl Connections {
 
     /// Makes as many connections as those that wait need.
     fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
+        // Nothing is made for a call that has gone.
+        state.waiting.retain(|waiter| !waiter.is_closed());
         let waiting = state.waiting.len();
         let wanted = match state.spoken {
             None => waiting.min(1),

@@ -334,11 +334,17 @@ fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> 
 fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
     let kinds = || failed.iter().map(|(_, error)| kind(error));
     // What tells most: it is there and says no; it is too slow; there is no way; it is our own fault.
-    let order = [Kind::Refused, Kind::ConnectTimeout, Kind::Unreachable];
+    let order = [
+        Kind::Refused,
+        Kind::Terminated,
+        Kind::ConnectTimeout,
+        Kind::Unreachable,
+    ];
     let found = order.into_iter().find(|kind| kinds().any(|k| k == *kind));
     let kind = found.unwrap_or(Kind::Internal);
     let mend = match kind {
         Kind::Refused => "look whether it runs, and listens at that port",
+        Kind::Terminated => "look whether it has a limit of connections, or whom it lets in",
         Kind::ConnectTimeout => "look whether it runs, and whether a firewall is in the way",
         Kind::Unreachable => "look at the network, its routes, and firewalls on the way",
         _ => "look at the limits of open files and of ports on this machine",
@@ -359,8 +365,9 @@ fn kind(error: &io::Error) -> Kind {
     match (error.kind(), error.raw_os_error()) {
         (_, Some(EMFILE | ENFILE | ENOBUFS | EADDRNOTAVAIL)) => Kind::Internal,
         (ErrorKind::OutOfMemory, _) => Kind::Internal,
-        // One that resets while it is being connected to says no as well.
-        (ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset, _) => Kind::Refused,
+        (ErrorKind::ConnectionRefused, _) => Kind::Refused,
+        // It was there already, and ended before we were told.
+        (ErrorKind::ConnectionReset, _) => Kind::Terminated,
         (ErrorKind::TimedOut, _) => Kind::ConnectTimeout,
         _ => Kind::Unreachable,
     }

@@ -1,7 +1,8 @@
 //! What hyper says of a connection that failed → a [`Fault`].
 
-use std::error::Error;
+use std::{error::Error, io};
 
+use tokio_rustls::rustls;
 use weir_pool::Sent;
 
 use super::{
@@ -44,6 +45,20 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
 /// Over HTTP/2: it is about this call, and the connection can carry others (RST_STREAM).
 pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
     source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
+}
+
+/// An answer broke off, or went on as HTTP does not.
+pub(crate) fn of_body(error: &hyper::Error) -> Kind {
+    let malformed = source::<io::Error>(error).is_some_and(|error| {
+        // What hyper's decoder says of chunks; rustls says the same of bytes that were changed on their way.
+        let invalid = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
+        let inner = error.get_ref();
+        invalid.contains(&error.kind()) && !inner.is_some_and(|inner| inner.is::<rustls::Error>())
+    });
+    match malformed || kind(error) == Kind::BadResponse {
+        true => Kind::BadResponse,
+        false => Kind::Terminated,
+    }
 }
 
 fn kind(error: &hyper::Error) -> Kind {

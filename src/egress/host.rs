@@ -105,7 +105,16 @@ impl Host {
         }
     }
 
-    /// May the origin be tried now?
+    /// Whether it is of use to wait for a place at the origin.
+    ///
+    /// # Errors
+    /// Not while its breaker is open: whoever waited would be refused then.
+    pub(crate) fn admits(&self) -> Result<(), Fault> {
+        let refused = self.trouble().breaker.refuses(Micros(clock::precise()));
+        refused.map_or(Ok(()), |retry_after| Err(self.refusal(retry_after)))
+    }
+
+    /// May the origin be called now?
     ///
     /// # Errors
     /// Not while its breaker is open.
@@ -116,13 +125,17 @@ impl Host {
                 host: self,
                 attempt: Some(attempt),
             }),
-            Verdict::Open { retry_after } => Err(Fault {
-                retry_after: Some(retry_after.0.div_ceil(1_000_000).max(1)),
-                ..Fault::unsent(
-                    Kind::BreakerOpen,
-                    format!("{}: not called, because its last calls failed", self.origin),
-                )
-            }),
+            Verdict::Open { retry_after } => Err(self.refusal(retry_after)),
+        }
+    }
+
+    fn refusal(&self, retry_after: Micros) -> Fault {
+        Fault {
+            retry_after: Some(retry_after.0.div_ceil(1_000_000).max(1)),
+            ..Fault::unsent(
+                Kind::BreakerOpen,
+                format!("{}: not called, because its last calls failed", self.origin),
+            )
         }
     }
 

@@ -153,7 +153,7 @@ impl TlsContext {
                     "{origin}: the connection broke off while TLS was agreed on: {error}; does it speak TLS at this \
                      port? If not, allow it as http://"
                 );
-                Fault::unsent(Kind::TlsError, message)
+                Fault::unsent(Kind::Terminated, message)
             })
         })?;
         let session = stream.get_ref().1;

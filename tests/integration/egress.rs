@@ -4,6 +4,7 @@ mod cache;
 mod clients;
 mod credentials;
 mod dns;
+mod limits;
 mod origins;
 mod see;
 mod sockets;

@@ -32,6 +32,7 @@ pub struct BreakerRules {
 /// | event | Closed | Open, pausing | Open, pause over | HalfOpen |
 /// |---|---|---|---|---|
 /// | `ask` | `Go` | `Open` | `Probe`; → HalfOpen | `Open` |
+/// | `refuses` | no | yes | no | yes |
 /// | a call begun since it closed succeeds | no failure in a row any more | – | – | – |
 /// | … fails | counted; → Open if that is too many | – | – | – |
 /// | … says nothing | nothing | – | – | – |
@@ -185,22 +186,34 @@ impl Breaker {
 
     /// May a call be made?
     pub fn ask(&mut self, now: Micros) -> Verdict {
-        let now = self.advance(now);
-        match self.state {
-            State::Closed => Verdict::Go(Attempt {
-                number: self.number,
-            }),
-            State::Open(outage) if outage.until <= now => {
-                self.number += 1;
-                let overdue = now.after(self.rules.fail_timeout);
-                self.state = State::HalfOpen(outage, self.number, overdue);
-                Verdict::Probe(Attempt {
-                    number: self.number,
-                })
-            }
-            State::Open(outage) => self.refuse(outage.until.since(now)),
-            State::HalfOpen(..) => self.refuse(self.first_pause()),
+        if let Some(retry_after) = self.refuses(now) {
+            return Verdict::Open { retry_after };
         }
+        if let State::Open(outage) | State::HalfOpen(outage, ..) = self.state {
+            self.number += 1;
+            let overdue = self.clock.after(self.rules.fail_timeout);
+            self.state = State::HalfOpen(outage, self.number, overdue);
+            return Verdict::Probe(Attempt {
+                number: self.number,
+            });
+        }
+        Verdict::Go(Attempt {
+            number: self.number,
+        })
+    }
+
+    /// Whether a call that asked now would not be let through, and after which time it is of use to come again; that is
+    /// counted as refused. It is for who would have to wait for something else before [`ask`](Self::ask).
+    pub fn refuses(&mut self, now: Micros) -> Option<Micros> {
+        let now = self.advance(now);
+        let retry_after = match self.state {
+            State::Closed => return None,
+            State::Open(outage) if outage.until <= now => return None,
+            State::Open(outage) => outage.until.since(now),
+            State::HalfOpen(..) => self.first_pause(),
+        };
+        self.refused += 1;
+        Some(retry_after)
     }
 
     /// A call has ended. Some: what to tell people of it.
@@ -277,11 +290,6 @@ impl Breaker {
             }
             state => state,
         }
-    }
-
-    fn refuse(&mut self, retry_after: Micros) -> Verdict {
-        self.refused += 1;
-        Verdict::Open { retry_after }
     }
 
     fn count(&mut self, failed: u32) {

@@ -342,6 +342,30 @@ fn the_page_s_configurations_are_right() {
     assert_eq!(snippets.len(), 7);
 }
 
+/// The defaults that the page tells are those of the reference page.
+#[test]
+fn the_page_s_defaults_are_right() {
+    let reference = read("docs/configuration.md");
+    let reference = reference.split("\n## `[egress]`\n").nth(1).expect("a part");
+    let (page, mut count) = (read("docs/egress.md"), 0);
+    for line in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [key, default, _] = cells[..] else {
+            continue;
+        };
+        if !default.starts_with('`') {
+            continue;
+        }
+        let row = reference
+            .lines()
+            .find(|row| row.starts_with(&format!("{key} | ")));
+        let row = row.unwrap_or_else(|| panic!("{key} is no key"));
+        assert!(row.contains(&format!(" | {default} | ")), "{line}\n{row}");
+        count += 1;
+    }
+    assert_eq!(count, 8);
+}
+
 /// WordPress's HTTP API, by the filter and through a proxy.
 #[test]
 fn wordpress_calls_others() {
@@ -556,8 +580,7 @@ fn snippet(name: &str) -> String {
 
 /// The page's blocks of code of this language that have a name: name and code.
 fn snippets(language: &str) -> Vec<(String, String)> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/egress.md");
-    let page = std::fs::read_to_string(path).expect("the page");
+    let page = read("docs/egress.md");
     let start = format!("```{language} ");
     let mut found = Vec::new();
     let mut lines = page.lines();
@@ -570,4 +593,10 @@ fn snippets(language: &str) -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// A file of the project.
+fn read(path: &str) -> String {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&full).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

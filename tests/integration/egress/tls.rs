@@ -1,6 +1,9 @@
 //! Whom weir trusts, what it shows, and what it says of certificates that are wrong.
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::Command;
 use std::sync::Arc;
 
 use rustix::process::Signal;
@@ -232,6 +235,27 @@ fn what_is_no_tls_is_told_as_that() {
 }
 
 #[test]
+fn a_handshake_that_breaks_off_is_tried_again_and_told_as_that() {
+    let listener = TcpListener::bind((free_address().ip(), 0)).expect("bind");
+    let address = listener.local_addr().expect("an address");
+    // The first try and two more: each is heard, and then closed.
+    let origin = std::thread::spawn(move || {
+        for _ in 0..3 {
+            let (mut stream, _) = listener.accept().expect("another try");
+            stream.read_exact(&mut [0]).expect("the beginning of TLS");
+        }
+    });
+    let outward = Outward::new().usual("retries = 2");
+    let sidecar = outward.name("gone.test", address).start();
+    let answer = sidecar.get(&format!("/gone.test:{}/", address.port()));
+    answer.expect(502).expect_reason("connection_terminated");
+    sidecar
+        .weir
+        .wait_for_error(&["gone.test", "broke off while TLS"]);
+    origin.join().expect("it was tried three times");
+}
+
+#[test]
 fn a_handshake_that_does_not_end_is_given_up() {
     let outward = Outward::new().usual("connect_timeout = \"300ms\"\nretries = 0");
     let silent = Oddity::plain(Talk::hold);
@@ -360,4 +384,47 @@ fn files_that_are_of_no_use_are_told_at_the_start() {
             assert!(said.contains(word), "{word} in {said}");
         }
     }
+}
+
+#[test]
+fn keys_may_be_written_in_three_ways() {
+    let setup = Setup::new();
+    let openssl = |words: &str| {
+        let output = Command::new("openssl")
+            .args(words.split(' '))
+            .current_dir(setup.folder())
+            .output()
+            .expect("openssl; setup/install.sh test installs it");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {words}: {said}");
+    };
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout 1.key -out 1.pem -subj /CN=one");
+    openssl(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout 2.key -out 2.pem -subj /CN=two",
+    );
+    openssl("rsa -in 1.key -out pkcs1.key -traditional");
+    openssl("ec -in 2.key -out sec1.key");
+    let tables = [
+        ("1.pem", "1.key"),
+        ("1.pem", "pkcs1.key"),
+        ("2.pem", "sec1.key"),
+    ];
+    let mut outward = Outward::new();
+    for (number, (cert, key)) in tables.iter().enumerate() {
+        let begin = fs::read_to_string(setup.folder().join(key)).expect("a key");
+        let kinds = [
+            "BEGIN PRIVATE KEY",
+            "BEGIN RSA PRIVATE KEY",
+            "BEGIN EC PRIVATE KEY",
+        ];
+        assert!(begin.contains(kinds[number]), "{begin}");
+        let [cert, key] = [cert, key].map(|name| setup.folder().join(name));
+        outward = outward.tables(&format!(
+            "[egress.host.h{number}]\nhosts = [\"{number}.test\"]\nclient_cert = \"{}\"\nclient_key = \"{}\"",
+            cert.display(),
+            key.display()
+        ));
+    }
+    // It takes calls: all of them were read, and fit.
+    outward.allow("\"api.test\"").start_in(setup);
 }

@@ -1,7 +1,6 @@
-//! Origins that fail: what a caller is told, what is tried again and what is not, and that the others do not notice.
+//! Origins that fail: what a caller is told, what is tried again and what is not.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +13,13 @@ use crate::support::oddity::{Oddity, Talk};
 use crate::support::origin::Origin;
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::request;
-use crate::support::{Client, Gate, LIMIT, Response, Setup, free_address, wait_for, wait_until};
+use crate::support::{Client, Gate, Response, Setup, free_address, wait_for, wait_until};
 
 /// `http://api.test`, led by a function, and what holds for it.
-fn oddity(lines: &str, script: impl Fn(&mut Talk) + Send + Sync + 'static) -> (Oddity, Sidecar) {
+pub(super) fn oddity(
+    lines: &str,
+    script: impl Fn(&mut Talk) + Send + Sync + 'static,
+) -> (Oddity, Sidecar) {
     let origin = Oddity::plain(script);
     let outward = Outward::new().plain_name("api.test", origin.address());
     let sidecar = outward.usual(lines).start();
@@ -25,13 +27,13 @@ fn oddity(lines: &str, script: impl Fn(&mut Talk) + Send + Sync + 'static) -> (O
 }
 
 /// In the proxy form.
-fn url(origin: &Oddity, path: &str) -> String {
+pub(super) fn url(origin: &Oddity, path: &str) -> String {
     format!("http://api.test:{}{path}", origin.address().port())
 }
 
 /// The status, and what it is said to be (RFC 9209).
 #[track_caller]
-fn refused(answer: &Response, status: u16, error: &str, reason: &str) {
+pub(super) fn refused(answer: &Response, status: u16, error: &str, reason: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
     let said = answer.header("proxy-status").expect("Proxy-Status");
     let expected = format!("weir; error={error}; details=\"{reason}\"");
@@ -41,7 +43,7 @@ fn refused(answer: &Response, status: u16, error: &str, reason: &str) {
 
 /// The lines of calls with this path, when there are so many.
 #[track_caller]
-fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> {
+pub(super) fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> {
     wait_for(&format!("{count} lines of {path}"), || {
         let text = sidecar.weir.read("log/access.log");
         let whole = text
@@ -57,7 +59,7 @@ fn logged(sidecar: &Sidecar, path: &str, count: usize) -> Vec<Value> {
 
 /// The line of the one call with this path.
 #[track_caller]
-fn line(sidecar: &Sidecar, path: &str) -> Value {
+pub(super) fn line(sidecar: &Sidecar, path: &str) -> Value {
     let mut lines = logged(sidecar, path, 1);
     assert_eq!(lines.len(), 1, "{lines:?}");
     lines.remove(0)
@@ -77,11 +79,11 @@ fn call(sidecar: &Sidecar, method: &str, target: &str) -> Response {
     begin(sidecar.address, method, target).response_to(method)
 }
 
-fn get(sidecar: &Sidecar, target: &str) -> Response {
+pub(super) fn get(sidecar: &Sidecar, target: &str) -> Response {
     call(sidecar, "GET", target)
 }
 
-fn calls(sidecar: &Sidecar, target: &str, count: usize) -> Vec<Client> {
+pub(super) fn calls(sidecar: &Sidecar, target: &str, count: usize) -> Vec<Client> {
     let calls = (0..count).map(|_| begin(sidecar.address, "GET", target));
     calls.collect()
 }
@@ -275,7 +277,9 @@ fn what_is_no_http_is_a_502() {
 fn an_answer_whose_framing_breaks_is_cut() {
     let (origin, sidecar) = oddity("", |talk| {
         talk.request();
-        talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nbad\r\n\r\n");
+        talk.send(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\nno size\r\n\r\n",
+        );
     });
     let answer = get(&sidecar, &url(&origin, "/"));
     assert!(answer.status == 200 && !answer.whole, "{answer:?}");
@@ -321,6 +325,23 @@ fn a_refused_connection_is_a_502_that_says_so() {
     for call in logged(&sidecar, "/a", 2) {
         assert_eq!(call["retries"], 2, "{call}");
     }
+}
+
+#[test]
+fn a_handshake_that_breaks_off_is_tried_again_whatever_the_method() {
+    // Where TLS is expected.
+    let origin = Oddity::plain(|talk| talk.cut());
+    let sidecar = Outward::new().name("api.test", origin.address()).start();
+    let target = |path| format!("/api.test:{}{path}", origin.address().port());
+    for (path, method, connections) in [("/get", "GET", 3), ("/post", "POST", 6)] {
+        let answer = call(&sidecar, method, &target(path));
+        refused(&answer, 502, "connection_terminated", "terminated");
+        assert_eq!(line(&sidecar, path)["retries"], 2);
+        assert_eq!(origin.connections(), connections);
+    }
+    sidecar
+        .weir
+        .wait_for_error(&["api.test", "does it speak TLS", "http://"]);
 }
 
 #[test]
@@ -482,229 +503,4 @@ fn tries_again_are_no_more_than_the_budget_allows() {
         assert!(asked >= 200 + most, "they are used: {asked}");
         assert!(asked <= 200 + most + by_time, "{asked}");
     }
-}
-
-#[test]
-fn a_breaker_opens_after_failures_in_a_row_and_one_call_tries() {
-    let broken = Arc::new(AtomicBool::new(true));
-    let gate = Gate::default();
-    let (script, is_broken) = (gate.clone(), broken.clone());
-    let lines = "max_fails = 3\nfail_timeout = \"3s\"\nretries = 0";
-    let (origin, sidecar) = oddity(lines, move |talk| {
-        while talk.request().is_some() {
-            if is_broken.load(Ordering::SeqCst) {
-                return talk.reset();
-            }
-            script.pass();
-            talk.answer("fine");
-        }
-    });
-    let ask = |path: &str| get(&sidecar, &url(&origin, path));
-    for _ in 0..3 {
-        refused(&ask("/fails"), 502, "connection_terminated", "terminated");
-    }
-    let opened = Instant::now();
-    let answer = ask("/open");
-    refused(&answer, 503, "destination_unavailable", "breaker_open");
-    assert_eq!(answer.header("retry-after"), Some("1"));
-    assert!(
-        opened.elapsed() < Duration::from_secs(3),
-        "it is said at once"
-    );
-    assert_eq!(origin.asked().len(), 3, "it is left alone");
-    sidecar
-        .weir
-        .wait_for_error(&["api.test", "3 calls in a row failed"]);
-    broken.store(false, Ordering::SeqCst);
-    // The first pause is a tenth of fail_timeout. Then one call goes, and no other while it does.
-    let mut probe = sidecar.client();
-    let mut asked = 0;
-    wait_until("one call tries", || {
-        asked += 1;
-        probe = calls(&sidecar, &url(&origin, "/probe"), 1).remove(0);
-        let refused = !probe.quiet_for(Duration::from_millis(100));
-        !refused
-    });
-    assert!(opened.elapsed() >= Duration::from_millis(300));
-    let before = origin.asked().len();
-    for _ in 0..5 {
-        let answer = ask("/meanwhile");
-        refused(&answer, 503, "destination_unavailable", "breaker_open");
-    }
-    assert_eq!(origin.asked().len(), before);
-    gate.open();
-    assert_eq!(probe.response().status, 200);
-    sidecar.weir.wait_for_error(&["api.test", "answers again"]);
-    for _ in 0..3 {
-        assert_eq!(ask("/closed").status, 200);
-    }
-}
-
-#[test]
-fn a_breaker_that_is_open_answers_at_once_where_calls_hang() {
-    // With one place, which the call that tries has.
-    let lines = "max_fails = 1\nfail_timeout = \"2s\"\nretries = 0\nmaxconn = 1";
-    let (origin, sidecar) = oddity(lines, |talk| {
-        let asked = talk.request().unwrap_or_default();
-        match asked.contains(" /fails ") {
-            true => talk.reset(),
-            false => talk.hold(),
-        }
-    });
-    let ask = |path: &str| get(&sidecar, &url(&origin, path));
-    refused(&ask("/fails"), 502, "connection_terminated", "terminated");
-    let mut probe = sidecar.client();
-    wait_until("one call tries", || {
-        probe = calls(&sidecar, &url(&origin, "/hangs"), 1).remove(0);
-        probe.quiet_for(Duration::from_millis(100))
-    });
-    let began = Instant::now();
-    let answer = ask("/meanwhile");
-    refused(&answer, 503, "destination_unavailable", "breaker_open");
-    assert!(began.elapsed() < Duration::from_secs(2), "it waited");
-    // Its caller leaves: another one may try.
-    drop(probe);
-    wait_until("another one tries", || {
-        let mut next = calls(&sidecar, &url(&origin, "/next"), 1).remove(0);
-        next.quiet_for(Duration::from_millis(100))
-    });
-}
-
-#[test]
-fn so_many_calls_as_maxconn_go_at_once_the_next_wait_and_more_are_refused() {
-    let gate = Gate::default();
-    let script = gate.clone();
-    let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-    let counted = at_once.clone();
-    let (origin, sidecar) = oddity("maxconn = 2\nmax_queue = 2", move |talk| {
-        while talk.request().is_some() {
-            let now = counted.0.fetch_add(1, Ordering::SeqCst) + 1;
-            counted.1.fetch_max(now, Ordering::SeqCst);
-            script.pass();
-            counted.0.fetch_sub(1, Ordering::SeqCst);
-            talk.answer("fine");
-        }
-    });
-    let mut first = calls(&sidecar, &url(&origin, "/first"), 2);
-    wait_until("two are at work", || origin.asked().len() == 2);
-    let mut leaves = calls(&sidecar, &url(&origin, "/leaves"), 1).remove(0);
-    let mut stays = calls(&sidecar, &url(&origin, "/stays"), 1).remove(0);
-    // It is full when somebody is refused.
-    let began = Instant::now();
-    let answer = wait_for("the queue is full", || {
-        let mut one = calls(&sidecar, &url(&origin, "/more"), 1).remove(0);
-        let waits = one.quiet_for(Duration::from_millis(100));
-        (!waits).then(|| one.response())
-    });
-    refused(&answer, 503, "connection_limit_reached", "queue_full");
-    assert!(
-        began.elapsed() < Duration::from_secs(8),
-        "before queue_timeout"
-    );
-    let seconds = answer.header("retry-after").expect("Retry-After");
-    assert!((1..=60).contains(&seconds.parse::<u64>().expect("seconds")));
-    assert!(
-        leaves.quiet_for(Duration::from_millis(1)) && stays.quiet_for(Duration::from_millis(1))
-    );
-    assert_eq!(origin.asked().len(), 2);
-    drop(leaves);
-    wait_until("who left is logged", || {
-        logged(&sidecar, "/leaves", 1)[0]["caller_left"] == true
-    });
-    gate.open();
-    for caller in &mut first {
-        assert_eq!(caller.response().status, 200);
-    }
-    assert_eq!(stays.response().status, 200);
-    let waited = line(&sidecar, "/stays")["time_wait"]
-        .as_f64()
-        .expect("a time");
-    assert!(waited > 0.0);
-    let asked = origin.asked();
-    assert!(
-        !asked.iter().any(|asked| asked.contains("/leaves")),
-        "{asked:?}"
-    );
-    assert_eq!(at_once.1.load(Ordering::SeqCst), 2);
-}
-
-#[test]
-fn who_waits_for_too_long_gets_503() {
-    let lines = "maxconn = 1\nqueue_timeout = \"300ms\"";
-    let (origin, sidecar) = oddity(lines, |talk| {
-        talk.request();
-        talk.hold();
-    });
-    let _hangs = calls(&sidecar, &url(&origin, "/hangs"), 1);
-    wait_until("it is at work", || origin.asked().len() == 1);
-    let began = Instant::now();
-    let answer = get(&sidecar, &url(&origin, "/waits"));
-    assert!(began.elapsed() >= Duration::from_millis(300));
-    refused(&answer, 503, "connection_limit_reached", "queue_timeout");
-    assert!(answer.header("retry-after").is_some());
-    sidecar
-        .weir
-        .wait_for_error(&["api.test", "it waited for queue_timeout", "maxconn is 1"]);
-    assert_eq!(origin.asked().len(), 1);
-}
-
-#[test]
-fn an_origin_that_hangs_delays_no_other() {
-    let setup = Setup::new();
-    let good = Origin::plain(setup.folder());
-    let silent = Oddity::plain(|talk| {
-        talk.request();
-        talk.hold();
-    });
-    // Connections are made to it by the kernel until its queue is full, and by nobody then.
-    let full = TcpListener::bind(free_address()).expect("bind");
-    let full_address = full.local_addr().expect("an address");
-    let outward = Outward::new()
-        .plain_name("good.test", good.address())
-        .plain_name("silent.test", silent.address())
-        .plain_name("full.test", full_address)
-        .plain_name("nameless.test", free_address());
-    outward
-        .dns()
-        .says("nameless.test", crate::support::dns::Says::Silence);
-    let sidecar = outward
-        .lines("threads = 1")
-        .usual("maxconn = 40\nmax_queue = 20\nfirst_byte_timeout = \"1m\"")
-        .start();
-    let target = |name: &str, port: u16| format!("http://{name}:{port}/");
-    let good_url = target("good.test", good.address().port());
-    // The time that 95 of 100 calls take at most.
-    let measure = || {
-        let mut times: Vec<Duration> = (0..200)
-            .map(|_| {
-                let began = Instant::now();
-                assert_eq!(get(&sidecar, &good_url).status, 200);
-                began.elapsed()
-            })
-            .collect();
-        times.sort();
-        times[190]
-    };
-    let alone = measure();
-    let hang = [
-        target("silent.test", silent.address().port()),
-        target("full.test", full_address.port()),
-        target("nameless.test", 80),
-    ];
-    let hanging: Vec<Client> = hang
-        .iter()
-        .flat_map(|target| calls(&sidecar, target, 60))
-        .collect();
-    wait_until("they hang", || silent.asked().len() == 40);
-    let beside = measure();
-    assert!(
-        beside < alone * 3 + Duration::from_millis(50),
-        "{alone:?} alone, {beside:?} beside"
-    );
-    let mut hanging = hanging;
-    assert!(
-        hanging[0].quiet_for(Duration::from_millis(1)),
-        "it hangs still"
-    );
-    assert!(beside < LIMIT / 10);
 }

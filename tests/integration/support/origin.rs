@@ -289,7 +289,7 @@ content-type=$content_type\n";
             proxy_pass_request_body off;
             proxy_set_header Content-Length "";
         }
-        location = /gzip { gzip on; gzip_proxied any; gzip_min_length 1; gzip_types text/plain; root FOLDER; }
+        location = /gzip { gzip on; gzip_min_length 1; gzip_types text/plain; root FOLDER; }
         location = /large { root FOLDER; }
         location = /redirect { return 302 /echo?redirected; }
         location = /cookies { add_header Set-Cookie a=1; add_header Set-Cookie b=2; return 200 "two"; }

@@ -270,7 +270,7 @@ pub struct HostSettings {
     pub keepalive_timeout: Duration,
     /// A connection takes no new call after that.
     pub keepalive_time: Duration,
-    /// Connections kept ready beside those in use; only of origins that `allow` or a table names exactly.
+    /// Connections that are open at least, in use or not; only of origins that `allow` or a table names exactly.
     pub preconnect: usize,
     /// HTTP/2 is offered to https origins.
     pub http2: bool,
@@ -336,7 +336,7 @@ impl HostSettings {
         connect_timeout: Duration::from_secs(5),
         first_byte_timeout: Duration::from_secs(60),
         read_timeout: Duration::from_secs(60),
-        timeout: Duration::from_secs(300),
+        timeout: Duration::from_secs(3600),
         retries: 2,
         retry_budget: 20,
         max_fails: 10,

@@ -56,7 +56,7 @@ pub(super) const EGRESS: &[Row] = &[
         "A connection takes no new call after that.")
         .called(&["max_connection_duration", "max_connection_age", "pconn_lifetime"]),
     key(BOTH, "preconnect", Kind::Count { min: 0, max: 1_000 }, Value("0"),
-        "Connections kept ready, so that the first call after the start or an idle hour makes none; only for hosts that `allow` or a \
+        "Connections that are open at least, in use or not, so that the first call after the start or an idle hour makes none; only for hosts that `allow` or a \
          table names without `*`.").called(&["preconnect_policy", "per_upstream_preconnect_ratio"]),
     key(BOTH, "http2", Kind::Bool, Value("true"),
         "HTTP/2 is offered to https hosts, which choose.").called(&["http2_protocol_options", "proxy_http_version"]),
@@ -77,23 +77,23 @@ pub(super) const EGRESS: &[Row] = &[
     key(BOTH, "read_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
         "From one piece of a body to the next, both ways.")
         .called(&["proxy_read_timeout", "proxy_send_timeout", "stream_idle_timeout", "timeout_tunnel"]),
-    key(BOTH, "timeout", Kind::Duration { zero: true }, Value("\"5m\""),
-        "For all of a call, waiting included; then 504, or an answer that has begun is cut. 0: no limit.")
+    key(BOTH, "timeout", Kind::Duration { zero: true }, Value("\"1h\""),
+        "For all of a call, waiting included, so that no answer drips for ever; then 504, or an answer that has begun is cut. 0: no limit.")
         .called(&["request_lifetime"]),
     key(BOTH, "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
         "Largest head of an answer; more: 502.")
         .called(&["proxy_buffer_size", "reply_header_max_size", "max_response_headers_kb"]),
     key(BOTH, "retries", Kind::Count { min: 0, max: 100 }, Value("2"),
-        "How often a call is tried again at most: only if the host cannot have seen it, or its method is idempotent.")
+        "How often a call is tried again at most: only if the host cannot have seen it, or its method is idempotent. A host that refuses connections gets 0.1 s, then 0.4 s, to come back.")
         .called(&["proxy_next_upstream_tries", "num_retries", "forward_max_tries", "option_redispatch"])
         .begins("When a host fails"),
     key(BOTH, "retry_budget", Kind::Count { min: 0, max: 1_000 }, Value("20"),
         "Tries again may be so many percent of the calls; 0: none.").called(&["budget_percent"]),
     key(BOTH, "max_fails", Kind::Count { min: 0, max: 1_000_000 }, Value("10"),
-        "So many failures in a row open the breaker: further calls are answered with 503 at once. 0: never.")
+        "So many calls in a row that fail, or nine in ten of the last ones (20 at least), open the breaker: further calls are answered with 503 at once. An answer is no failure, whatever its status. 0: never.")
         .called(&["error_limit", "consecutive_5xx"]),
     key(BOTH, "fail_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
-        "How long it stays open before one call tries.").called(&["base_ejection_time", "fail_duration"]),
+        "How long it stays open at most before one call tries: a tenth of this at first, twice as long after each try that fails.").called(&["base_ejection_time", "fail_duration"]),
     key(BOTH, "resolve_min", Kind::Duration { zero: false }, Value("\"1s\""),
         "A name is looked up again after this at the earliest, whatever its TTL says.")
         .called(&["negative_dns_ttl", "dns_min_refresh_rate"]).begins("Names and certificates"),

@@ -458,6 +458,8 @@ fn it_does_what_a_naive_model_does() {
             }
             if calls.is_empty() || random.chance(500) {
                 let expected = model.ask();
+                let would = breaker.refuses(Micros(now)).is_some();
+                assert_eq!(would, expected == Asked::Refused, "seed {seed}, {now} µs");
                 let (asked, attempt) = match breaker.ask(Micros(now)) {
                     Verdict::Go(attempt) => (Asked::Go, Some(attempt)),
                     Verdict::Probe(attempt) => (Asked::Probe, Some(attempt)),
