@@ -109,31 +109,36 @@ async fn steps(
     })
 }
 
-/// How long a call may take.
-struct Limits {
+/// How long a call may take. That of its caller's request, which may be lifted while the call lasts, ends it from outside
+/// until its answer begins ([`Calling::over`]).
+struct Limits<'a> {
     /// [`clock::now`].
     deadline: u64,
-    /// What it is when that has passed.
-    overdue: Kind,
     /// Who calls: callers take turns where calls wait.
     client: u64,
+    calling: &'a Calling,
 }
 
-impl Limits {
-    fn new(host: &Host, calling: &Calling) -> Limits {
-        let own = clock::deadline(host.settings.timeout);
-        let callers = calling.deadline();
-        match callers < own {
-            true => Limits {
-                deadline: callers,
-                overdue: Kind::Deadline,
-                client: calling.client(),
-            },
-            false => Limits {
-                deadline: own,
-                overdue: Kind::ResponseTimeout,
-                client: calling.client(),
-            },
+impl Limits<'_> {
+    fn new<'a>(host: &Host, calling: &'a Calling) -> Limits<'a> {
+        Limits {
+            deadline: clock::deadline(host.settings.timeout),
+            client: calling.client(),
+            calling,
+        }
+    }
+
+    /// For the body of an answer that begins now.
+    fn pace(&self, host: &Host) -> Pace {
+        let callers = self.calling.deadline();
+        let (deadline, overdue) = match callers < self.deadline {
+            true => (callers, Kind::Deadline),
+            false => (self.deadline, Kind::ResponseTimeout),
+        };
+        Pace {
+            read_timeout: host.settings.read_timeout,
+            deadline,
+            overdue,
         }
     }
 
@@ -145,7 +150,7 @@ impl Limits {
         );
         Fault {
             sent,
-            ..Fault::unsent(self.overdue, what)
+            ..Fault::unsent(Kind::ResponseTimeout, what)
         }
     }
 }
@@ -155,7 +160,7 @@ async fn look(
     egress: &Egress,
     host: &Host,
     target: &Target,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: &Parts,
     upload: &Upload,
 ) -> Result<Option<Look>, Fault> {
@@ -176,7 +181,7 @@ async fn look(
     };
     let late = || {
         Fault::unsent(
-            limits.overdue,
+            Kind::ResponseTimeout,
             format!("{}: an equal call is not answered yet", host.origin),
         )
     };
@@ -186,7 +191,7 @@ async fn look(
 /// Asks the origin what the cache does not have, and tells the cache.
 async fn fetch(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     found: Option<Look>,
     mut parts: Parts,
     upload: Upload,
@@ -242,7 +247,7 @@ fn prepare(
 /// no failure.
 async fn ask(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     parts: Parts,
     upload: Upload,
     course: &mut Course,
@@ -336,7 +341,7 @@ struct Failed {
 /// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
 async fn attempt(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     request: Request<Upload>,
     fresh: bool,
     course: &mut Course,
@@ -429,7 +434,7 @@ impl Due {
 /// The origin's answer, for the caller.
 fn relay(
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     response: Response<Incoming>,
     carrier: Carrier,
     permit: Permit,
@@ -438,11 +443,7 @@ fn relay(
     headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
-    let pace = Pace {
-        read_timeout: host.settings.read_timeout,
-        deadline: limits.deadline,
-        overdue: limits.overdue,
-    };
+    let pace = limits.pace(host);
     let held = Held {
         carrier: Some(carrier),
         _permit: permit,
@@ -470,7 +471,7 @@ impl Drop for Held {
 async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
-    limits: &Limits,
+    limits: &Limits<'_>,
     mut request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {

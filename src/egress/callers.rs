@@ -4,7 +4,8 @@
 //! whose that is stands in /proc, which costs more than a short call: it is looked for when a call has lasted for
 //! [`LOOK_AFTER`], on a thread that may wait, among the workers that have a request, and a limited number of times a
 //! second ([`BURST`], [`PAUSE`]). Where the gateway may not look there (another user, a process that is not dumpable),
-//! the manager is asked. A call never waits for any of it: what is not known when it ends is not known.
+//! the manager is asked. A call never waits for any of it: what is not known when it ends is not known. A connection whose
+//! caller was not found [`MOST_LOOKS`] times is left alone: it is nobody's worker's.
 //!
 //! A process that is no worker is taken for the worker that has started it, if one has, up to [`GENERATIONS`] steps up;
 //! over TCP only workers themselves are looked at.
@@ -46,6 +47,8 @@ pub(crate) struct Peer {
     kind: Kind,
     /// The worker that it belongs to; 0: not known.
     worker: AtomicU32,
+    /// Looks that were in vain.
+    vain: AtomicU32,
 }
 
 /// A call, as far as it is known whose it is.
@@ -121,6 +124,11 @@ impl Callers {
                 Kind::Unix(Some(pid)) => pid,
                 Kind::Unix(None) | Kind::Tcp { .. } => 0,
             }),
+            vain: AtomicU32::new(match kind {
+                Kind::Unix(Some(_)) => 0,
+                Kind::Tcp { own, peer } if is_here(own, peer) => 0,
+                Kind::Unix(None) | Kind::Tcp { .. } => MOST_LOOKS,
+            }),
         })
     }
 
@@ -180,10 +188,16 @@ impl Peer {
             Ok(Found::Barred(inode)) => self.callers.workers.owner(inode).await,
             Ok(Found::Nobody) | Err(_) => None,
         };
-        if let Some(worker) = worker {
-            self.worker.store(worker, Relaxed);
+        match worker {
+            Some(worker) => self.worker.store(worker, Relaxed),
+            None => drop(self.vain.fetch_add(1, Relaxed)),
         }
         worker.is_some()
+    }
+
+    /// Whether it may still be found.
+    fn may_be_found(&self) -> bool {
+        self.vain.load(Relaxed) < MOST_LOOKS
     }
 }
 
@@ -256,6 +270,9 @@ impl Calling {
     pub(crate) async fn over(&self) {
         let mut pause = LOOK_AFTER;
         while !self.is_tied() {
+            if !self.peer.may_be_found() {
+                return std::future::pending().await;
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 4).min(LONGEST_PAUSE);
             if self.peer.find().await {
@@ -319,6 +336,12 @@ impl Proc {
     }
 }
 
+/// Whether a caller is on this machine: one of another has no worker here.
+fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || peer == own.ip().to_canonical()
+}
+
 /// The process itself or the nearest above it that is one of those.
 fn ancestor(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
     let mut pid = pid;
@@ -336,6 +359,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 /// Between two looks for the same call at most: from 10 ms to this, each four times the one before.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Looks for the caller of one connection that may be in vain.
+const MOST_LOOKS: u32 = 4;
 
 /// Looks at once, and how soon one more may be: a hundred a second.
 const BURST: u32 = 50;
@@ -461,6 +487,33 @@ mod tests {
         assert_eq!(calling.caller().request, Some(42));
         *one.now.lock().expect("no panic") = None;
         assert_eq!(peer.calls().caller().pool, None);
+    }
+
+    #[test]
+    fn nobodys_caller_is_not_looked_for_without_end() {
+        let (one, callers) = one(NEVER);
+        *one.now.lock().expect("no panic") = None;
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let peer = callers.over_unix(&here);
+        let calling = peer.calls();
+        runtime().block_on(async {
+            let given_up = async {
+                while peer.may_be_found() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                () = calling.over() => panic!("it has no deadline"),
+                () = given_up => {}
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("it is looked for still"),
+            }
+        });
+        assert_eq!(calling.caller().pid, Some(std::process::id()));
+        let address = |text: &str| text.parse().expect("an address");
+        let away = callers.over_tcp(address("192.0.2.1:1"), address("192.0.2.2:2"));
+        assert!(!away.may_be_found());
+        let near = callers.over_tcp(address("192.0.2.1:1"), address("192.0.2.1:2"));
+        assert!(near.may_be_found());
     }
 
     #[test]

@@ -556,7 +556,8 @@ impl Manager<'_> {
         use_error_log(&self.current);
         let config = &self.current.loaded.config;
         let of_pools = config.pools.iter().any(|pool| pool.access_log.is_some());
-        events::logs_reopened(of_pools || config.log.access != LogTarget::Off);
+        let of_calls = config.egress.is_some() && config.log.egress != LogTarget::Off;
+        events::logs_reopened(of_pools || of_calls || config.log.access != LogTarget::Off);
     }
 
     fn stop_gracefully(&mut self) {
