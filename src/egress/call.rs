@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri,
+    HeaderValue, Method, Request, Response,
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
@@ -20,16 +20,17 @@ use weir_pool::{Failure, Sent};
 
 use super::{
     Egress,
-    body::{Answer, Ended, Guarded, Pace},
+    body::{Answer, Guarded, Pace},
     cache::{Asked, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::Carrier,
+    course::Course,
     fault::{Fault, Kind},
     headers,
     host::Host,
     limiter::Permit,
-    record::{CallRecord, Connection, Protocol},
+    record::{Connection, Protocol},
     serve::Cut,
     target::{self, Form, Target},
     tunnel,
@@ -54,7 +55,7 @@ pub(crate) async fn call(
         )),
     };
     match answered {
-        Ok(response) => answer(response, course),
+        Ok(response) => course.answer(response),
         Err(fault) => refuse(&fault, course),
     }
 }
@@ -79,10 +80,15 @@ async fn steps(
         &egress.rules,
     )?;
     course.is_for(&target);
-    egress.rules.judge(&target, request.method())?;
-    let host = egress.hosts.of(&target.origin)?;
-    course.record.origin = Some(host.origin.clone());
-    course.host = Some(host.clone());
+    let judged = egress.rules.judge(&target, request.method());
+    let host = match judged.and_then(|()| egress.hosts.of(&target.origin)) {
+        Ok(host) => host,
+        Err(fault) => {
+            course.refused(target);
+            return Err(fault);
+        }
+    };
+    course.asks(&host);
     host.begin();
     let limits = Limits::new(&host, calling);
     if target.form == Form::Tunnel {
@@ -232,11 +238,8 @@ fn prepare(
             parts.headers.insert(CONTENT_LENGTH, length.into());
         }
     }
-    let mut uri = http::uri::Parts::default();
-    uri.scheme = host.origin.scheme.as_str().parse().ok();
-    uri.authority = host.origin.authority().parse().ok();
-    uri.path_and_query = Some(target.path.clone());
-    parts.uri = Uri::from_parts(uri)
+    parts.uri = host
+        .uri(&target.path)
         .map_err(|error| Fault::unsent(Kind::BadRequest, format!("{}: {error}", host.origin)))?;
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
@@ -346,8 +349,13 @@ async fn attempt(
     fresh: bool,
     course: &mut Course,
 ) -> Result<(Response<Incoming>, Carrier), Failed> {
-    let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
-    let taken = taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)));
+    let taken = match host.connections.ready(fresh) {
+        Some(carrier) => Ok(carrier),
+        None => {
+            let taken = clock::in_time(host.connections.take(fresh), limits.deadline).await;
+            taken.unwrap_or_else(|| Err(limits.over(host, Sent::Nothing)))
+        }
+    };
     let mut carrier = match taken {
         Ok(carrier) => carrier,
         Err(fault) => {
@@ -360,25 +368,25 @@ async fn attempt(
     };
     course.record.connection = Some(carrier.connection());
     let progress = request.body().progress();
-    let began = clock::precise();
+    let began = clock::now();
     let sent = {
         let mut sending = std::pin::pin!(carrier.send(request));
         loop {
-            let due = Due::new(host, progress.as_deref(), began);
-            match clock::in_time(sending.as_mut(), due.at.min(limits.deadline)).await {
+            let due = due(host, progress.as_deref(), began);
+            match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
                 Some(sent) => break sent,
                 None if clock::precise() >= limits.deadline => {
                     break Err((limits.over(host, Sent::Maybe), None));
                 }
                 // The body has come further.
-                None if Due::new(host, progress.as_deref(), began).at > due.at => {}
-                None => break Err((due.fault, None)),
+                None if self::due(host, progress.as_deref(), began) > due => {}
+                None => break Err((late(host, progress.as_deref()), None)),
             }
         }
     };
     match sent {
         Ok(response) => {
-            course.record.first_byte = Some(clock::precise().saturating_sub(began));
+            course.record.first_byte = Some(clock::now().saturating_sub(began));
             Ok((response, carrier))
         }
         Err((fault, unsent)) => Err(Failed {
@@ -389,44 +397,31 @@ async fn attempt(
     }
 }
 
-/// When an answer is late, and what it is then.
-struct Due {
-    at: u64,
-    fault: Fault,
+/// When an answer is late. While its body is still on its way, the origin cannot be: the caller is.
+fn due(host: &Host, progress: Option<&Progress>, began: u64) -> u64 {
+    let limit = match progress.is_none_or(Progress::is_whole) {
+        true => host.settings.first_byte_timeout,
+        false => host.settings.read_timeout,
+    };
+    let moved = progress.map_or(0, Progress::at).max(began);
+    moved.saturating_add(limit.as_micros() as u64)
 }
 
-impl Due {
-    /// While its body is still on its way, the origin cannot be late.
-    fn new(host: &Host, progress: Option<&Progress>, began: u64) -> Due {
-        let settings = &host.settings;
-        let moved = progress.map_or(0, Progress::at).max(began);
-        let (limit, fault) = match progress.is_none_or(Progress::is_whole) {
-            true => (
-                settings.first_byte_timeout,
-                Fault::sent(
-                    Kind::FirstByteTimeout,
-                    format!(
-                        "{}: no answer within {} ms (first_byte_timeout)",
-                        host.origin,
-                        settings.first_byte_timeout.as_millis()
-                    ),
-                ),
-            ),
-            false => (
-                settings.read_timeout,
-                Fault::sent(
-                    Kind::SlowCaller,
-                    format!(
-                        "{}: nothing of the request's body was passed on for {} ms (read_timeout)",
-                        host.origin,
-                        settings.read_timeout.as_millis()
-                    ),
-                ),
-            ),
-        };
-        Due {
-            at: moved.saturating_add(limit.as_micros() as u64),
-            fault,
+/// What it is then.
+fn late(host: &Host, progress: Option<&Progress>) -> Fault {
+    let origin = &host.origin;
+    match progress.is_none_or(Progress::is_whole) {
+        true => {
+            let limit = host.settings.first_byte_timeout.as_millis();
+            let what = format!("{origin}: no answer within {limit} ms (first_byte_timeout)");
+            Fault::sent(Kind::FirstByteTimeout, what)
+        }
+        false => {
+            let limit = host.settings.read_timeout.as_millis();
+            let what = format!(
+                "{origin}: nothing of the request's body was passed on for {limit} ms (read_timeout)"
+            );
+            Fault::sent(Kind::SlowCaller, what)
         }
     }
 }
@@ -508,14 +503,8 @@ async fn tunnelled(
     Ok(Response::new(Answer::empty()))
 }
 
-/// Passes an answer on; its line is written when it has ended.
-fn answer(response: Response<Answer>, mut course: Course) -> Response<Answer> {
-    course.record.status = Some(response.status());
-    response.map(|answer| answer.then(move |how, bytes| course.ended(how, bytes)))
-}
-
 /// An answer of weir's own, that says whose fault it is.
-fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
+fn refuse(fault: &Fault, mut course: Box<Course>) -> Response<Answer> {
     let kind = fault.kind;
     let status = kind.status();
     course.record.fault = Some(kind);
@@ -538,156 +527,7 @@ fn refuse(fault: &Fault, mut course: Course) -> Response<Answer> {
             HeaderValue::from_static(headers::CHALLENGE),
         );
     }
-    answer(response, course)
-}
-
-/// A call that is on its way: what is known of it, and that its line is still to be written.
-struct Course {
-    egress: Arc<Egress>,
-    calling: Arc<Calling>,
-    /// What becomes of the caller's connection.
-    cut: Cut,
-    host: Option<Arc<Host>>,
-    record: CallRecord,
-    /// When its head was there ([`clock::now`]).
-    began: u64,
-    upload: Option<Arc<Progress>>,
-    written: bool,
-}
-
-impl Course {
-    fn begin(
-        egress: &Arc<Egress>,
-        calling: &Arc<Calling>,
-        cut: Cut,
-        request: &Request<Incoming>,
-    ) -> Course {
-        Course {
-            egress: egress.clone(),
-            calling: calling.clone(),
-            cut,
-            host: None,
-            record: CallRecord {
-                at: SystemTime::now(),
-                method: request.method().clone(),
-                origin: None,
-                path: String::new(),
-                form: None,
-                status: None,
-                fault: None,
-                connection: None,
-                waited: 0,
-                first_byte: None,
-                total: 0,
-                retries: 0,
-                bytes_in: 0,
-                bytes_out: 0,
-                caller_left: false,
-                cache: super::record::CacheUse::None,
-                caller: super::record::Caller::default(),
-            },
-            began: clock::precise(),
-            upload: None,
-            written: false,
-        }
-    }
-
-    fn is_for(&mut self, target: &Target) {
-        self.record.form = Some(target.form);
-        self.record.path = target.path.path().to_owned();
-        self.record.origin = Some(Arc::new(target.origin.clone()));
-    }
-
-    fn upload(&mut self, upload: &Upload) {
-        self.record.bytes_in = upload.length().unwrap_or(0);
-        self.upload = upload.progress();
-    }
-
-    /// Says in the error log what went wrong; the same of one origin now and then only.
-    fn complain(&self, fault: &Fault) {
-        if let Some(host) = &self.host
-            && fault.kind.blames_origin()
-        {
-            host.figures.failed(fault);
-        }
-        self.egress
-            .complaints
-            .tell(self.record.origin.as_deref(), fault);
-    }
-
-    fn ended(mut self, how: Ended, bytes: u64) {
-        self.record.bytes_out = bytes;
-        match how {
-            Ended::Whole => {}
-            Ended::Cut(kind) => {
-                self.cut.mark();
-                self.record.fault = Some(kind);
-                let what = match &self.record.origin {
-                    Some(origin) => origin.to_string(),
-                    None => String::new(),
-                };
-                self.complain(&Fault::sent(
-                    kind,
-                    format!("{what}: its answer ended before its end, and so did the caller's"),
-                ));
-            }
-            Ended::Left => self.record.caller_left = true,
-        }
-        self.write();
-    }
-
-    fn tunnel_ended(mut self, carried: &tunnel::Carried) {
-        self.record.bytes_in = carried.up;
-        self.record.bytes_out = carried.down;
-        self.record.status = Some(StatusCode::OK);
-        if carried.silent {
-            self.record.fault = Some(Kind::ResponseTimeout);
-        }
-        self.write();
-    }
-
-    /// Goes on elsewhere; nothing is written here any more.
-    fn take(&mut self) -> Course {
-        self.written = true;
-        Course {
-            egress: self.egress.clone(),
-            calling: self.calling.clone(),
-            cut: self.cut.clone(),
-            host: self.host.clone(),
-            record: self.record.clone(),
-            began: self.began,
-            upload: None,
-            written: false,
-        }
-    }
-
-    fn write(&mut self) {
-        if std::mem::replace(&mut self.written, true) {
-            return;
-        }
-        let record = &mut self.record;
-        record.total = clock::precise().saturating_sub(self.began);
-        if let Some(upload) = &self.upload {
-            record.bytes_in = upload.bytes();
-        }
-        record.caller = self.calling.caller();
-        match (&self.host, record.fault) {
-            (Some(host), _) => host.figures.call_ended(record),
-            (None, Some(kind)) => self.egress.figures.refused(kind),
-            (None, None) => {}
-        }
-        self.egress.log.write(record);
-    }
-}
-
-impl Drop for Course {
-    /// Its caller left before there was an answer.
-    fn drop(&mut self) {
-        if !self.written {
-            self.record.caller_left = true;
-            self.write();
-        }
-    }
+    course.answer(response)
 }
 
 /// Before the first try again at an origin that is not there; four times as long before the next.

@@ -158,11 +158,11 @@ impl Connections {
     /// # Errors
     /// Why none could be made.
     pub(crate) async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier, Fault> {
+        if let Some(carrier) = self.ready(fresh) {
+            return Ok(carrier);
+        }
         let waiting = {
             let mut state = self.lock();
-            if !fresh && let Some(carrier) = self.kept(&mut state) {
-                return Ok(carrier);
-            }
             let (give, take) = oneshot::channel();
             state.waiting.push_back(give);
             self.dial_for_waiting(&mut state);
@@ -178,6 +178,14 @@ impl Connections {
             ))
         };
         waiting.await.unwrap_or_else(forgotten)
+    }
+
+    /// A connection that is there and can take a call at once. `fresh`: as for [`take`](Self::take).
+    pub(crate) fn ready(self: &Arc<Self>, fresh: bool) -> Option<Carrier> {
+        match fresh {
+            true => None,
+            false => self.kept(&mut self.lock()),
+        }
     }
 
     /// Closes what is idle for too long, too old, or leads where the name no longer does; makes connections ahead.
@@ -382,7 +390,6 @@ impl Connections {
                 let handshake = http1::Builder::new()
                     .max_buf_size(limit.max(LEAST_BUFFER))
                     .max_header_size(limit)
-                    .max_headers(MOST_HEADERS)
                     .handshake(io)
                     .await;
                 match handshake {
@@ -617,7 +624,7 @@ impl Carrier {
     pub(crate) fn done(mut self) {
         match self.hold.take() {
             Some(Hold::Own(mut own)) => {
-                own.used = clock::precise();
+                own.used = clock::now();
                 let home = self.home.clone();
                 // hyper's task may still have to see the end that the answer's reader has seen.
                 match own.sender.is_ready() {
@@ -657,7 +664,7 @@ impl Connections {
     /// An HTTP/1.1 connection is free again.
     fn given_back(self: &Arc<Self>, own: Kept) {
         self.lock().busy -= 1;
-        match self.young(own.made, clock::precise()) {
+        match self.young(own.made, clock::now()) {
             true => self.offer(own, true),
             false => {
                 drop(own);
@@ -682,7 +689,7 @@ impl Connections {
 
     /// A call over HTTP/2 has ended.
     fn returned(self: &Arc<Self>, share: &Arc<Shared>) {
-        share.used.store(clock::precise(), Relaxed);
+        share.used.store(clock::now(), Relaxed);
         share.streams.fetch_sub(1, Relaxed);
         if self.lock().waiting.is_empty() {
             return;
@@ -727,9 +734,6 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// hyper's least buffer, bytes.
 const LEAST_BUFFER: usize = 8192;
-
-/// Header fields of an answer.
-const MOST_HEADERS: usize = 256;
 
 /// Between two tries to make a connection ahead, µs: twice as long each time.
 const FIRST_PAUSE: u64 = 1_000_000;

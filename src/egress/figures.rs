@@ -451,7 +451,7 @@ const CLASSES: usize = 5;
 pub(super) mod tests {
     use std::time::Duration;
 
-    use http::{Method, StatusCode};
+    use http::{Method, StatusCode, uri::PathAndQuery};
 
     use super::*;
     use crate::egress::record::{Caller, DialTimes};
@@ -470,7 +470,7 @@ pub(super) mod tests {
             at: SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456),
             method: Method::GET,
             origin: Some(Arc::new(origin.clone())),
-            path: "/v1/x".to_owned(),
+            path: Some(PathAndQuery::from_static("/v1/x?a=b")),
             form: Some(Form::Path),
             status: Some(StatusCode::OK),
             fault: None,

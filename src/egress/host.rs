@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use http::{HeaderName, HeaderValue};
+use http::{
+    HeaderName, HeaderValue, Uri,
+    uri::{self, PathAndQuery},
+};
 use weir_config::HostSettings;
 use weir_pool::{
     Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Failure, Micros, Outcome, Retry,
@@ -38,6 +41,9 @@ pub(crate) struct Host {
     pub(crate) settings: Arc<HostSettings>,
     /// For `Host`.
     authority: HeaderValue,
+    /// What a URI of it begins with.
+    scheme: uri::Scheme,
+    uri_authority: uri::Authority,
     /// What is set in each request.
     set_headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) connections: Arc<Connections>,
@@ -60,7 +66,7 @@ impl HostState for Host {
         let connections = self.connections.census();
         let calls = self.limiter.view();
         HostNow {
-            breaker: match self.trouble().breaker.state(Micros(clock::precise())) {
+            breaker: match self.trouble().breaker.state(Micros(clock::now())) {
                 BreakerState::Closed { .. } => BreakerNow::Closed,
                 BreakerState::HalfOpen { .. } => BreakerNow::HalfOpen,
                 BreakerState::Open { .. } => BreakerNow::Open,
@@ -87,6 +93,18 @@ pub(crate) struct Try<'a> {
 }
 
 impl Host {
+    /// The absolute URI of a path.
+    ///
+    /// # Errors
+    /// Where the path is none that can stand in one.
+    pub(crate) fn uri(&self, path: &PathAndQuery) -> Result<Uri, uri::InvalidUriParts> {
+        let mut parts = uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.uri_authority.clone());
+        parts.path_and_query = Some(path.clone());
+        Uri::from_parts(parts)
+    }
+
     /// A call begins: it counts for the budget of retries.
     pub(crate) fn begin(&self) {
         let now = clock::now();
@@ -110,7 +128,7 @@ impl Host {
     /// # Errors
     /// Not while its breaker is open: whoever waited would be refused then.
     pub(crate) fn admits(&self) -> Result<(), Fault> {
-        let refused = self.trouble().breaker.refuses(Micros(clock::precise()));
+        let refused = self.trouble().breaker.refuses(Micros(clock::now()));
         refused.map_or(Ok(()), |retry_after| Err(self.refusal(retry_after)))
     }
 
@@ -119,7 +137,7 @@ impl Host {
     /// # Errors
     /// Not while its breaker is open.
     pub(crate) fn ask(&self) -> Result<Try<'_>, Fault> {
-        let verdict = self.trouble().breaker.ask(Micros(clock::precise()));
+        let verdict = self.trouble().breaker.ask(Micros(clock::now()));
         match verdict {
             Verdict::Go(attempt) | Verdict::Probe(attempt) => Ok(Try {
                 host: self,
@@ -141,7 +159,7 @@ impl Host {
 
     /// May a call that failed be tried again? If so, that is counted.
     pub(crate) fn may_retry(&self, failure: &Failure) -> bool {
-        let now = Micros(clock::precise());
+        let now = Micros(clock::now());
         self.trouble().budget.may_retry(now, failure) == Retry::Again
     }
 
@@ -184,7 +202,7 @@ impl Try<'_> {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
-        let now = Micros(clock::precise());
+        let now = Micros(clock::now());
         let change = self.host.trouble().breaker.ended(now, attempt, outcome);
         let origin = &self.host.origin;
         match change {
@@ -213,7 +231,7 @@ impl Try<'_> {
 impl Drop for Try<'_> {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            let now = Micros(clock::precise());
+            let now = Micros(clock::now());
             let _ = self
                 .host
                 .trouble()
@@ -331,6 +349,12 @@ impl Hosts {
             budget: RetryBudget::new(settings.retry_budget, settings.maxconn),
         };
         Ok(Host {
+            scheme: match origin.scheme {
+                weir_config::Scheme::Https => uri::Scheme::HTTPS,
+                weir_config::Scheme::Http => uri::Scheme::HTTP,
+            },
+            uri_authority: uri::Authority::try_from(origin.authority())
+                .map_err(|error| internal(error.to_string()))?,
             authority: HeaderValue::try_from(origin.authority())
                 .map_err(|error| internal(error.to_string()))?,
             set_headers: self.set_headers(&settings).map_err(internal)?,

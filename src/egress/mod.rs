@@ -27,6 +27,7 @@ mod checks;
 mod complaints;
 mod compress;
 mod connections;
+mod course;
 mod dial;
 mod failure;
 mod fault;

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, uri::PathAndQuery};
 
 use super::{
     fault::Kind,
@@ -17,8 +17,8 @@ pub(crate) struct CallRecord {
     pub(crate) method: Method,
     /// None where the request names none that can be read.
     pub(crate) origin: Option<Arc<Origin>>,
-    /// Without the query, which may hold secrets.
-    pub(crate) path: String,
+    /// Shown without the query, which may hold secrets; none where the request names none that can be read.
+    pub(crate) path: Option<PathAndQuery>,
     pub(crate) form: Option<Form>,
     /// What the caller got; none: it left before.
     pub(crate) status: Option<StatusCode>,

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, poll_fn},
     io::{self, IoSlice},
     net::SocketAddr,
     os::fd::AsFd,
@@ -24,6 +24,8 @@ use tokio::{
     time::Sleep,
 };
 use weir_sys::socket;
+
+use crate::clock;
 
 use super::{Egress, body::Answer, call, callers::Peer};
 
@@ -65,7 +67,7 @@ where
     loop {
         tokio::select! {
             // What goes wrong is the caller's matter, or was said in the call's line.
-            _ = connection.as_mut() => return,
+            _ = poll_fn(|cx| clock::frozen(|| connection.as_mut().poll(cx))) => return,
             () = egress.drain.started(), if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();

@@ -1,0 +1,189 @@
+//! A call that is on its way, and the line that is written when it has ended, however that is.
+
+use std::{sync::Arc, time::SystemTime};
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::{
+    Egress,
+    body::{Answer, Ended},
+    callers::Calling,
+    fault::{Fault, Kind},
+    host::Host,
+    record::{CacheUse, CallRecord, Caller},
+    serve::Cut,
+    target::Target,
+    tunnel::Carried,
+    upload::{Progress, Upload},
+};
+use crate::clock;
+
+/// What is known of a call. It is held by a pointer: it goes a long way.
+pub(crate) struct Course {
+    egress: Arc<Egress>,
+    calling: Arc<Calling>,
+    /// What becomes of the caller's connection.
+    cut: Cut,
+    pub(crate) host: Option<Arc<Host>>,
+    pub(crate) record: CallRecord,
+    /// When its head was there ([`clock::now`]).
+    began: u64,
+    upload: Option<Arc<Progress>>,
+    written: bool,
+}
+
+impl Course {
+    /// Its head is there.
+    pub(crate) fn begin(
+        egress: &Arc<Egress>,
+        calling: &Arc<Calling>,
+        cut: Cut,
+        request: &Request<Incoming>,
+    ) -> Box<Course> {
+        Box::new(Course {
+            egress: egress.clone(),
+            calling: calling.clone(),
+            cut,
+            host: None,
+            record: CallRecord {
+                at: SystemTime::now(),
+                method: request.method().clone(),
+                origin: None,
+                path: None,
+                form: None,
+                status: None,
+                fault: None,
+                connection: None,
+                waited: 0,
+                first_byte: None,
+                total: 0,
+                retries: 0,
+                bytes_in: 0,
+                bytes_out: 0,
+                caller_left: false,
+                cache: CacheUse::None,
+                caller: Caller::default(),
+            },
+            began: clock::now(),
+            upload: None,
+            written: false,
+        })
+    }
+
+    /// Whom it is for. The origin comes with what is known of it, or with [`refused`](Self::refused).
+    pub(crate) fn is_for(&mut self, target: &Target) {
+        self.record.form = Some(target.form);
+        self.record.path = Some(target.path.clone());
+    }
+
+    /// What it may be asked, and how, is known.
+    pub(crate) fn asks(&mut self, host: &Arc<Host>) {
+        self.record.origin = Some(host.origin.clone());
+        self.host = Some(host.clone());
+    }
+
+    /// It may not be asked.
+    pub(crate) fn refused(&mut self, target: Target) {
+        self.record.origin = Some(Arc::new(target.origin));
+    }
+
+    /// What it brings.
+    pub(crate) fn upload(&mut self, upload: &Upload) {
+        self.record.bytes_in = upload.length().unwrap_or(0);
+        self.upload = upload.progress();
+    }
+
+    /// Says in the error log what went wrong; the same of one origin now and then only.
+    pub(crate) fn complain(&self, fault: &Fault) {
+        if let Some(host) = &self.host
+            && fault.kind.blames_origin()
+        {
+            host.figures.failed(fault);
+        }
+        self.egress
+            .complaints
+            .tell(self.record.origin.as_deref(), fault);
+    }
+
+    /// Passes an answer on; the line is written when it has ended.
+    pub(crate) fn answer(mut self: Box<Self>, response: Response<Answer>) -> Response<Answer> {
+        self.record.status = Some(response.status());
+        response.map(|answer| answer.then(move |how, bytes| self.ended(how, bytes)))
+    }
+
+    fn ended(mut self: Box<Self>, how: Ended, bytes: u64) {
+        self.record.bytes_out = bytes;
+        match how {
+            Ended::Whole => {}
+            Ended::Cut(kind) => {
+                self.cut.mark();
+                self.record.fault = Some(kind);
+                let what = match &self.record.origin {
+                    Some(origin) => origin.to_string(),
+                    None => String::new(),
+                };
+                self.complain(&Fault::sent(
+                    kind,
+                    format!("{what}: its answer ended before its end, and so did the caller's"),
+                ));
+            }
+            Ended::Left => self.record.caller_left = true,
+        }
+        self.write();
+    }
+
+    /// Its tunnel has ended.
+    pub(crate) fn tunnel_ended(mut self: Box<Self>, carried: &Carried) {
+        self.record.bytes_in = carried.up;
+        self.record.bytes_out = carried.down;
+        self.record.status = Some(StatusCode::OK);
+        if carried.silent {
+            self.record.fault = Some(Kind::ResponseTimeout);
+        }
+        self.write();
+    }
+
+    /// Goes on elsewhere; nothing is written here any more.
+    pub(crate) fn take(&mut self) -> Box<Course> {
+        self.written = true;
+        Box::new(Course {
+            egress: self.egress.clone(),
+            calling: self.calling.clone(),
+            cut: self.cut.clone(),
+            host: self.host.clone(),
+            record: self.record.clone(),
+            began: self.began,
+            upload: None,
+            written: false,
+        })
+    }
+
+    fn write(&mut self) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let record = &mut self.record;
+        record.total = clock::now().saturating_sub(self.began);
+        if let Some(upload) = &self.upload {
+            record.bytes_in = upload.bytes();
+        }
+        record.caller = self.calling.caller();
+        match (&self.host, record.fault) {
+            (Some(host), _) => host.figures.call_ended(record),
+            (None, Some(kind)) => self.egress.figures.refused(kind),
+            (None, None) => {}
+        }
+        self.egress.log.write(record);
+    }
+}
+
+impl Drop for Course {
+    /// Its caller left before there was an answer.
+    fn drop(&mut self) {
+        if !self.written {
+            self.record.caller_left = true;
+            self.write();
+        }
+    }
+}
