@@ -23,8 +23,8 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use weir_config::HostSettings;
 use weir_pool::{
-    Admission, Limits, MAX_WORKERS, Micros, Pool, Refused, RequestId, ShedReason, Stats, Ticket,
-    WorkerId,
+    Admission, Limits, MAX_WORKERS, Micros, Order, Pool, Refused, RequestId, ShedReason, Stats,
+    Ticket, WorkerId,
 };
 
 use super::fault::{Fault, Kind};
@@ -110,6 +110,8 @@ impl Limiter {
             maxconn: settings.maxconn.clamp(1, MAX_WORKERS as usize),
             max_queue: settings.max_queue,
             timeout: Micros::from(settings.queue_timeout),
+            // Callers are few, the application's own, and wait for as long as they were told.
+            order: Order::Fifo,
             ..Limits::USUAL
         };
         Arc::new(Limiter {

@@ -602,7 +602,8 @@ const DAEMON: u8 = 3;
 
 /// What nobody uses, and what is not there at all.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
-    if !document.has_listeners {
+    let only_egress = config.egress.is_some() && !document.has_listeners && !document.has_sites;
+    if !document.has_listeners && !only_egress {
         let hint = "add [listen.web] with address = \"0.0.0.0:80\"";
         sink.error_of_whole(
             0..0,
@@ -622,7 +623,7 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
             hint,
         );
     }
-    if !document.has_sites && (has_http || !document.has_listeners) {
+    if !document.has_sites && !only_egress && (has_http || !document.has_listeners) {
         let hint = "add [site.main] with root = \"/srv/www\"";
         sink.error_of_whole(0..0, "there is no site, so nothing would be served", hint);
     }
