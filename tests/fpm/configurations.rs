@@ -287,10 +287,6 @@ fn pools_are_checked_as_php_fpm_checks_them() {
             "only 'total', 'user' or 'system'",
         ),
         (
-            "access.log = @/a\naccess.format = \"%{x\"",
-            "missing closing embrace",
-        ),
-        (
             "access.log = @/a\naccess.format = \"%{x}m\"",
             "embrace is not allowed",
         ),

@@ -526,14 +526,17 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
     let (behind, _responder, gate) = gated(2, "", "");
     gate.open();
     let done = AtomicBool::new(false);
+    // Connections of each, and the last of them over which an answer came.
     let made = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let answered = [AtomicUsize::new(0), AtomicUsize::new(0)];
     // As a web server does: on one connection, until its end has come with an answer.
-    let ask = |connections: &AtomicUsize| {
+    let ask = |number: usize| {
         while !done.load(Relaxed) {
             let mut kept = behind.front();
-            connections.fetch_add(1, Relaxed);
+            let connection = made[number].fetch_add(1, Relaxed) + 1;
             loop {
                 kept.ask(&behind.params("/run.php"), b"").text();
+                answered[number].store(connection, Relaxed);
                 if done.load(Relaxed) || !kept.quiet_for(Duration::from_millis(1)) {
                     break;
                 }
@@ -542,10 +545,15 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
     };
     std::thread::scope(|scope| {
         let ask = &ask;
-        let asking = made
-            .each_ref()
-            .map(|connections| scope.spawn(move || ask(connections)));
+        let asking = [0, 1].map(|number| scope.spawn(move || ask(number)));
+        let _done = Done(&done);
         for round in 1..=5 {
+            // What still waits to be accepted is the next gateway's, which keeps it.
+            wait_until("each has had an answer", || {
+                let answered = answered.each_ref().map(|number| number.load(Relaxed));
+                let made = made.each_ref().map(|number| number.load(Relaxed));
+                answered == made || asking.iter().any(|asking| asking.is_finished())
+            });
             behind.weir.signal(Signal::HUP);
             wait_until("reloaded", || {
                 behind.weir.stderr().matches("reloaded: ").count() == round
@@ -561,6 +569,15 @@ fn a_kept_connection_ends_with_an_answer_when_weir_reloads() {
             asked.join().expect("all are answered");
         }
     });
+}
+
+/// Says so however its scope ends.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 #[test]
