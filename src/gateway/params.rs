@@ -1,13 +1,15 @@
 //! Request → CGI parameters (RFC 3875 §4.1), written straight into the records that the worker reads.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderName, header};
 use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
 
 use super::{
     record::{Ends, Record, protocol, uri},
+    script::about,
     template,
 };
+use crate::error_log::tell;
 
 /// Appends the PARAMS records of the request `id`. `body` is the length of its body; none where it has none.
 pub(crate) fn put(
@@ -61,11 +63,7 @@ pub(crate) fn put(
         params.pair(DEADLINE, &deadline);
     }
 
-    put_headers(
-        &parts.headers,
-        settings.pass_headers.as_deref(),
-        &mut params,
-    );
+    put_headers(record, settings, &mut params);
     let mut value = Vec::new();
     for (name, template) in &settings.params {
         value.clear();
@@ -98,17 +96,37 @@ pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
     out
 }
 
-fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params<'_>) {
-    let of_the_hop = hop_headers(headers);
+fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
+    let headers = &record.parts.headers;
+    let only = settings.pass_headers.as_deref();
+    let set = |name: &HeaderName| {
+        let mut params = settings.params.iter();
+        params.any(|(param, _)| is_param_of(param, name.as_str()))
+    };
     let passes = |name: &HeaderName| {
-        may_pass(name)
-            && !of_the_hop
-                .iter()
-                .any(|one| name.as_str().eq_ignore_ascii_case(one))
-            && only.is_none_or(|only| {
-                only.iter()
-                    .any(|one| one.eq_ignore_ascii_case(name.as_str()))
-            })
+        if !may_pass(name) {
+            return false;
+        }
+        let is_plain = match spelling(name) {
+            Spelling::Plain => true,
+            // The same variable is not told twice: who sends both means the one that cannot be mistaken.
+            Spelling::Underscores => {
+                settings.underscores_in_headers
+                    && !headers.contains_key(name.as_str().replace('_', "-"))
+            }
+            Spelling::Other => false,
+        };
+        if !is_plain {
+            tell!(
+                debug,
+                about(record),
+                "the header {name:?} is not passed on: in its place a script may see another one, because only letters, \
+                 digits and dashes are told apart there"
+            );
+        }
+        is_plain
+            && only.is_none_or(|only| only.iter().any(|one| is_spelled_like(one, name.as_str())))
+            && !set(name)
     };
     if headers.len() == headers.keys_len() {
         for (name, value) in headers {
@@ -130,27 +148,12 @@ fn put_headers(headers: &HeaderMap, only: Option<&[String]>, params: &mut Params
     }
 }
 
-/// What `Connection` names beside its own words is for the gateway only (RFC 9110 §7.6.1).
-fn hop_headers(headers: &HeaderMap) -> Vec<&str> {
-    headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|name| {
-            !name.is_empty()
-                && !name.eq_ignore_ascii_case("keep-alive")
-                && !name.eq_ignore_ascii_case("close")
-        })
-        .collect()
-}
-
 /// Whether a header may become an `HTTP_` parameter at all: `Proxy` would be taken for the proxy to use
-/// (CVE-2016-5385), an underscore would let one header pass for another, and headers of the connection end here.
+/// (CVE-2016-5385), and headers of the connection end here. What `Connection` names beside them is passed on, as nginx
+/// and Apache do: a client could take away what a proxy in front has set.
 fn may_pass(name: &HeaderName) -> bool {
     let name = name.as_str();
-    let passes = match name.len() {
+    match name.len() {
         2 => name != "te",
         5 => name != "proxy",
         6 => name != "expect",
@@ -162,8 +165,55 @@ fn may_pass(name: &HeaderName) -> bool {
         17 if name == "transfer-encoding" => false,
         19 if name == "proxy-authorization" => false,
         _ => true,
+    }
+}
+
+/// Which characters a header's name has. As a parameter a dash is an underscore, and PHP makes one of a dot, a space and
+/// a bracket too: only names of [`Spelling::Plain`] are told apart for certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    /// Letters, digits and dashes.
+    Plain,
+    /// These, and underscores.
+    Underscores,
+    /// Others.
+    Other,
+}
+
+fn spelling(name: &HeaderName) -> Spelling {
+    let mut spelling = Spelling::Plain;
+    for byte in name.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => {}
+            b'_' => spelling = Spelling::Underscores,
+            _ => return Spelling::Other,
+        }
+    }
+    spelling
+}
+
+/// Whether a parameter in a web server's request is a header that PHP would take for another one (see [`Spelling`]).
+pub(crate) fn is_misleading(param: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    param
+        .strip_prefix(b"HTTP_")
+        .is_some_and(|name| !name.iter().all(is_plain))
+}
+
+/// Whether `param` is what the header `name` becomes.
+fn is_param_of(param: &str, name: &str) -> bool {
+    param
+        .strip_prefix("HTTP_")
+        .is_some_and(|param| param.len() == name.len() && is_spelled_like(param, name))
+}
+
+/// Whether both names are the same to a script.
+fn is_spelled_like(one: &str, other: &str) -> bool {
+    let plain = |byte: u8| match byte {
+        b'_' => b'-',
+        byte => byte.to_ascii_lowercase(),
     };
-    passes && memchr::memchr(b'_', name.as_bytes()).is_none()
+    one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
 /// Until when an answer has to have begun: seconds since 1970 with decimals, beside PHP's `REQUEST_TIME_FLOAT`.
@@ -191,7 +241,6 @@ mod tests {
             "te",
             "connection",
             "keep-alive",
-            "x_forwarded_for",
             "content-length",
             "content-type",
             "transfer-encoding",
@@ -205,6 +254,38 @@ mod tests {
         }
         for name in refused {
             assert!(!may_pass(&HeaderName::from_static(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart_by_letters_digits_and_dashes() {
+        let of = |name| spelling(&HeaderName::from_bytes(name).unwrap());
+        assert_eq!(of(b"X-Real-IP2"), Spelling::Plain);
+        assert_eq!(of(b"X_Real-IP"), Spelling::Underscores);
+        for byte in (1..=255u8).filter(|byte| !byte.is_ascii_alphanumeric()) {
+            let name = [b"X", &[byte][..], b"Y"].concat();
+            let expected = match byte {
+                b'-' => Spelling::Plain,
+                b'_' => Spelling::Underscores,
+                _ => Spelling::Other,
+            };
+            if let Ok(name) = HeaderName::from_bytes(&name) {
+                assert_eq!(spelling(&name), expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_known_by_its_header() {
+        assert!(is_param_of("HTTP_X_REAL_IP", "x-real-ip"));
+        assert!(is_param_of("HTTP_X_REAL_IP", "x_real-ip"));
+        assert!(!is_param_of("HTTP_X_REAL_IP", "x-real-ip2"));
+        assert!(!is_param_of("X_REAL_IP", "x-real-ip"));
+        for misleading in ["HTTP_X.REAL.IP", "HTTP_X REAL", "HTTP_X[", "HTTP_X-Y"] {
+            assert!(is_misleading(misleading.as_bytes()), "{misleading}");
+        }
+        for plain in ["HTTP_X_REAL_IP", "HTTP_X2", "X.Y", "DOCUMENT_ROOT"] {
+            assert!(!is_misleading(plain.as_bytes()), "{plain}");
         }
     }
 }

@@ -76,6 +76,29 @@ fn the_answer_goes_back_as_the_worker_wrote_it() {
 }
 
 #[test]
+fn a_parameter_that_php_would_take_for_another_header_is_not_passed() {
+    let setup = Setup::new();
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        let told = request
+            .params
+            .keys()
+            .filter(|name| name.starts_with("HTTP_X"));
+        let mut told: Vec<String> = told.cloned().collect();
+        told.sort();
+        answer.page(told.join(" "));
+    });
+    let behind = Behind::start(setup, &responder.pool(1), "");
+    let params = behind
+        .params("/run.php")
+        .with("HTTP_X_REAL_IP", "10.0.0.1")
+        .with("HTTP_X.REAL.IP", "6.6.6.6")
+        .with("HTTP_X REAL IP", "6.6.6.6")
+        .with("HTTP_X[REAL[IP", "6.6.6.6");
+    let (_, told) = behind.front().ask(&params, b"").text();
+    assert_eq!(told, "HTTP_X_REAL_IP");
+}
+
+#[test]
 fn a_body_without_a_length_gets_one() {
     let setup = Setup::new();
     let responder = Responder::unix(setup.folder(), |request, answer| {

@@ -146,8 +146,7 @@ fn a_script_is_not_told_what_would_deceive_it() {
                 ("TE", "trailers"),
                 ("Upgrade", "h2c"),
                 ("Proxy-Connection", "keep-alive"),
-                ("Connection", "close, X-Hop"),
-                ("X-Hop", "1"),
+                ("Connection", "close"),
                 ("X-End", "2"),
             ];
             let told = json(weir.request("GET", "/dump.php", &headers, b""));
@@ -164,7 +163,6 @@ fn a_script_is_not_told_what_would_deceive_it() {
                 "HTTP_UPGRADE",
                 "HTTP_PROXY_CONNECTION",
                 "HTTP_CONNECTION",
-                "HTTP_X_HOP",
                 "PATH_INFO",
             ] {
                 assert!(
@@ -180,6 +178,125 @@ fn a_script_is_not_told_what_would_deceive_it() {
                     .unwrap_or_default(),
                 ""
             );
+        },
+    );
+}
+
+/// What a client sends to be taken for what the operator, or a proxy in front, has set: PHP makes `_` of `.`, and cuts
+/// names at `[`.
+const IMPOSTORS: [(&str, &str); 7] = [
+    ("X.Real.IP", "6.6.6.6"),
+    ("X-Real.IP", "6.6.6.6"),
+    ("X_Real_IP", "6.6.6.6"),
+    ("X_Real-IP", "6.6.6.6"),
+    ("x.real.ip", "6.6.6.6"),
+    ("X!Real!IP", "6.6.6.6"),
+    ("X-Real-IP~", "6.6.6.6"),
+];
+
+#[test]
+fn no_other_spelling_of_a_header_overrides_what_is_set() {
+    let expect = |weir: &Weir, set: &str| {
+        for impostor in IMPOSTORS {
+            // Before and behind the true one.
+            for first in [true, false] {
+                let mut headers = vec![("X-Real-IP", "10.0.0.1")];
+                headers.insert(usize::from(!first), impostor);
+                let told = json(weir.request("GET", "/dump.php", &headers, b""));
+                assert_eq!(
+                    told["server"]["HTTP_X_REAL_IP"], "10.0.0.1",
+                    "{impostor:?} with {set:?}"
+                );
+                let mut values = told["server"].as_object().expect("variables").values();
+                assert!(
+                    !values.any(|value| value == "6.6.6.6"),
+                    "{impostor:?} with {set:?}: {told:#}"
+                );
+            }
+        }
+    };
+    for set in [
+        "set_request_headers = { \"X-Real-IP\" = \"10.0.0.1\" }",
+        "params = { HTTP_X_REAL_IP = \"10.0.0.1\" }",
+        "underscores_in_headers = true",
+        "underscores_in_headers = true\nparams = { HTTP_X_REAL_IP = \"10.0.0.1\" }",
+    ] {
+        let setup = Setup::new().file("dump.php", DUMP).site(set);
+        expect(&setup.pool(&cgi_pool(1)).start(), set);
+    }
+    // As a proxy in front has set it.
+    with_each(
+        || Setup::new().file("dump.php", DUMP),
+        |weir| expect(weir, ""),
+    );
+}
+
+#[test]
+fn a_client_sets_no_header_that_a_parameter_has_set() {
+    with_each(
+        || {
+            Setup::new()
+                .file("dump.php", DUMP)
+                .site("params = { HTTP_X_REAL_IP = \"10.0.0.1\" }")
+        },
+        |weir| {
+            for name in ["X-Real-IP", "X.Real.IP", "X_Real_IP"] {
+                let told = json(weir.request("GET", "/dump.php", &[(name, "6.6.6.6")], b""));
+                assert_eq!(told["server"]["HTTP_X_REAL_IP"], "10.0.0.1", "{name}");
+            }
+        },
+    );
+}
+
+#[test]
+fn underscores_in_headers_is_an_option() {
+    let setup = || {
+        Setup::new()
+            .file("dump.php", DUMP)
+            .log("format = \"json\"\nlevel = \"debug\"\n")
+    };
+    let headers = [("X_Mine", "1"), ("X.Mine", "2")];
+    let weir = setup().pool(&cgi_pool(1)).start();
+    let told = json(weir.request("GET", "/dump.php", &headers, b""));
+    assert!(told["server"]["HTTP_X_MINE"].is_null());
+    weir.wait_for_error(&["the header \"x_mine\" is not passed on"]);
+    weir.wait_for_error(&["the header \"x.mine\" is not passed on"]);
+
+    let setup = setup().site("underscores_in_headers = true");
+    let weir = setup.pool(&cgi_pool(1)).start();
+    let told = json(weir.request("GET", "/dump.php", &headers, b""));
+    assert_eq!(told["server"]["HTTP_X_MINE"], "1");
+}
+
+#[test]
+fn a_client_cannot_have_headers_removed_by_naming_them_in_connection() {
+    with_each(
+        || {
+            Setup::new()
+                .file("dump.php", DUMP)
+                .site("set_request_headers = { \"X-Set\" = \"by weir\" }")
+        },
+        |weir| {
+            let headers = [
+                (
+                    "Connection",
+                    "close, X-Real-IP, X-Forwarded-For, X-Set, Host, Authorization",
+                ),
+                ("X-Real-IP", "10.0.0.1"),
+                ("X-Forwarded-For", "10.0.0.2"),
+                ("Authorization", "Basic dXNlcjpwYXNz"),
+            ];
+            let told = json(weir.request("GET", "/dump.php", &headers, b""));
+            for (name, value) in [
+                ("HTTP_X_REAL_IP", "10.0.0.1"),
+                ("HTTP_X_FORWARDED_FOR", "10.0.0.2"),
+                ("HTTP_X_SET", "by weir"),
+                ("HTTP_HOST", "localhost"),
+                ("HTTP_AUTHORIZATION", "Basic dXNlcjpwYXNz"),
+            ] {
+                assert_eq!(told["server"][name], value, "{name}");
+            }
+            assert!(told["server"]["HTTP_CONNECTION"].is_null());
         },
     );
 }

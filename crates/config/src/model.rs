@@ -283,8 +283,10 @@ pub struct Settings {
     pub pool: Option<PoolId>,
     /// Parameters added to the request, in order.
     pub params: Vec<(String, Template)>,
-    /// Names of the headers passed; none: all but Proxy, hop-by-hop and names with underscores.
+    /// Names of the headers passed; none: all but Proxy and those of the connection.
     pub pass_headers: Option<Vec<String>>,
+    /// Headers with underscores in their names are passed too (default false).
+    pub underscores_in_headers: bool,
     /// Regular expressions over the path: never served, never run.
     pub hide_files: Vec<String>,
     /// Path prefixes whose scripts are served as files with a plain type and never run.

@@ -315,6 +315,7 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
         "pool" => option(settings.pool.map(|pool| quote(&config.pools[pool.0].name))),
         "params" => named(&settings.params),
         "pass_headers" => option(settings.pass_headers.as_deref().map(texts)),
+        "underscores_in_headers" => plain(settings.underscores_in_headers),
         "hide_files" => Value(texts(&settings.hide_files)),
         "deny_scripts" => Value(texts(&settings.deny_scripts)),
         "error_pages" => table(

@@ -133,6 +133,8 @@ pub(crate) enum Kind {
     Charset,
     Params,
     HeaderTemplates,
+    /// Of headers that can be passed to a worker.
+    RequestHeaderTemplates,
     Environment,
     PhpIni,
     IpAddresses,
@@ -208,6 +210,10 @@ impl Kind {
             Kind::Charset => ("a charset", "\"utf-8\""),
             Kind::Params => ("a table of parameters", "{ APP_ENV = \"production\" }"),
             Kind::HeaderTemplates => ("a table of headers", "{ \"X-Frame-Options\" = \"DENY\" }"),
+            Kind::RequestHeaderTemplates => (
+                "a table of headers",
+                "{ \"X-Real-IP\" = \"${remote_addr}\" }",
+            ),
             Kind::Environment => ("a table of variables", "{ LANG = \"C.UTF-8\" }"),
             Kind::PhpIni => ("a table of PHP settings", "{ memory_limit = \"256M\" }"),
             Kind::IpAddresses => ("a list of IP addresses", "[\"127.0.0.1\"]"),
@@ -476,8 +482,12 @@ const SETTINGS: &[Row] = &[
     key(BOTH, "params", Kind::Params, Absent("none"),
         "Parameters added to what the worker is told; values are templates. A route's are added to its site's.")
         .called(&["set_param", "fastcgi_param", "SetEnv"]),
-    key(BOTH, "pass_headers", Kind::RequestHeaderNames, Absent("all but Proxy, hop-by-hop headers and names with underscores"),
-        "Only these request headers are passed.").called(&["pass_header"]),
+    key(BOTH, "pass_headers", Kind::RequestHeaderNames, Absent("all but Proxy and those of the connection"),
+        "Only these request headers are passed. Names with other characters than letters, digits and dashes never are (see \
+         `underscores_in_headers`).").called(&["pass_header"]),
+    key(BOTH, "underscores_in_headers", Kind::Bool, Value("false"),
+        "Pass request headers with underscores in their names too, where the same name with dashes was not sent. A script cannot \
+         tell `X_Real_IP` from `X-Real-IP`: only where nothing in front of weir sets headers that scripts trust."),
     key(BOTH, "hide_files", Kind::Regexes, Absent("dot-files, but not `/.well-known/`"),
         "Regular expressions over the path: never served, never run."),
     key(BOTH, "deny_scripts", Kind::UrlPrefixes, Absent("none"),
@@ -492,7 +502,7 @@ const SETTINGS: &[Row] = &[
         .called(&["add_header", "headers", "set_header", "Header"]),
     key(BOTH, "remove_headers", Kind::HeaderNames, Absent("none"),
         "Response headers removed.").called(&["fastcgi_hide_header", "del_header", "hide_headers"]),
-    key(BOTH, "set_request_headers", Kind::HeaderTemplates, Absent("none"),
+    key(BOTH, "set_request_headers", Kind::RequestHeaderTemplates, Absent("none"),
         "Request headers set before the worker sees them; values are templates. A route's are added to its site's.")
         .called(&["RequestHeader", "proxy_set_header"]),
     key(BOTH, "charset", Kind::Charset, Value("\"utf-8\""),

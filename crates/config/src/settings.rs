@@ -59,6 +59,9 @@ pub(crate) fn read(
         pool,
         params: over.named("params", |s| &s.params, |a, b| a == b),
         pass_headers: over.option("pass_headers", Entries::texts, |s| &s.pass_headers),
+        underscores_in_headers: over.value("underscores_in_headers", Entries::bool, |s| {
+            &s.underscores_in_headers
+        }),
         hide_files: over
             .option("hide_files", Entries::texts, |s| &s.hide_files)
             .unwrap_or_else(default_hide_files),

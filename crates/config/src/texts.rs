@@ -310,7 +310,18 @@ pub(crate) fn request_header_name(text: &str) -> Checked<String> {
             format!("write \"{}\"", text.replace('_', "-")),
         );
     }
+    if scalar::is_token(text) && !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return wrong(
+            format!("{text} is never passed: PHP would take it for another name"),
+            "a name has letters, digits and dashes only",
+        );
+    }
     header_name(text)
+}
+
+pub(crate) fn request_header(name: &str, value: &str) -> Checked<(String, Template)> {
+    request_header_name(name)?;
+    header(name, value)
 }
 
 pub(crate) fn file_name(text: &str) -> Checked<String> {

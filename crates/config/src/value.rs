@@ -228,6 +228,9 @@ impl Reader<'_> {
             Kind::Program => self.program(kind, node).map(Value::Texts),
             Kind::Params => self.table(kind, node, texts::param).map(Value::Templates),
             Kind::HeaderTemplates => self.table(kind, node, texts::header).map(Value::Templates),
+            Kind::RequestHeaderTemplates => self
+                .table(kind, node, texts::request_header)
+                .map(Value::Templates),
             Kind::Environment => self.table(kind, node, texts::variable).map(Value::Pairs),
             Kind::PhpIni => self.php_ini(kind, node).map(Value::Pairs),
             Kind::IpAddresses => self

@@ -15,7 +15,9 @@ use super::super::{
     params, policy,
     record::{Ends, Record},
     route::Script,
+    script::about,
 };
+use crate::error_log::tell;
 
 /// The record of a request with these parameters.
 pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {
@@ -84,6 +86,15 @@ pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
     let deadline = params::deadline(record);
     for (name, value) in record.params.iter().flatten() {
         if name == params::DEADLINE && !deadline.is_empty() {
+            continue;
+        }
+        if params::is_misleading(name) {
+            tell!(
+                debug,
+                about(record),
+                "the parameter {} is not passed on: PHP would take it for another header",
+                String::from_utf8_lossy(name).escape_debug()
+            );
             continue;
         }
         if name == b"CONTENT_LENGTH" {
