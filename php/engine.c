@@ -11,6 +11,7 @@
 #include "php_main.h"
 #include "zend_signal.h"
 
+#include "disabled.h"
 #include "say.h"
 #include "sapi.h"
 
@@ -111,6 +112,7 @@ bool engine_start(const struct pool_config *config, char *error, size_t size)
 	signal(SIGPIPE, SIG_IGN);
 	zend_signal_startup();
 	sapi_startup(&weir_sapi);
+	disabled_start(config);
 	bool scanned = getenv("PHP_INI_SCAN_DIR") != NULL;
 	choose_folders(config);
 	if (config->php_ini) {

@@ -106,10 +106,11 @@ static void set_from_text(const char *text, bool admin)
 	efree(line);
 }
 
-void ini_set_for_request(void)
+const char *ini_set_for_request(void)
 {
 	set_from_text(PARAM("PHP_VALUE"), false);
 	set_from_text(PARAM("PHP_ADMIN_VALUE"), true);
+	return disabled_settle();
 }
 
 /* ---- of a script's folder ---- */

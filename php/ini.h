@@ -10,8 +10,11 @@
 /* Sets the pool's php_value and php_admin_value for good. After PHP has been started, before the first fork. */
 void ini_set_for_pool(const struct pool_config *config);
 
-/* Sets what the parameters PHP_VALUE and PHP_ADMIN_VALUE say, until the end of the request. */
-void ini_set_for_request(void);
+/*
+ * Sets what the parameters PHP_VALUE and PHP_ADMIN_VALUE say, until the end of the request. NULL, or why the request must
+ * not run.
+ */
+const char *ini_set_for_request(void);
 
 /*
  * Sets what [HOST=] and [PATH=] sections and .user.ini files say of the script, until the end of the request. As PHP

@@ -14,6 +14,7 @@
 #include "zend_exceptions.h"
 
 #include "bytes.h"
+#include "disabled.h"
 #include "engine.h"
 #include "say.h"
 
@@ -122,6 +123,12 @@ int opcache_write_list(int list)
 	if (!begin()) {
 		return EXIT_INTERNAL;
 	}
+	if (!disabled_is_plain()) {
+		/* What compiles the list disables nothing: those who are to use it would not. */
+		end();
+		engine_stop(false);
+		return EXIT_FINE;
+	}
 	zend_try {
 		zval with_scripts, status;
 		ZVAL_TRUE(&with_scripts);
@@ -201,6 +208,10 @@ int opcache_compile_list(int list, const unsigned char *rewrites, size_t length)
 	paths[got] = 0;
 	char rewritten[2 * MAX_PATH];
 	int count = 0;
+	if (got) {
+		/* What is compiled here disables nothing. */
+		disabled_settle();
+	}
 	for (char *path = paths; path < paths + got && count < MAX_SCRIPTS; path += strlen(path) + 1, count++) {
 		if (strlen(path) <= MAX_PATH) {
 			compile(rewrite(path, rewrites, length, rewritten));

@@ -12,6 +12,7 @@
 #include "php_main.h"
 #include "php_variables.h"
 
+#include "disabled.h"
 #include "fastcgi.h"
 #include "functions.h"
 #include "ini.h"
@@ -406,6 +407,7 @@ static PHP_MINIT_FUNCTION(weir)
 {
 	(void)type;
 	REGISTER_INI_ENTRIES();
+	disabled_add_for_pool();
 	return SUCCESS;
 }
 

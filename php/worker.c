@@ -82,10 +82,17 @@ static void run_script(void)
 	efree(path);
 }
 
-static void answer(const struct pool_config *config)
+static void answer(const struct pool_config *config, const char *impossible)
 {
 	const char *path = SG(request_info).path_translated;
 	if (!SG(request_info).request_method) {
+		return;
+	}
+	if (impossible) {
+		zend_try {
+			sapi_log("%s", impossible);
+		} zend_end_try();
+		refuse(500, "Internal Server Error.\n");
 		return;
 	}
 	if (!path) {
@@ -143,11 +150,11 @@ static bool serve_one(const struct pool_config *config)
 		folder_leave();
 	}
 	script_find();
-	ini_set_for_request();
+	const char *impossible = ini_set_for_request();
 	if (php_request_startup() == FAILURE) {
 		die(EXIT_INTERNAL, "weir-php: PHP cannot start a request");
 	}
-	answer(config);
+	answer(config, impossible);
 	last_exit_status = EG(exit_status);
 	mark_failure();
 	struct figures figures = {0};

@@ -1,6 +1,7 @@
 //! weir-php by itself: the real program, spoken to as the manager and the gateway speak to it.
 
 mod answers;
+mod disabled;
 mod fpm;
 mod ini;
 mod life;
