@@ -103,9 +103,16 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
     );
     let answer = match steps(wire, &conn, front.status_only, &mut record).await {
         Ok(answer) => answer,
+        Err(Stop::Refused(refusal)) if refusal.is_worker_failure() && !front.answers_failures => {
+            note_refusal(&mut record, &refusal);
+            record.status = Some(refusal.status);
+            record.sent();
+            // That nothing came, and END_REQUEST neither, tells the rest, as where a child of PHP-FPM has died.
+            return Err(Ending::Clean);
+        }
         Err(Stop::Refused(refusal)) => {
             note_refusal(&mut record, &refusal);
-            Answer::refusal(&refusal, &record.parts.method)
+            Answer::refusal(&refusal, &record.parts.method, front.proxy_status)
         }
         Err(Stop::Interrupted(interrupt)) => {
             record.cut_short();
@@ -313,8 +320,8 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
 
 impl Answer {
     /// An answer of the gateway's own; to HEAD without its body.
-    fn refusal(refusal: &Refusal, method: &Method) -> Answer {
-        let (mut output, body_at) = refusal.cgi();
+    fn refusal(refusal: &Refusal, method: &Method, proxy_status: bool) -> Answer {
+        let (mut output, body_at) = refusal.cgi(proxy_status);
         if *method == Method::HEAD {
             output.truncate(body_at);
         }

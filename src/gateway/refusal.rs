@@ -97,6 +97,11 @@ impl Refusal {
         self
     }
 
+    /// Whether a worker is to blame, which PHP-FPM leaves to the web server to tell.
+    pub(crate) fn is_worker_failure(&self) -> bool {
+        [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT].contains(&self.status)
+    }
+
     /// The answer: a small page, unless a body of the site's own takes its place.
     pub(crate) fn reply(&self) -> Reply {
         let mut headers = HeaderMap::with_capacity(4);
@@ -127,11 +132,14 @@ impl Refusal {
     }
 
     /// The answer for a web server in front, as a script would give it (RFC 3875 §6): it passes it on, whereas a
-    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502. Says where the body begins.
-    pub(crate) fn cgi(&self) -> (Vec<u8>, usize) {
+    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502. Says where the body begins. `proxy_status`: it
+    /// says why, and the web server passes that on to its clients.
+    pub(crate) fn cgi(&self, proxy_status: bool) -> (Vec<u8>, usize) {
         let status = Status(self.status);
         let mut text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n");
-        if let Some(error) = self.error {
+        if let Some(error) = self.error
+            && proxy_status
+        {
             let reason = self.reason;
             text.push_str(&format!(
                 "Proxy-Status: weir; error={error}; details=\"{reason}\"\r\n"

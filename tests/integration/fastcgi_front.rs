@@ -109,15 +109,66 @@ fn a_body_without_a_length_gets_one() {
         ));
     });
     let behind = Behind::start(setup, &responder.pool(1), "");
-    for params in [
-        behind.params("/a.php"),
-        behind.params("/a.php").with("CONTENT_LENGTH", ""),
-    ] {
+    let post = behind.params("/a.php").with("REQUEST_METHOD", "POST");
+    for params in [post.clone(), post.with("CONTENT_LENGTH", "")] {
         assert_eq!(
             behind.front().ask(&params, &[b'x'; 200_000]).text().1,
             "200000 200000"
         );
     }
+}
+
+/// HAProxy sends none behind an empty body that came in chunks. PHP-FPM reads no further than CONTENT_LENGTH says.
+#[test]
+fn a_request_whose_body_is_there_waits_for_no_record_that_ends_it() {
+    let setup = Setup::new();
+    let responder = Responder::unix(setup.folder(), |request, answer| {
+        let body = String::from_utf8_lossy(&request.stdin);
+        answer.page(format!("{} {body}", request.param("REQUEST_METHOD")));
+    });
+    let behind = Behind::start(setup, &responder.pool(1), "");
+    let mut kept = behind.front();
+    let post = |length: &str| {
+        let params = behind.params("/a.php").with("REQUEST_METHOD", "POST");
+        match length {
+            "none" => params,
+            length => params.with("CONTENT_LENGTH", length),
+        }
+    };
+    for (params, stdin, expected) in [
+        (post("0"), "", "POST "),
+        (post("none"), "", "POST "),
+        (post(""), "", "POST "),
+        (post("no number"), "", "POST "),
+        (post("4"), "four", "POST four"),
+        (post("4"), "four and more", "POST four"),
+        (post("04 or so"), "four", "POST four"),
+        (behind.params("/a.php"), "", "GET "),
+        (
+            behind.params("/a.php").with("REQUEST_METHOD", "HEAD"),
+            "",
+            "HEAD",
+        ),
+        (
+            behind.params("/a.php").with("CONTENT_LENGTH", "1"),
+            "x",
+            "GET x",
+        ),
+    ] {
+        let mut bytes = head(1, true, &params);
+        if !stdin.is_empty() {
+            bytes.extend(record(STDIN, 1, stdin.as_bytes()));
+        }
+        kept.send(bytes);
+        let answered = kept.answer(1);
+        let text = answered.text().1;
+        assert_eq!(text.trim_end(), expected.trim_end(), "{params:?}, {stdin}");
+    }
+    // What ends the body comes late, and is nobody's.
+    kept.send(record(STDIN, 1, b"late"));
+    kept.send(record(STDIN, 1, b""));
+    let answered = kept.ask(&post("4"), b"next");
+    assert_eq!(answered.text().1, "POST next");
 }
 
 #[test]
@@ -299,8 +350,11 @@ fn a_body_for_which_there_is_no_room_is_refused() {
 
 #[test]
 fn saturation_is_a_response_that_a_web_server_passes_on() {
-    let (behind, responder, gate) =
-        gated(1, "queue.max_queue = 1\nqueue.timeout = \"700ms\"\n", "");
+    let (behind, responder, gate) = gated(
+        1,
+        "queue.max_queue = 1\nqueue.timeout = \"700ms\"\n",
+        "proxy_status = true",
+    );
     let ask = |name: &str| {
         let mut front = behind.front();
         let target = format!("/run.php?{name}");
@@ -329,10 +383,16 @@ fn saturation_is_a_response_that_a_web_server_passes_on() {
     running.answer(1).text();
 }
 
-#[test]
-fn what_goes_wrong_at_a_worker_has_its_status() {
-    let setup = Setup::new();
-    let responder = Responder::unix(setup.folder(), |request, answer| {
+/// What a worker may do wrong, and what the access log says of it.
+const FAILURES: [(&str, u16, &str); 4] = [
+    ("dies", 502, "worker_died"),
+    ("nonsense", 502, "bad_response"),
+    ("no-head", 502, "bad_response"),
+    ("silent", 504, "terminated"),
+];
+
+fn failing(setup: &Setup) -> Responder {
+    Responder::unix(setup.folder(), |request, answer| {
         match request.param("QUERY_STRING") {
             "dies" => {}
             "nonsense" => answer.raw("this is no record at all"),
@@ -346,19 +406,44 @@ fn what_goes_wrong_at_a_worker_has_its_status() {
             "cut" => answer.stdout([b"A: b\r\n\r\n".to_vec(), vec![b'x'; 2_000_000]].concat()),
             other => panic!("{other}"),
         }
-    });
+    })
+}
+
+/// As a child of PHP-FPM's that has died: the web server tells its clients of it in its own way.
+#[test]
+fn where_a_worker_fails_the_web_server_is_left_without_an_end() {
+    let setup = Setup::new();
+    let responder = failing(&setup);
     let pool = format!("{}read_timeout = \"1s\"\nretries = 0\n", responder.pool(2));
     let behind = Behind::start(setup, &pool, "");
-    for (what, status, reason) in [
-        ("dies", "502 Bad Gateway", "worker_died"),
-        ("nonsense", "502 Bad Gateway", "bad_response"),
-        ("no-head", "502 Bad Gateway", "bad_response"),
-        ("silent", "504 Gateway Timeout", "terminated"),
-    ] {
+    for (what, status, reason) in FAILURES {
+        let target = format!("/run.php?{what}");
+        let mut front = behind.front();
+        let answered = front.ask(&behind.params(&target), b"");
+        assert_eq!(
+            (answered.ended, answered.stdout.len()),
+            (None, 0),
+            "{what}: {answered:?}"
+        );
+        let line = behind.weir.logged(&target);
+        assert_eq!(line["status"], status, "{line}");
+        assert_eq!(line["reason"], reason, "{line}");
+        behind.weir.wait_for_error(&[reason]);
+    }
+}
+
+#[test]
+fn what_goes_wrong_at_a_worker_has_its_status() {
+    let setup = Setup::new();
+    let responder = failing(&setup);
+    let pool = format!("{}read_timeout = \"1s\"\nretries = 0\n", responder.pool(2));
+    let lines = "on_worker_failure = \"answer\"\nproxy_status = true";
+    let behind = Behind::start(setup, &pool, lines);
+    for (what, status, reason) in FAILURES {
         let target = format!("/run.php?{what}");
         let (head, _) = behind.front().ask(&behind.params(&target), b"").text();
         assert!(
-            head.starts_with(&format!("Status: {status}\r\n")),
+            head.starts_with(&format!("Status: {status} ")),
             "{what}: {head}"
         );
         assert!(
@@ -698,17 +783,21 @@ fn no_sequence_of_records_does_any_harm() {
     let piece = |number: u64| -> Vec<u8> {
         let id = 1 + (number >> 8) as u16 % 3;
         match number % 12 {
-            0..3 => record(
-                BEGIN_REQUEST,
-                id,
-                &[0, 1, (number >> 16) as u8 & 1, 0, 0, 0, 0, 0],
-            ),
+            0..3 => {
+                let begin = [0, 1, (number >> 16) as u8 & 1, 0, 0, 0, 0, 0];
+                [
+                    record(BEGIN_REQUEST, id, &begin),
+                    record(PARAMS, id, &params),
+                ]
+                .concat()
+            }
             3 => record(
                 BEGIN_REQUEST,
                 id,
                 &[0, (number >> 16) as u8, 1, 0, 0, 0, 0, 0],
             ),
-            4..6 => record(PARAMS, id, &params),
+            // A name of its own: the worker of the test takes none twice.
+            4..6 => record(PARAMS, id, format!("\x14\x01{number:020}x").as_bytes()),
             6 => record(PARAMS, id, b""),
             7 => record(STDIN, id, b"x"),
             8 => record(STDIN, id, b""),

@@ -149,7 +149,8 @@ fn a_late_body_of_a_web_server_in_front_takes_no_worker() {
 
 #[test]
 fn a_late_script_behind_a_web_server_is_stopped() {
-    let lines = "timeout = \"700ms\"\ntimeout_header = \"X-Request-Timeout\"";
+    let lines = "timeout = \"700ms\"\ntimeout_header = \"X-Request-Timeout\"\n\
+                 on_worker_failure = \"answer\"\nproxy_status = true";
     let behind = Behind::start(scripts(), &php::own(1, ""), lines);
     let worker = pid(&behind.weir);
     let target = target(&behind.weir, "a", "");

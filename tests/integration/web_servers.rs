@@ -41,6 +41,16 @@ fn expect_all(address: SocketAddr, behind: &Behind) {
     let page = ask("POST", "/show.php", b"four").expect(200);
     let sum = "8cbad96aced40b3838dd9f07f6ef5772";
     assert_eq!(page.text(), shown("POST", "/show.php - ", "four", sum));
+    // In chunks, and with nothing in them.
+    for (chunks, body) in [("", ""), ("4\r\nfour\r\n", "four")] {
+        let request = format!(
+            "POST /show.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
+        );
+        let page = Client::connect(address).send(request).response();
+        let sum = if body.is_empty() { EMPTY } else { sum };
+        let page = page.expect(200).text();
+        assert_eq!(page, shown("POST", "/show.php - ", body, sum));
+    }
     // More than weir keeps in memory, there and back.
     let large = vec![b'x'; 3_000_000];
     let page = ask("POST", "/show.php?lines=300000", &large).expect(200);
@@ -123,6 +133,46 @@ fn nginx_in_front() {
             nginx.log()
         );
     }
+}
+
+/// A crash and a time limit are nginx's to tell: its own 502, its error page, its error log.
+#[test]
+fn nginx_tells_of_a_worker_that_fails_as_with_php_fpm() {
+    let setup = Setup::new()
+        .file("crash.php", "<?php posix_kill(getmypid(), 11);")
+        .file("late.php", "<?php sleep(60);")
+        .file("fine.php", "<?php echo 'fine';")
+        .file("sorry.html", "sorry");
+    let pool = format!(
+        "runtime = \"php\"\npm = \"static\"\nmax_children = 2\nretries = 0\nrequest_terminate_timeout = \"1s\"\n{}",
+        crate::support::php::identity()
+    );
+    let behind = Behind::start(setup, &pool, "");
+    let server = format!(
+        "root {};\nerror_page 502 /sorry.html;\n\
+         location ~ \\.php$ {{\ninclude /etc/nginx/fastcgi_params;\n\
+         fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\nfastcgi_pass unix:{};\n}}",
+        behind.weir.root().display(),
+        behind.socket()
+    );
+    let nginx = WebServer::nginx(behind.weir.folder(), &server, "");
+    for (number, script) in ["crash", "late"].into_iter().enumerate() {
+        let request = format!("GET /{script}.php HTTP/1.0\r\n\r\n");
+        let page = Client::connect(nginx.address()).send(request).response();
+        let page = page.expect(502);
+        assert_eq!(page.text(), "sorry", "{script}");
+        assert_eq!(page.header("proxy-status"), None, "{script}");
+        wait_until("nginx has logged it", || {
+            let log = nginx.log();
+            let lines = log.matches("upstream prematurely closed").count()
+                + log.matches("Connection reset by peer").count();
+            lines == number + 1
+        });
+    }
+    let page = Client::connect(nginx.address())
+        .send("GET /fine.php HTTP/1.0\r\n\r\n")
+        .response();
+    assert_eq!(page.expect(200).text(), "fine");
 }
 
 #[test]

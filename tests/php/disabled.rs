@@ -56,7 +56,11 @@ fn what_is_disabled_for_a_request_is_out_of_reach_for_cached_scripts_and_the_jit
         site.script("call.php", CALL);
         site.script("own.php", OWN);
         site.script("class.php", CLASS);
-        let settings = [settings, &["opcache.jit_hot_func=3", "opcache.jit_hot_loop=3"]].concat();
+        let settings = [
+            settings,
+            &["opcache.jit_hot_func=3", "opcache.jit_hot_loop=3"],
+        ]
+        .concat();
         let master = Master::start(&with_opcache(&site, &settings));
         let (mut one, mut other) = (master.worker(), master.worker());
         let call = Request::get(&site, "/call.php");
@@ -123,8 +127,7 @@ fn preloading(site: &Site, text: &str) -> Config {
     with_opcache(site, &[&preload, user])
 }
 
-const PRELOADED: &str =
-    "<?php class Preloaded { function name() { $f = function () { return gethostname(); }; return $f(); } }";
+const PRELOADED: &str = "<?php class Preloaded { function name() { $f = function () { return gethostname(); }; return $f(); } }";
 
 #[test]
 fn a_request_that_disables_what_preloaded_code_calls_is_refused() {
@@ -193,7 +196,11 @@ fn disabled_classes_are_seen_as_under_php_fpm() {
     ] {
         let fpm = Fpm::start(&site, &config);
         let request = disabling(&plain, what);
-        assert_eq!(fpm.ask(&request).told(), worker.ask(&request).told(), "{what}");
+        assert_eq!(
+            fpm.ask(&request).told(),
+            worker.ask(&request).told(),
+            "{what}"
+        );
         assert_eq!(worker.ask(&plain).told(), before, "{what}");
     }
 }

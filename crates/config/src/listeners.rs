@@ -78,10 +78,7 @@ fn protocol(
 ) -> Protocol {
     let spoken = spoken(entries);
     if spoken == Spoken::Http {
-        for key in ["pool", "status_only", "allowed_clients"]
-            .iter()
-            .chain(&POLICY)
-        {
+        for key in FASTCGI_ONLY.iter().chain(&POLICY) {
             if let Some(entry) = entries.entry(key) {
                 let message = format!("`{key}` means nothing without `protocol = \"fastcgi\"`");
                 let hint = match *key {
@@ -137,6 +134,8 @@ fn protocol(
     Protocol::FastCgi(FastCgi {
         pool,
         status_only: entries.bool("status_only"),
+        answers_failures: entries.text("on_worker_failure").as_deref() == Some("answer"),
+        proxy_status: entries.bool("proxy_status"),
         allowed_clients: entries.ip_addresses("allowed_clients"),
         policy: settings::policy(entries, None),
     })
@@ -170,6 +169,15 @@ const AGENT_CHECK: [&str; 10] = [
     "acl_users",
     "acl_groups",
     "pool",
+    "allowed_clients",
+];
+
+/// What means nothing to an HTTP listener.
+const FASTCGI_ONLY: [&str; 5] = [
+    "pool",
+    "status_only",
+    "on_worker_failure",
+    "proxy_status",
     "allowed_clients",
 ];
 

@@ -185,6 +185,10 @@ pub struct FastCgi {
     pub pool: PoolId,
     /// Only the status page and the ping page are answered.
     pub status_only: bool,
+    /// Where a worker failed: 502 and 504 are answers of weir's own. Else the connection is closed, as by PHP-FPM.
+    pub answers_failures: bool,
+    /// Refusals say why in `Proxy-Status`.
+    pub proxy_status: bool,
     /// Addresses that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
     /// What the requests are worth.

@@ -183,6 +183,16 @@ fn listener(config: &Config, listener: &Listener, key: &str) -> Printed {
             None => Foreign,
         },
         "status_only" => fastcgi.map_or(Foreign, |fastcgi| plain(fastcgi.status_only)),
+        "on_worker_failure" => fastcgi.map_or(Foreign, |fastcgi| {
+            Value(
+                match fastcgi.answers_failures {
+                    true => "\"answer\"",
+                    false => "\"close\"",
+                }
+                .into(),
+            )
+        }),
+        "proxy_status" => fastcgi.map_or(Foreign, |fastcgi| plain(fastcgi.proxy_status)),
         "allowed_clients" => fastcgi.map_or(Foreign, |fastcgi| {
             allowed_clients(unix, &fastcgi.allowed_clients)
         }),

@@ -54,8 +54,44 @@ struct Begun {
     keep_conn: bool,
     params: Option<Pairs>,
     body: Spooler,
+    /// How much of the body there is to come.
+    length: Length,
     whole: bool,
     aborted: bool,
+}
+
+/// How long the body is, by the parameters. PHP reads no further than they say, and waits for nothing behind that: not
+/// for the record that ends the stream either, which HAProxy leaves out behind an empty body without a length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// So many bytes are missing.
+    Announced(u64),
+    /// Nothing says it. `begun`: something has come.
+    Unknown { begun: bool },
+}
+
+impl Length {
+    fn of(params: &Pairs) -> Length {
+        match params.get(b"CONTENT_LENGTH") {
+            Some(text) if !text.is_empty() => Length::Announced(number(text)),
+            _ => match params.get(b"REQUEST_METHOD") {
+                Some(b"GET" | b"HEAD") => Length::Announced(0),
+                _ => Length::Unknown { begun: false },
+            },
+        }
+    }
+}
+
+/// As PHP reads it: digits up to something else, and none are 0.
+fn number(text: &[u8]) -> u64 {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u64, digit| {
+        number
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
+    })
 }
 
 /// How a connection ends.
@@ -162,7 +198,11 @@ impl Wire {
                 let body = std::mem::replace(&mut begun.body, empty);
                 return body.finish().await.map_err(NoBody::Spool);
             }
-            let silence = clock::deadline(self.conn.timeouts.body);
+            let may_be_empty = begun.length == Length::Unknown { begun: false };
+            let mut silence = clock::deadline(self.conn.timeouts.body);
+            if may_be_empty {
+                silence = silence.min(clock::now() + UNANNOUNCED);
+            }
             poll_fn(|cx| {
                 let read = self.poll(cx).map_err(interrupted);
                 let now = clock::now();
@@ -170,10 +210,16 @@ impl Wire {
                     return Poll::Ready(Err(NoBody::Late));
                 }
                 if read.is_pending() {
-                    if now >= silence {
+                    if now < silence {
+                        self.conn.wake_at(silence.min(latest));
+                    } else if !may_be_empty {
                         return Poll::Ready(Err(NoBody::TimedOut));
+                    } else {
+                        if let Some(begun) = &mut self.begun {
+                            begun.whole = true;
+                        }
+                        return Poll::Ready(Ok(()));
                     }
-                    self.conn.wake_at(silence.min(latest));
                 }
                 read
             })
@@ -385,6 +431,7 @@ impl Wire {
                         keep_conn,
                         params: None,
                         body,
+                        length: Length::Unknown { begun: false },
                         whole: false,
                         aborted: false,
                     });
@@ -451,12 +498,35 @@ impl Begun {
     /// Takes what belongs to this request.
     fn take(&mut self, event: Event<'_>) {
         match event {
-            Event::Params(params) => self.params = Some(params),
-            Event::Stdin(bytes) => self.body.push(bytes),
+            Event::Params(params) => {
+                self.length = Length::of(&params);
+                self.whole = self.length == Length::Announced(0);
+                self.params = Some(params);
+            }
+            Event::Stdin(bytes) => self.push(bytes),
             Event::StdinEnd => self.whole = true,
             Event::Abort => self.aborted = true,
             _ => {}
         }
+    }
+
+    /// Takes a piece of the body.
+    fn push(&mut self, bytes: &[u8]) {
+        if self.whole {
+            // Behind its length: PHP reads no further, either.
+            return;
+        }
+        let Length::Announced(missing) = self.length else {
+            self.length = Length::Unknown { begun: true };
+            self.body.push(bytes);
+            return;
+        };
+        let wanted = usize::try_from(missing).unwrap_or(usize::MAX);
+        let wanted = &bytes[..bytes.len().min(wanted)];
+        self.body.push(wanted);
+        let missing = missing - wanted.len() as u64;
+        self.length = Length::Announced(missing);
+        self.whole = missing == 0;
     }
 }
 
@@ -471,6 +541,10 @@ const BODY_MEMORY: usize = 64 * 1024;
 
 /// While so many bytes of answers wait for the web server, nothing more is read from it.
 const MAX_UNREAD: usize = 512 * 1024;
+
+/// How long a body may take to begin whose length nobody has said, µs. PHP-FPM waits for none; a web server that passes a
+/// body on as it comes has some of it by then.
+const UNANNOUNCED: u64 = 1_000_000;
 
 /// How long a drain waits for the first request of a connection that was just made, for another one of a connection that
 /// has had one, and for the rest of parameters, µs.
