@@ -14,6 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "php.h"
+#include "zend_signal.h"
+
 #include "fastcgi.h"
 #include "quiet.h"
 #include "say.h"
@@ -105,10 +108,47 @@ static void *run(void *started)
 	return NULL;
 }
 
+/* ---- signals that others send to the worker ---- */
+
+/* SIGQUIT is PHP-FPM's: the worker ends after its request. */
+static void on_quit(int number)
+{
+	(void)number;
+	stop();
+}
+
+/* SIGUSR1 and SIGUSR2 are the manager's. Who sends them to all of the service's processes ends no request. */
+static void on_nothing(int number)
+{
+	(void)number;
+}
+
+static void handle(int number, void (*handler)(int))
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	sigaction(number, &action, NULL);
+}
+
+/* The master ignores all of them. */
+static void take_signals(void)
+{
+	handle(SIGQUIT, on_quit);
+	handle(SIGUSR1, on_nothing);
+	handle(SIGUSR2, on_nothing);
+	handle(SIGTERM, SIG_DFL);
+	handle(SIGINT, SIG_DFL);
+	handle(SIGHUP, SIG_DFL);
+	/* PHP puts handlers of its own before these, at each request: it has to know them. */
+	zend_signal_startup();
+}
+
 /* In a process that a script forked: what is the worker's is not touched any more. */
 static void in_fork(void)
 {
 	quiet_stop();
+	signal(SIGQUIT, SIG_DFL);
+	signal(SIGUSR1, SIG_DFL);
+	signal(SIGUSR2, SIG_DFL);
 	stream_disown();
 	close(orders);
 	close(ticks);
@@ -120,6 +160,7 @@ static void in_fork(void)
 void control_start(const struct pool_config *config, int pipe)
 {
 	orders = pipe;
+	take_signals();
 	slow_log = config->slow_log;
 	trace_start(slow_log, config->trace_depth);
 	/* Static: the last of both threads to leave it touches it when the other is gone already. */

@@ -12,7 +12,7 @@
 /* What the master writes to a worker's pipe, one byte each. */
 enum control_order { CONTROL_TRACE = 't', CONTROL_STOP = 's' };
 
-/* Starts the thread; `orders` is the pipe's end to read. */
+/* Starts the thread, and takes the signals that others may send; `orders` is the pipe's end to read. */
 void control_start(const struct pool_config *config, int orders);
 
 /*

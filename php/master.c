@@ -296,9 +296,22 @@ static bool watch_children(void)
 	return child_signals >= 0;
 }
 
+/*
+ * What is sent to all processes of a service, as systemd does (KillSignal=, KillMode=), is the manager's to obey: it says
+ * when a master ends.
+ */
+static void ignore_signals(void)
+{
+	static const int numbers[] = {SIGTERM, SIGQUIT, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+	for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {
+		signal(numbers[at], SIG_IGN);
+	}
+}
+
 int master_run(int descriptor)
 {
 	channel = descriptor;
+	ignore_signals();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	fcntl(channel, F_SETFD, FD_CLOEXEC);
 	null_device = open("/dev/null", O_RDWR | O_CLOEXEC);

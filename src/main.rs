@@ -47,6 +47,7 @@ fn main() -> ExitCode {
 
 /// The gateway's whole life. What goes wrong is told to the manager, which says it where people look.
 fn serve_as_gateway() -> ExitCode {
+    weir_sys::signal::leave_to_the_manager();
     error_log::init("gateway");
     let served = manager::jail::enter().and_then(|heritage| {
         error_log::log_panics();

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     starts::configuration,
-    support::{PHP_FPM, Place, Running, get, wait_until},
+    support::{PHP_FPM, Place, Running, children, command_line, get, is_alive, wait_until},
 };
 
 /// Starts either with a script that takes its time.
@@ -88,6 +88,109 @@ fn term_and_int_end_at_once() {
             assert!(log.contains("NOTICE: Terminating ...\n"), "{log}");
             assert!(log.ends_with("NOTICE: exiting, bye-bye!"), "{log}");
         }
+    }
+}
+
+/// The process and all that come of it.
+fn tree(pid: u32) -> Vec<u32> {
+    let below = children(pid);
+    let below = below.into_iter().flat_map(|(child, _)| tree(child));
+    std::iter::once(pid).chain(below).collect()
+}
+
+fn signal_all(pid: u32, signal: Signal) {
+    for pid in tree(pid) {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// systemd sends KillSignal= to all processes of a service, unless KillMode= says otherwise.
+#[test]
+fn quit_for_all_processes_finishes_what_runs() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let mut running = start(&place, weir, "process_control_timeout = 20s", "");
+        let slow = begin_slow(&place);
+        // Twice, as an impatient operator does.
+        signal_all(running.pid, Signal::QUIT);
+        signal_all(running.pid, Signal::QUIT);
+        let status = running.end().unwrap();
+        assert_eq!(status.code(), Some(0));
+        assert!(slow.join().unwrap().ends_with("finished"), "weir: {weir}");
+        let log = running.log();
+        assert!(log.ends_with("NOTICE: exiting, bye-bye!"), "{log}");
+        assert!(!log.contains("exited on signal"), "{log}");
+    }
+}
+
+#[test]
+fn term_for_all_processes_ends_at_once() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let mut running = start(&place, weir, "process_control_timeout = 20s", "");
+        let slow = begin_slow(&place);
+        signal_all(running.pid, Signal::TERM);
+        let status = running.end().unwrap();
+        assert_eq!(status.code(), Some(0));
+        assert!(!slow.join().unwrap().contains("finished"), "weir: {weir}");
+        let log = running.log();
+        assert!(log.ends_with("NOTICE: exiting, bye-bye!"), "{log}");
+    }
+}
+
+/// PHP-FPM's children die of these.
+#[test]
+fn usr1_and_usr2_for_all_processes_lose_no_request() {
+    let place = Place::new();
+    let mut running = start(&place, true, "process_control_timeout = 20s", "");
+    let slow = begin_slow(&place);
+    signal_all(running.pid, Signal::USR1);
+    running.wait_for_log("NOTICE: error log file re-opened");
+    signal_all(running.pid, Signal::USR2);
+    running.wait_for_logs("ready to handle connections", 2);
+    assert!(slow.join().unwrap().ends_with("finished"));
+    assert_ne!(ask(&place, "who.php"), "");
+    signal_all(running.pid, Signal::QUIT);
+    assert_eq!(running.end().unwrap().code(), Some(0));
+    let log = running.log();
+    assert!(!log.contains("exited on signal"), "{log}");
+}
+
+/// As PHP-FPM's child: it is replaced when its request is answered.
+#[test]
+fn quit_for_a_worker_finishes_its_request() {
+    for weir in [false, true] {
+        let place = Place::new();
+        let running = start(&place, weir, "", "pm.max_children = 1");
+        place.write(
+            "slow.php",
+            "<?php touch(__DIR__ . '/tmp/started'); for ($i = 0; $i < 15; $i++) usleep(100000);
+             echo getmypid(), ' finished';",
+        );
+        let slow = begin_slow(&place);
+        let worker: u32 = {
+            let all = tree(running.pid);
+            // The youngest: of weir's, the one that has no children below the pool's master.
+            let worker = |pid: &&u32| {
+                command_line(**pid) == "php-fpm: pool www" && children(**pid).is_empty()
+            };
+            **all
+                .iter()
+                .filter(worker)
+                .collect::<Vec<_>>()
+                .last()
+                .unwrap()
+        };
+        let pid = rustix::process::Pid::from_raw(worker as i32).unwrap();
+        rustix::process::kill_process(pid, Signal::QUIT).unwrap();
+        let answer = slow.join().unwrap();
+        assert!(answer.ends_with(&format!("{worker} finished")), "{answer}");
+        wait_until("it is replaced", || {
+            let now = ask(&place, "who.php");
+            !now.is_empty() && !now.starts_with(&worker.to_string())
+        });
+        assert!(!is_alive(worker));
     }
 }
 

@@ -12,6 +12,7 @@ mod command;
 mod crowd;
 mod doctor;
 mod egress;
+mod fastcgi_failures;
 mod fastcgi_front;
 mod files;
 mod http;

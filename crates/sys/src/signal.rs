@@ -32,6 +32,17 @@ pub fn ignore_file_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Ignores the signals that ask a process to end, to read its files again or the like: for processes of a service whose
+/// manager obeys them, and tells the others by other ways. A sender may mean all of them (systemd's `KillMode=`).
+pub fn leave_to_the_manager() {
+    for signal in Signal::ALL {
+        if signal != Signal::Child {
+            // SAFETY: ignoring a signal installs no handler, and nothing here waits for one of these.
+            unsafe { libc::signal(signal.number(), libc::SIG_IGN) };
+        }
+    }
+}
+
 /// The signals asked for, blocked from acting and kept to be read.
 #[derive(Debug)]
 pub struct Signals {
