@@ -13,6 +13,9 @@
 /* Most values of a key that may be repeated. */
 #define MAX_REPEATED 4096
 
+/* Shorter lines have no room for what stands before a message. */
+#define MIN_LOG_LIMIT 512
+
 struct field {
 	const char *key;
 	size_t key_length;
@@ -28,6 +31,13 @@ static bool is_key(const struct field *field, const char *key)
 static bool is_yes(const struct field *field)
 {
 	return field->value_length == 1 && field->value[0] == '1';
+}
+
+static unsigned number(const struct field *field)
+{
+	char digits[16] = "";
+	memcpy(digits, field->value, field->value_length < sizeof digits ? field->value_length : 0);
+	return (unsigned)strtoul(digits, NULL, 10);
 }
 
 static void set_text(char **text, const struct field *field)
@@ -94,9 +104,12 @@ static bool take(struct pool_config *config, const struct field *field)
 	} else if (is_key(field, "ini")) {
 		return add_ini(config, field);
 	} else if (is_key(field, "trace_depth")) {
-		char digits[16] = "";
-		memcpy(digits, field->value, field->value_length < sizeof digits ? field->value_length : 0);
-		config->trace_depth = (unsigned)strtoul(digits, NULL, 10);
+		config->trace_depth = number(field);
+	} else if (is_key(field, "log_level")) {
+		config->log_level = number(field);
+	} else if (is_key(field, "log_limit")) {
+		config->log_limit = number(field);
+		return config->log_limit >= MIN_LOG_LIMIT;
 	}
 	return true;
 }

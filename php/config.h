@@ -38,6 +38,10 @@ struct pool_config {
 	bool figures;
 	/* Whether workers may dump core and be looked into. */
 	bool dumpable;
+	/* Messages go to standard error, too, in PHP-FPM's format: the log's level (log.h). 0: they do not. */
+	unsigned log_level;
+	/* Longest line of a message in PHP-FPM's format, bytes; 0: it is not in that format. */
+	unsigned log_limit;
 	/* The slow log's socket; none: -1. */
 	int slow_log;
 };

@@ -9,6 +9,7 @@
 #include "zend_ini_scanner.h"
 
 #include "disabled.h"
+#include "log.h"
 #include "params.h"
 #include "say.h"
 #include "sapi.h"
@@ -75,21 +76,21 @@ static void set_from_parameter(zval *name, zval *value, zval *offset, int kind, 
 		return;
 	}
 	if (kind != ZEND_INI_PARSER_ENTRY) {
-		sapi_log("Passing INI directive through FastCGI: only classic entries are allowed");
+		log_event(MESSAGE_ERROR, "Passing INI directive through FastCGI: only classic entries are allowed");
 		return;
 	}
 	if (!Z_STRLEN_P(name)) {
-		sapi_log("Passing INI directive through FastCGI: empty key");
+		log_event(MESSAGE_ERROR, "Passing INI directive through FastCGI: empty key");
 		return;
 	}
 	if (!value) {
-		sapi_log("Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
+		log_event(MESSAGE_ERROR, "Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
 		return;
 	}
 	int source = admin ? ZEND_INI_SYSTEM : ZEND_INI_USER;
 	/* An admin's value is locked too: the end of the request undoes both. */
 	if (zend_alter_ini_entry_ex(Z_STR_P(name), Z_STR_P(value), source, ZEND_INI_STAGE_ACTIVATE, true) != SUCCESS) {
-		sapi_log("Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
+		log_event(MESSAGE_ERROR, "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
 		return;
 	}
 	disabled_add(Z_STRVAL_P(name), Z_STRVAL_P(value));

@@ -16,6 +16,7 @@
 #include "fastcgi.h"
 #include "functions.h"
 #include "ini.h"
+#include "log.h"
 #include "params.h"
 
 /* As much of a status line as PHP-FPM sends. */
@@ -27,14 +28,9 @@
  */
 #define MUCH_MEMORY ((size_t)8 * 1024 * 1024)
 
-/* Longest message. PHP-FPM cuts at 1,024 bytes, in the middle of most stack traces. */
-#define MAX_MESSAGE 8192
-
 struct sapi_settings sapi_settings;
 
 static bool serving;
-/* Whether this request has logged something: messages are parted by "; ". */
-static bool has_logged;
 /* The file with the request's body, where the front end left one; -1: not looked for. */
 static int body_file = -1;
 
@@ -273,48 +269,10 @@ static void register_server_variables(zval *variables)
 	efree(self);
 }
 
-/* ---- messages ---- */
-
-static void log_to_gateway(const char *message, size_t length)
-{
-	if (!serving || !SG(server_context) || !sapi_settings.logging || !length) {
-		return;
-	}
-	if (has_logged) {
-		stream_write(RECORD_STDERR, "; ", 2);
-	}
-	has_logged = true;
-	if (!stream_write(RECORD_STDERR, message, length)) {
-		php_handle_aborted_connection();
-	}
-}
-
-void sapi_log(const char *format, ...)
-{
-	char *message;
-	va_list arguments;
-	va_start(arguments, format);
-	size_t length = vspprintf(&message, MAX_MESSAGE, format, arguments);
-	va_end(arguments);
-	if (length == MAX_MESSAGE) {
-		memcpy(message + length - 3, "...", 3);
-	}
-	log_to_gateway(message, length);
-	efree(message);
-}
-
 static void log_message(const char *message, int syslog_type)
 {
 	(void)syslog_type;
-	if (!serving || !SG(server_context)) {
-		char line[MAX_MESSAGE];
-		int length = snprintf(line, sizeof line, "%s\n", message);
-		if (write(STDERR_FILENO, line, length < (int)sizeof line ? (size_t)length : sizeof line) < 0) {
-			return;
-		}
-		return;
-	}
-	sapi_log("PHP message: %s", message);
+	log_php(message);
 }
 
 /* ---- life of a request ---- */
@@ -342,7 +300,7 @@ static int deactivate(void)
 
 void sapi_begin_request(void)
 {
-	has_logged = false;
+	log_begin_request();
 	body_file = -1;
 }
 

@@ -32,7 +32,4 @@ void sapi_serve(void);
 /* Forgets what belongs to the request before. */
 void sapi_begin_request(void);
 
-/* A message for the request's error log, as PHP-FPM writes its own. */
-void sapi_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 #endif

@@ -19,6 +19,7 @@
 #include "fastcgi.h"
 #include "folder.h"
 #include "ini.h"
+#include "log.h"
 #include "params.h"
 #include "sapi.h"
 #include "say.h"
@@ -62,7 +63,7 @@ static void run_script(void)
 	zend_try {
 		opened = php_fopen_primary_script(&script) == SUCCESS;
 		if (!opened) {
-			sapi_log("Unable to open primary script: %s (%s)", path, strerror(errno));
+			log_event(MESSAGE_ERROR, "Unable to open primary script: %s (%s)", path, strerror(errno));
 		}
 	} zend_end_try();
 	if (opened) {
@@ -97,14 +98,14 @@ static void answer(const struct pool_config *config, const char *impossible)
 	}
 	if (!path) {
 		zend_try {
-			sapi_log("Primary script unknown");
+			log_event(MESSAGE_DEBUG, "Primary script unknown");
 		} zend_end_try();
 		refuse(404, "File not found.\n");
 		return;
 	}
 	if (!script_is_allowed(config, path)) {
 		zend_try {
-			sapi_log("Access to the script '%s' has been denied (see security.limit_extensions)", path);
+			log_event(MESSAGE_NOTICE, "Access to the script '%s' has been denied (see security.limit_extensions)", path);
 		} zend_end_try();
 		refuse(403, "Access denied.\n");
 		return;
@@ -166,6 +167,7 @@ static bool serve_one(const struct pool_config *config)
 		SG(request_info).path_translated = NULL;
 	}
 	php_request_shutdown(NULL);
+	log_end_request();
 	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
@@ -182,6 +184,7 @@ int worker_run(const struct pool_config *config, int stream, int orders)
 	volatile int code = EXIT_FINE;
 	stream_open(stream);
 	sapi_serve();
+	log_start(config);
 	folder_start();
 	control_start(config, orders);
 	zend_first_try {

@@ -241,6 +241,19 @@ pub fn write_plain(line: &[u8]) {
     }
 }
 
+/// Bytes as somebody else wrote them, with their newlines: lines in PHP-FPM's format, or pieces of them. In the system's
+/// log each line is a message, with control characters escaped.
+pub fn write_bytes(bytes: &[u8]) {
+    let Some(log) = LOG.get().filter(|_| !bytes.is_empty()) else {
+        return;
+    };
+    if !log.with_way(|way| matches!(way, Way::Syslog(_))) {
+        return log.write_text(Level::Warn, bytes.to_vec());
+    }
+    let lines = bytes.split(|&byte| byte == b'\n');
+    lines.filter(|line| !line.is_empty()).for_each(write_plain);
+}
+
 /// What a worker writes to its standard error while it has a request: each line becomes an event of level error
 /// with the request, whole. A line longer than [`LONGEST_STDERR_LINE`] goes on in another event, marked on both.
 #[derive(Debug, Default)]
@@ -421,8 +434,7 @@ impl ErrorLog {
                 file: Some(file),
                 lost,
             } => {
-                if *lost > 0 {
-                    line.pop();
+                if *lost > 0 && line.pop_if(|byte| *byte == b'\n').is_some() {
                     line.extend_from_slice(format!(" lines_lost={lost}\n").as_bytes());
                 }
                 *lost = if write_line(file, &line) {

@@ -5,7 +5,14 @@
 //! fpm_stdio.c); the levels are its own too, so a line that scripts know appears when and only when they expect it.
 //! Events that PHP-FPM has no words for are told by `tell!` and the `log` crate's macros, in either format.
 
-use std::{fmt, io, net::IpAddr, panic::Location, path::Path, time::Duration};
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    os::fd::RawFd,
+    panic::Location,
+    path::Path,
+    time::Duration,
+};
 
 use log::Level;
 use weir_config::{Address, fpm::in_c_words};
@@ -33,6 +40,14 @@ pub fn serving(pid: u32) {
     }
 }
 
+/// How often the service manager hears of us, ms; 0: it does not. PHP-FPM says it after each start.
+pub fn monitored(interval: i64) {
+    match interval {
+        0 => log::info!("systemd monitor disabled"),
+        interval => log::info!("systemd monitor interval set to {interval}ms"),
+    }
+}
+
 /// A reload begins.
 pub fn reloading() {
     tell(
@@ -43,12 +58,26 @@ pub fn reloading() {
     );
 }
 
-/// A reload succeeded. `pid` is the manager's.
-pub fn reloaded(pid: u32) {
+/// A reload succeeded. `pid` is the manager's; `command` is what it was started by, `sockets` are those that it had
+/// before.
+pub fn reloaded(pid: u32, command: &[String], sockets: &[(Address, RawFd)]) {
     if error_log::format() == Format::Fpm {
+        log::info!("reloading: {}", Command(command));
+        for (address, fd) in sockets.iter().filter(|(one, _)| !is_half(one, sockets)) {
+            log::info!("using inherited socket fd={fd}, \"{}\"", SocketKey(address));
+        }
         return serving(pid);
     }
     log::info!("reloaded: the new configuration serves, the old one finishes what it began");
+}
+
+/// PHP-FPM has one socket for a port of all addresses of both kinds, and we have two.
+fn is_half(one: &Address, sockets: &[(Address, RawFd)]) -> bool {
+    let Address::Tcp(SocketAddr::V4(v4)) = one else {
+        return false;
+    };
+    let is_other = |other: &Address| matches!(other, Address::Tcp(SocketAddr::V6(v6)) if v6.ip().is_unspecified() && v6.port() == v4.port());
+    v4.ip().is_unspecified() && sockets.iter().any(|(other, _)| is_other(other))
 }
 
 /// Logs were opened again; `access`: there are access logs among them.
@@ -460,6 +489,35 @@ impl Running<'_> {
             request: self.request,
             worker: Some(Worker::Pid(self.pid)),
             ..About::default()
+        }
+    }
+}
+
+/// `execvp("php-fpm", {"php-fpm", "-F"})`
+struct Command<'a>(&'a [String]);
+
+impl fmt::Display for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.0.first().map_or("", String::as_str);
+        write!(f, "execvp(\"{program}\", {{\"{program}\"")?;
+        for argument in self.0.iter().skip(1).take(SHOWN_ARGUMENTS) {
+            write!(f, ", \"{argument}\"")?;
+        }
+        f.write_str("})")
+    }
+}
+
+/// PHP-FPM shows so many arguments.
+const SHOWN_ARGUMENTS: usize = 10;
+
+/// `/run/php.sock`, `127.0.0.1:9000`, `::1:9000`
+struct SocketKey<'a>(&'a Address);
+
+impl fmt::Display for SocketKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Address::Tcp(address) => write!(f, "{}:{}", address.ip(), address.port()),
+            Address::Unix(path) => path.display().fmt(f),
         }
     }
 }

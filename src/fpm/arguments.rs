@@ -7,6 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// What was typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
+    /// All of it, the program first.
+    pub(super) command: Vec<String>,
     /// `-y`
     pub(super) file: Option<String>,
     /// `-p`

@@ -37,7 +37,17 @@ pub fn is_name(program: &OsStr) -> bool {
 
 /// Performs PHP-FPM's command line. `name`: what weir was called as; `typed`: the arguments after it.
 pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
-    let (arguments, action) = arguments::read(typed);
+    let (mut arguments, action) = arguments::read(typed);
+    let words = match is_name(name) {
+        true => vec![name],
+        false => vec![name, OsStr::new("fpm")],
+    };
+    let words = words
+        .into_iter()
+        .chain(typed.iter().map(OsString::as_os_str));
+    arguments.command = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let settings = arguments.settings();
     let setting = |wanted: &str| settings.iter().rev().find(|(name, _)| name == wanted);
     let file = match &arguments.file {

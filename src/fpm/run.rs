@@ -1,6 +1,7 @@
 //! A start in PHP-FPM's place: in the background where that is asked for, and then as `weir serve`.
 
 use std::{
+    cell::Cell,
     ffi::OsStr,
     fs::File,
     io::{self, PipeReader, PipeWriter, Read, Write},
@@ -158,7 +159,9 @@ fn serve(
     starter: Option<PipeWriter>,
 ) -> ExitCode {
     let voice = Mutex::new((Some(voice), starter));
+    let monitor = Cell::new(monitor_interval(&fpm));
     let reread = {
+        let monitor = &monitor;
         let (options, arguments) = (options.clone(), arguments.clone());
         // Whether there is a terminal was found out when it was: it may be gone by now.
         let log_to_stderr = !uses_log(fpm.global.daemonize, arguments.force_stderr);
@@ -166,7 +169,11 @@ fn serve(
             force_stderr: log_to_stderr,
             ..arguments
         };
-        move || read_again(&options, &arguments)
+        move || {
+            let (fpm, translated) = read_again(&options, &arguments)?;
+            monitor.set(monitor_interval(&fpm));
+            Ok(translated.text)
+        }
     };
     let ready = || {
         let mut voice = voice
@@ -190,6 +197,8 @@ fn serve(
         folder: None,
         stand_in: Some(StandIn {
             reread: &reread,
+            command: &arguments.command,
+            monitor: &monitor,
             ready: &ready,
         }),
     };
@@ -217,7 +226,7 @@ fn serve(
 }
 
 /// A reload: what there is to say goes to the log.
-fn read_again(options: &Options, arguments: &Arguments) -> Result<String, String> {
+fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translated), String> {
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
     let tell = |message: &Message| {
@@ -230,10 +239,12 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<String, String
         }
     };
     said.messages.iter().for_each(tell);
-    match read {
-        Ok((_, translated)) => Ok(translated.text),
-        Err(_) => Err(String::new()),
-    }
+    read.map_err(|_| String::new())
+}
+
+/// How often systemd is to hear of us, ms.
+fn monitor_interval(fpm: &Fpm) -> i64 {
+    i64::from(fpm.global.systemd_interval.max(0)) * 1000
 }
 
 fn fail(mut voice: Voice, starter: Option<PipeWriter>) -> ExitCode {

@@ -7,7 +7,7 @@
 use std::{
     fs, io,
     net::SocketAddr,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -131,6 +131,12 @@ impl Sockets {
     /// Where listeners can be reached, with the port that the kernel chose where none was said.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.entries.iter().map(Entry::actual).collect()
+    }
+
+    /// The sockets of listeners, one for each address.
+    pub(super) fn descriptors(&self) -> Vec<(Address, RawFd)> {
+        let of = |entry: &Entry| Some((entry.actual(), entry.sockets.first()?.as_raw_fd()));
+        self.entries.iter().filter_map(of).collect()
     }
 
     /// Where outgoing calls are taken; see [`addresses`](Self::addresses).

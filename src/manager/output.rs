@@ -1,7 +1,9 @@
 //! What workers write to their standard output and error, line by line, to the last byte.
 //!
 //! Each process has a pipe for either. A line that is longer than [`LONGEST`] goes on in another, and both say so:
-//! nothing is cut, and nothing more is kept of any process.
+//! nothing is cut, and nothing more is kept of any process. In PHP-FPM's format ([`fpm`]) lines are PHP-FPM's.
+
+mod fpm;
 
 use std::{
     collections::VecDeque,
@@ -11,14 +13,16 @@ use std::{
     time::SystemTime,
 };
 
-use weir_config::Workers;
+use weir_config::{ErrorFormat, Log, LogTarget, Workers};
 use weir_sys::{file, identity::Identity};
 
 use super::{line_log::LineLog, plan::Problem};
 use crate::{
+    error_log,
     events::{self, Stream},
     log_text,
 };
+use fpm::{Form, Said};
 
 /// Where the lines of a pool's processes go.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(super) struct OutputLog {
     decorate: bool,
     /// None: the error log.
     log: Option<LineLog>,
+    /// In the error log, where that has PHP-FPM's format.
+    fpm: Option<Form>,
 }
 
 /// The reading ends of a process's standard output and error.
@@ -36,6 +42,10 @@ pub(super) struct Outputs {
     stderr: Option<Output>,
     /// The beginnings of the last lines.
     last: VecDeque<Vec<u8>>,
+    /// In PHP-FPM's format: the line that it is at. None: nothing was said yet.
+    said: Option<Box<Said>>,
+    /// Never in PHP-FPM's format.
+    plain: bool,
 }
 
 #[derive(Debug)]
@@ -59,12 +69,21 @@ impl OutputLog {
     ///
     /// # Errors
     /// With what mends it.
-    pub(super) fn open(pool: &str, workers: &Workers) -> Result<Self, Problem> {
+    pub(super) fn open(pool: &str, workers: &Workers, errors: &Log) -> Result<Self, Problem> {
         let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target);
+        let fpm = Form {
+            pool: pool.to_owned(),
+            decorate: workers.decorate_output,
+            limit: errors.error_limit as usize,
+            buffered: errors.error_buffering,
+            syslog: errors.error == LogTarget::Syslog,
+        };
+        let is_fpm = errors.error_format == ErrorFormat::Fpm && workers.output_log.is_none();
         Ok(Self {
             pool: pool.to_owned(),
             decorate: workers.decorate_output,
             log: workers.output_log.as_ref().map(open).transpose()?,
+            fpm: is_fpm.then_some(fpm),
         })
     }
 
@@ -125,8 +144,18 @@ impl Outputs {
             stdout: Some(stdout),
             stderr: Some(stderr),
             last: VecDeque::new(),
+            said: None,
+            plain: false,
         };
         Ok((outputs, [out, err]))
+    }
+
+    /// Those of a process that PHP-FPM does not have: what it says is told in whole lines.
+    pub(super) fn in_plain_lines(self) -> Self {
+        Self {
+            plain: true,
+            ..self
+        }
     }
 
     /// What to wait for.
@@ -141,6 +170,9 @@ impl Outputs {
 
     /// Reads what is there, up to 64 KiB, and gives each whole line to `log`.
     pub(super) fn read(&mut self, stream: Stream, pid: u32, log: &OutputLog) {
+        if let Some(form) = log.fpm.as_ref().filter(|_| !self.plain) {
+            return self.read_as_fpm(stream, pid, form, AT_ONCE);
+        }
         let output = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
@@ -161,7 +193,16 @@ impl Outputs {
     }
 
     /// The process has ended: what is left, also without an end of line. Returns what it said last.
-    pub(super) fn finish(self, pid: u32, log: &OutputLog) -> String {
+    pub(super) fn finish(mut self, pid: u32, log: &OutputLog) -> String {
+        if let Some(form) = log.fpm.as_ref().filter(|_| !self.plain) {
+            self.read_as_fpm(Stream::Stdout, pid, form, ALL);
+            self.read_as_fpm(Stream::Stderr, pid, form, ALL);
+            if let Some(mut said) = self.said {
+                said.end(pid, form);
+                error_log::write_bytes(&said.take_written(form));
+            }
+            return String::new();
+        }
         let mut last = self.last;
         for (stream, output) in [(Stream::Stdout, self.stdout), (Stream::Stderr, self.stderr)] {
             if let Some(output) = output {
@@ -173,6 +214,47 @@ impl Outputs {
         }
         let lines = last.iter().map(|line| String::from_utf8_lossy(line));
         lines.collect::<Vec<_>>().join(" / ")
+    }
+}
+
+impl Outputs {
+    /// Reads so many pieces of what is there.
+    fn read_as_fpm(&mut self, stream: Stream, pid: u32, form: &Form, pieces: usize) {
+        let output = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let Some(open) = output else { return };
+        let is_first = self.said.is_none();
+        if let Some(said) = &mut self.said {
+            said.turn_to(stream, pid, form);
+        }
+        let mut buffer = [0; PIECE];
+        for _ in 0..pieces {
+            match open.pipe.read(&mut buffer) {
+                Ok(0) => {
+                    if let Some(said) = self.said.as_mut().filter(|_| is_first) {
+                        said.end_of_pipe(pid, form);
+                    }
+                    *output = None;
+                    break;
+                }
+                Ok(n) => {
+                    let said = self.said.get_or_insert_with(|| Box::new(Said::new(stream)));
+                    said.push(&buffer[..n], pid, form);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        *output = None;
+                    }
+                    break;
+                }
+            }
+        }
+        if let Some(said) = &mut self.said {
+            error_log::write_bytes(&said.take_written(form));
+        }
     }
 }
 
@@ -276,6 +358,15 @@ const LAST: usize = 400;
 
 /// Longest line that is written in one piece, bytes.
 const LONGEST: usize = 64 << 10;
+
+/// So much is read at a time in PHP-FPM's format: it shows where lines are cut, so it is PHP-FPM's.
+const PIECE: usize = 1023;
+
+/// So many of these at a time: 64 KiB.
+const AT_ONCE: usize = 64;
+
+/// The same for a process that has ended: more than a pipe holds.
+const ALL: usize = 2048;
 
 /// How often 64 KiB are read from the pipe of a process that has ended: more than a pipe holds, and an end where
 /// others go on writing to it.

@@ -174,7 +174,7 @@ impl Masters {
             spec: spec.clone(),
             channel: Some(channel),
             queue: VecDeque::new(),
-            outputs,
+            outputs: outputs.in_plain_lines(),
             slow: Some(slow),
             logs: logs.clone(),
             inputs: None,

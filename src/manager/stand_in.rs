@@ -1,6 +1,6 @@
 //! What is otherwise where weir stands in for PHP-FPM: signals, reloads, and who waits for the start.
 
-use std::fmt;
+use std::{cell::Cell, fmt};
 
 use weir_sys::signal::Signal;
 
@@ -9,6 +9,10 @@ use weir_sys::signal::Signal;
 pub struct StandIn<'a> {
     /// Makes the configuration's text anew, at a reload.
     pub reread: &'a dyn Fn() -> Result<String, String>,
+    /// What it was started by: program and arguments.
+    pub command: &'a [String],
+    /// How often the service manager is to hear of us, ms; 0: not at all. [`reread`](Self::reread) sets it anew.
+    pub monitor: &'a Cell<i64>,
     /// Is called when the first gateway is ready.
     pub ready: &'a dyn Fn(),
 }

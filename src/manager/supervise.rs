@@ -360,6 +360,7 @@ impl Manager<'_> {
                 events::serving(std::process::id());
                 self.notifier.ready();
                 if let Some(stand_in) = &self.start.stand_in {
+                    events::monitored(stand_in.monitor.get());
                     (stand_in.ready)();
                 }
                 if let Some(folder) = &self.start.folder {
@@ -447,6 +448,7 @@ impl Manager<'_> {
             Event::Ready => {
                 self.counts.reloads += 1;
                 let names = next.sockets.clone();
+                let sockets = self.current.sockets.descriptors();
                 let mut before = std::mem::replace(&mut self.current, next);
                 if self.declines {
                     self.current.decline(true);
@@ -459,7 +461,11 @@ impl Manager<'_> {
                 if let Err(failure) = self.pid_file.move_to(&self.current.loaded) {
                     log::error!("reload: {failure}");
                 }
-                events::reloaded(std::process::id());
+                let command = self.start.stand_in.map_or(&[][..], |own| own.command);
+                events::reloaded(std::process::id(), command, &sockets);
+                if let Some(stand_in) = &self.start.stand_in {
+                    events::monitored(stand_in.monitor.get());
+                }
                 weir_sys::memory::give_back();
                 self.notifier.ready();
                 say_listeners(&self.current);

@@ -181,7 +181,7 @@ impl Pools {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
             let mut note = |problem| problems.push(problem);
-            let log = OutputLog::open(&settings.name, workers).map_err(&mut note);
+            let log = OutputLog::open(&settings.name, workers, &config.log).map_err(&mut note);
             let log = Rc::new(log.ok()?);
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
@@ -521,6 +521,8 @@ impl Pools {
     /// The outputs to wait for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = ((u32, Stream), BorrowedFd<'_>)> {
         let workers = self.list.iter().flat_map(|pool| &pool.workers);
+        // What it says is told with its process.
+        let workers = workers.filter(|worker| worker.pid.is_some());
         workers.flat_map(|worker| {
             let outputs = worker.outputs.iter().flat_map(Outputs::descriptors);
             outputs.map(|(stream, fd)| ((worker.number, stream), fd))

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Every wait of these tests ends after so long.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The real one: `/usr/sbin/php-fpm8.2`.
 pub static PHP_FPM: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -161,7 +161,18 @@ pub struct Running {
 impl Running {
     /// Starts it with a configuration, in the foreground, and waits until it is ready.
     pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Self {
-        let log = place.path("error.log");
+        Self::start_with(program, place, arguments, Stdio::piped(), "error.log")
+    }
+
+    /// The same, where its log is the file `log`.
+    pub fn start_with(
+        program: &Path,
+        place: &Place,
+        arguments: &[&str],
+        stderr: Stdio,
+        log: &str,
+    ) -> Self {
+        let log = place.path(log);
         let file = place.path("php-fpm.conf");
         let child = Command::new(program)
             .args(["-F", "-y"])
@@ -170,7 +181,7 @@ impl Running {
             .env("FPM_TEST", "from outside")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let pid = child.id();
@@ -194,17 +205,32 @@ impl Running {
 
     fn wait_for_start(&mut self) {
         let until = Instant::now() + LIMIT;
-        while !self.log().contains("ready to handle connections") {
+        while !self.log().contains("ready to handle connections") && !self.is_quietly_ready() {
             let child = self.child.as_mut().unwrap();
             if let Some(status) = child.try_wait().unwrap() {
                 let mut said = String::new();
-                let stderr = child.stderr.take().unwrap();
-                { stderr }.read_to_string(&mut said).unwrap();
+                if let Some(mut stderr) = child.stderr.take() {
+                    stderr.read_to_string(&mut said).unwrap();
+                }
                 panic!("ended: {status}\n{said}\n{}", self.log());
             }
             assert!(Instant::now() < until, "does not start:\n{}", self.log());
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// A log of errors only does not say so: somebody listens.
+    fn is_quietly_ready(&self) -> bool {
+        let folder = self.log.parent().unwrap();
+        let configured = fs::read_to_string(folder.join("php-fpm.conf")).unwrap_or_default();
+        let is_quiet = ["error", "warning"].map(|level| format!("log_level = {level}\n"));
+        is_quiet.iter().any(|line| configured.contains(line))
+            && UnixStream::connect(folder.join("fpm.sock")).is_ok()
+    }
+
+    /// The error log as it is.
+    pub fn raw_log(&self) -> Vec<u8> {
+        fs::read(&self.log).unwrap_or_default()
     }
 
     /// The error log, without times.

@@ -580,6 +580,8 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
             Some("fpm") => ErrorFormat::Fpm,
             _ => ErrorFormat::Weir,
         },
+        error_limit: entries.number("error_limit") as u32,
+        error_buffering: entries.bool("error_buffering"),
         syslog_ident: entries.text("syslog_ident").unwrap_or_default(),
         syslog_facility: entries
             .text("syslog_facility")

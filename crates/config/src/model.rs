@@ -637,6 +637,10 @@ pub struct Log {
     pub level: Level,
     /// Whose words errors are written in.
     pub error_format: ErrorFormat,
+    /// Longest line in PHP-FPM's format, bytes.
+    pub error_limit: u32,
+    /// In PHP-FPM's format, lines of workers are written when they are whole.
+    pub error_buffering: bool,
     /// What messages to syslog are called.
     pub syslog_ident: String,
     /// Which of syslog's facilities they belong to, as syslog(3) numbers them (daemon: 3).

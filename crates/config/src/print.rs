@@ -613,6 +613,8 @@ fn log(log: &Log, key: &str) -> Printed {
             }
             .into(),
         ),
+        "error_limit" => Value(size(log.error_limit.into())),
+        "error_buffering" => plain(log.error_buffering),
         "syslog_ident" => Value(quote(&log.syslog_ident)),
         "syslog_facility" => {
             let known = FACILITIES

@@ -775,6 +775,12 @@ const LOG: &[Row] = &[
         .called(&["log_level", "LogLevel"]),
     key(&[Log], "error_format", Kind::Word(&["weir", "fpm"], &[]), Value("\"weir\""),
         "`\"weir\"`, or `\"fpm\"`: errors are written in PHP-FPM's words, for scripts that look for them."),
+    key(&[Log], "error_limit", Kind::Size { min: 512, max: 16 << 20 }, Value("\"1K\""),
+        "Longest line in PHP-FPM's format: what workers print goes on in another, PHP's messages are cut.")
+        .called(&["log_limit"]),
+    key(&[Log], "error_buffering", Kind::Bool, Value("true"),
+        "In PHP-FPM's format, lines of workers are written when they are whole, not as they come.")
+        .called(&["log_buffering"]),
     key(&[Log], "syslog_ident", Kind::Text, Value("\"weir\""),
         "What messages are called that go to syslog.").called(&["syslog.ident"]),
     key(&[Log], "syslog_facility", Kind::Word(FACILITY_NAMES, &[]), Value("\"daemon\""),

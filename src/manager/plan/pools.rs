@@ -7,7 +7,9 @@ use std::{
     rc::Rc,
 };
 
-use weir_config::{Command, Config, Php, Pool, PoolId, Runtime, Workers};
+use weir_config::{
+    Command, Config, ErrorFormat, Level, Log, Php, Pool, PoolId, Protocol, Runtime, Workers,
+};
 use weir_sys::{
     identity::{self, Identity},
     limits::OpenFiles,
@@ -113,7 +115,7 @@ impl Pools<'_> {
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
             priority: self.priority(workers),
-            config: config(pool, php),
+            config: config(pool, php, self.log_as_fpm(id)),
             roots: resolve(&sites),
             sites,
             watch: php.watch_root,
@@ -187,6 +189,17 @@ impl Pools<'_> {
         environment
     }
 
+    /// The error log, where PHP's messages are to look as PHP-FPM's: a web server speaks FastCGI to the pool, and the log
+    /// has PHP-FPM's format.
+    fn log_as_fpm(&self, id: PoolId) -> Option<&Log> {
+        let listeners = &self.config.listeners;
+        let spoken = listeners.iter().any(|listener| {
+            matches!(&listener.protocol, Protocol::FastCgi(fastcgi) if fastcgi.pool == id && !fastcgi.status_only)
+        });
+        let log = &self.config.log;
+        (spoken && log.error_format == ErrorFormat::Fpm).then_some(log)
+    }
+
     fn open_files(&self, workers: &Workers) -> OpenFiles {
         let inherited = self.inherited;
         match workers.rlimit_files {
@@ -233,7 +246,7 @@ fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
 }
 
 /// What a master is told of its pool.
-fn config(pool: &Pool, php: &Php) -> Vec<(&'static str, Vec<u8>)> {
+fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Vec<u8>)> {
     let workers = &php.workers;
     let mut fields: Vec<(&'static str, Vec<u8>)> = vec![("pool", pool.name.clone().into())];
     let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
@@ -268,6 +281,20 @@ fn config(pool: &Pool, php: &Php) -> Vec<(&'static str, Vec<u8>)> {
         fields.push(("limit_extensions", extension.clone().into()));
     }
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
+    if let Some(log) = as_fpm {
+        fields.push(("log_limit", log.error_limit.to_string().into()));
+    }
+    // PHP-FPM's workers write messages to their standard error, too; here, where that is written to its log.
+    if let Some(log) = as_fpm.filter(|_| workers.output_log.is_none()) {
+        // As PHP-FPM numbers them.
+        let level = match log.level {
+            Level::Debug => "1",
+            Level::Notice => "2",
+            Level::Warning => "3",
+            Level::Error => "4",
+        };
+        fields.push(("log_level", level.into()));
+    }
     if measures(pool, workers) {
         fields.push(("figures", yes()));
     }

@@ -158,9 +158,13 @@ impl Writer<'_> {
             Some(Level::Error | Level::Alert) => Some("error"),
         };
         self.text("level", level);
+        if global.log_limit != DEFAULT_LOG_LIMIT {
+            self.count("error_limit", global.log_limit);
+        }
+        if !global.log_buffering {
+            self.line("error_buffering", "false");
+        }
         for (name, has_effect) in [
-            ("log_buffering", global.log_buffering),
-            ("log_limit", global.log_limit == 1024),
             (
                 "events.mechanism",
                 global.events_mechanism.as_deref() == Some("epoll"),
@@ -640,8 +644,12 @@ const LONGEST_NAME: usize = 64;
 /// The kernel's queue where `listen.backlog` says nothing.
 const LONGEST_QUEUE: usize = 4096;
 
+/// `log_limit`, where nothing is said.
+const DEFAULT_LOG_LIMIT: i32 = 1024;
+
 /// What weir takes at most, where that is less than PHP-FPM does.
 const MOST: &[(&str, i32)] = &[
+    ("error_limit", 16 << 20),
     ("process_max", 1_000_000),
     ("emergency_restart_threshold", 100_000),
     ("max_children", 100_000),

@@ -1,0 +1,167 @@
+//! The bytes of logs, of both: what is the same in every run, and what is not.
+
+use std::{path::PathBuf, time::Instant};
+
+use crate::{
+    starts::configuration,
+    support::{Answer, LIMIT, PHP_FPM, Place, Running, get},
+};
+
+/// One of the two, with one worker, and how much of its log was looked at.
+pub struct Subject {
+    pub place: Place,
+    pub running: Running,
+    seen: usize,
+    asked: usize,
+}
+
+/// Logs so that it is seen that all before is in the log, too.
+const DONE: &str = "<?php error_log('done-' . $_GET['n']);";
+
+impl Subject {
+    pub fn start(weir: bool, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Self {
+        let place = Self::place(weir, global, pool, scripts);
+        let running = Running::start(&Self::program(weir, &place), &place, &[]);
+        Self::of(place, running)
+    }
+
+    pub fn place(weir: bool, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Place {
+        let _ = weir;
+        let place = Place::new();
+        let pool = format!("pm.max_children = 1\ncatch_workers_output = yes\n{pool}");
+        place.write("php-fpm.conf", configuration(global, &pool));
+        for (name, text) in scripts.iter().chain(&[("done.php", DONE)]) {
+            place.write(name, text);
+        }
+        place
+    }
+
+    pub fn program(weir: bool, place: &Place) -> PathBuf {
+        if weir { place.weir() } else { PHP_FPM.clone() }
+    }
+
+    pub fn of(place: Place, running: Running) -> Self {
+        let seen = running.raw_log().len();
+        Self {
+            place,
+            running,
+            seen,
+            asked: 0,
+        }
+    }
+
+    pub fn ask(&self, uri: &str) -> Answer {
+        let path = uri.split('?').next().unwrap();
+        get(
+            &self.place.path("fpm.sock"),
+            &self.place.path(&path[1..]),
+            uri,
+        )
+    }
+
+    /// What the log has more than before when all is there that was said until now.
+    pub fn news(&mut self) -> Vec<u8> {
+        self.asked += 1;
+        let done = format!("done-{}", self.asked);
+        self.ask(&format!("/done.php?n={}", self.asked));
+        let until = Instant::now() + LIMIT;
+        loop {
+            let log = self.running.raw_log();
+            // Its line is whole, and so is what is before it.
+            let place = log[self.seen..]
+                .windows(done.len())
+                .position(|bytes| bytes == done.as_bytes())
+                .map(|at| self.seen + at)
+                .filter(|at| log[*at..].contains(&b'\n'));
+            if let Some(at) = place {
+                let end = at + log[at..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+                let news = log[self.seen..end].to_vec();
+                self.seen = end;
+                return self.plain(&news);
+            }
+            let log = String::from_utf8_lossy(&log).into_owned();
+            assert!(Instant::now() < until, "{done} is not in the log:\n{log}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    /// Without times, process ids and the folder.
+    pub fn plain(&self, log: &[u8]) -> Vec<u8> {
+        let folder = self.place.path("").to_str().unwrap().to_owned();
+        let log = replace(log, folder.as_bytes(), b"@/");
+        let mut out = Vec::new();
+        for line in log.split_inclusive(|byte| *byte == b'\n') {
+            let time = line.starts_with(b"[") && line.get(3) == Some(&b'-');
+            match line.iter().position(|byte| *byte == b']') {
+                Some(end) if time => {
+                    out.extend(b"[T");
+                    out.extend(&line[end..]);
+                }
+                _ => out.extend(line),
+            }
+        }
+        let mut plain = out;
+        for before in ["child ", "pid ", "after ", "fd="] {
+            plain = without_numbers(&plain, before.as_bytes());
+        }
+        plain
+    }
+}
+
+/// `child 4711` → `child N`
+fn without_numbers(text: &[u8], before: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        if text[at..].starts_with(before) {
+            out.extend(before);
+            at += before.len();
+            let number = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
+            let digits = text[at..].iter().take_while(number).count();
+            if digits > 0 {
+                out.push(b'N');
+            }
+            at += digits;
+        } else {
+            out.push(text[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+fn replace(text: &[u8], what: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        if text[at..].starts_with(what) {
+            out.extend(by);
+            at += what.len();
+        } else {
+            out.push(text[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// Fails where both are not the same, and shows where they part.
+#[track_caller]
+pub fn assert_same(weir: &[u8], fpm: &[u8], what: &str) {
+    if weir == fpm {
+        return;
+    }
+    let same = weir.iter().zip(fpm).take_while(|(a, b)| a == b).count();
+    let around = |text: &[u8]| {
+        let from = same.saturating_sub(120);
+        let to = (same + 200).min(text.len());
+        text[from.min(to)..to].escape_ascii().to_string()
+    };
+    panic!(
+        "{what}: the same up to byte {same} (weir: {}, php-fpm: {})\nweir:    {}\nphp-fpm: {}",
+        weir.len(),
+        fpm.len(),
+        around(weir),
+        around(fpm)
+    );
+}
