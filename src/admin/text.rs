@@ -185,6 +185,15 @@ fn pool(out: &mut String, pool: &Value) {
         );
         wrap(out, "  server    ", &line);
     }
+    for script in list(&pool["crashing"]) {
+        let line = format!(
+            "{} ends its workers ({} so far): refused, tried again in {} s",
+            text(&script["path"]),
+            text(&script["crashes"]),
+            text(&script["tried_in"]),
+        );
+        wrap(out, "  refused   ", &line);
+    }
     for decision in list(&pool["decisions"]) {
         let time = text(&decision["time"]);
         wrap(out, "  ", &format!("{time} {}", text(&decision["what"])));

@@ -144,7 +144,7 @@ fn execution(pool: &Pool, text: &str, notes: &mut Notes) {
     if terminate.is_zero() && most == 0 {
         notes.warn(
             format!("[pool.{name}] neither request_terminate_timeout nor PHP's max_execution_time limits a script"),
-            "one that loops holds its worker until it prints nothing for read_timeout, or for ever if it prints",
+            "one that loops or waits holds its worker for ever: its client gets 504 after read_timeout, the script runs on",
             "request_terminate_timeout = \"60s\"",
         );
     }

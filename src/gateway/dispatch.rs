@@ -18,6 +18,7 @@ mod limits;
 mod refusals;
 mod scaling;
 mod servers;
+mod suspects;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -36,10 +37,12 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
+pub(in crate::gateway) use self::suspects::subject;
 use self::{
     cancels::Cancels,
     scaling::{After, Scaling},
     servers::Farm,
+    suspects::Suspects,
 };
 pub(crate) use self::{
     lease::Lease,
@@ -76,6 +79,7 @@ pub(crate) struct PoolHandle {
     tally: Arc<Tally>,
     set: limits::Set,
     refusals: refusals::Refusals,
+    any_suspects: suspects::Any,
 }
 
 /// What the scaling decided.
@@ -159,6 +163,7 @@ struct State {
     slots: Vec<Slot>,
     /// None: weir runs the workers.
     farm: Option<Farm>,
+    suspects: Suspects,
     /// How processes ended lately.
     exits: VecDeque<(u32, Exit)>,
     waiting: HashMap<RequestId, Waiting>,
@@ -185,8 +190,6 @@ struct Slot {
     since: u64,
     /// Requests that the process was given.
     requests: u64,
-    /// It has done one.
-    served: bool,
     /// It was told to end, or is killed.
     withdrawn: bool,
     /// It has served as many requests as it may, or is too large.
@@ -221,6 +224,7 @@ impl PoolHandle {
                 .workers()
                 .map(|workers| Scaling::new(workers, cores)),
             slots: Vec::new(),
+            suspects: Suspects::new(settings.workers()),
             farm,
             exits: VecDeque::new(),
             waiting: HashMap::new(),
@@ -253,6 +257,7 @@ impl PoolHandle {
             tally,
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
+            any_suspects: suspects::Any::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle
@@ -405,7 +410,7 @@ impl PoolHandle {
                     let _ = weir_sys::socket::end(grip.as_fd());
                 }
                 if !slot.leased {
-                    state.ended(WorkerId(index as u32), now);
+                    state.ended(self, WorkerId(index as u32), now, after);
                 }
             }
         });
@@ -663,6 +668,7 @@ impl State {
             cost: Cost::default(),
             ended: None,
             lent: clock::now(),
+            begun: false,
             site: None,
         }
     }
@@ -698,11 +704,15 @@ impl State {
     }
 
     /// The process of this slot has ended, and nobody uses it any more.
-    fn ended(&mut self, worker: WorkerId, now: Micros) {
+    fn ended(&mut self, pool: &PoolHandle, worker: WorkerId, now: Micros, after: &mut After) {
         let slot = std::mem::take(&mut self.slots[worker.0 as usize]);
-        self.pool.worker_down(now, worker);
-        if let (Some(scaling), Some(exit)) = (&mut self.scaling, slot.exit) {
-            scaling.exited(now, &slot, exit);
+        let at_work = self.pool.worker_down(now, worker).is_some() || slot.lost;
+        let Some(exit) = slot.exit else { return };
+        if let Some(scaling) = &mut self.scaling {
+            scaling.exited(now, &slot, exit, at_work);
+        }
+        if at_work && !slot.withdrawn && !slot.spent {
+            self.crashed_at_work(pool, &slot, exit, now, after);
         }
     }
 }

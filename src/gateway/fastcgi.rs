@@ -96,8 +96,9 @@ pub(crate) enum Failure {
     },
     /// What came is not FastCGI, or the worker refused the request.
     Protocol(String),
-    /// The worker was silent for `read_timeout`.
-    Silent,
+    /// The worker was silent for `read_timeout`. `goes_on`: its script is left to run, and ended by
+    /// `request_terminate_timeout` alone.
+    Silent { limit: Duration, goes_on: bool },
     /// The script ran past `request_terminate_timeout`.
     Terminated,
     /// The request's own deadline has passed, and there is no answer.
@@ -256,10 +257,14 @@ impl Run {
         let Some(live) = &mut self.live else {
             return Poll::Ready(Ok(Progress::End));
         };
-        let result = match live.poll(cx, output, &mut self.first_byte) {
+        let mut result = match live.poll(cx, output, &mut self.first_byte) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };
+        if let Err(Failure::Silent { goes_on, .. }) = &mut result {
+            let stops = matches!(self.on_drop, OnDrop::Cancel | OnDrop::Kill);
+            *goes_on = live.lease.pool().has_workers() && !stops;
+        }
         match &result {
             Ok(Progress::More) => {}
             Ok(Progress::End) => {
@@ -267,10 +272,19 @@ impl Run {
                     live.finish();
                 }
             }
+            // Nobody waits any more, but the script may have its reasons: a web server in front of PHP-FPM would leave it
+            // alone as well. What the route says of clients that have left holds here too.
+            Err(Failure::Silent { goes_on: true, .. }) => {
+                if self.on_drop == OnDrop::Abort {
+                    self.on_drop = OnDrop::Finish;
+                }
+                let deadline = self.live.as_ref().map_or(NEVER, |live| live.late_at);
+                self.leave(deadline);
+            }
             // The script is of no use any more, but neither is it stuck.
             Err(Failure::Late) => {
                 self.on_drop = OnDrop::Cancel;
-                self.leave();
+                self.leave(NEVER);
             }
             Err(failure) => {
                 if let Some(live) = self.live.take() {
@@ -378,7 +392,7 @@ impl Owner {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.leave();
+        self.leave(NEVER);
     }
 }
 
@@ -427,7 +441,10 @@ impl Live {
                 continue;
             }
             if now < self.slow_at {
-                return Poll::Ready(Failure::Silent);
+                return Poll::Ready(Failure::Silent {
+                    limit: self.lease.pool().settings.read_timeout,
+                    goes_on: false,
+                });
             }
             self.slow_at = NEVER;
             self.lease.trace(self.id);
@@ -595,14 +612,14 @@ impl Live {
             Failure::Closed { .. } | Failure::Protocol(_) => {
                 self.lease.ended(Finish::Failed, Some(failure));
             }
-            Failure::Silent => self.lease.ended(Finish::TimedOut, Some(failure)),
+            Failure::Silent { .. } => self.lease.ended(Finish::TimedOut, Some(failure)),
             Failure::Terminated | Failure::Late | Failure::Cancelled | Failure::Spool(_) => {}
         }
         match failure {
             Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
             Failure::Terminated => self.lease.tell_terminated(self.id),
             Failure::Cancelled => return self.cancel(),
-            Failure::Protocol(_) | Failure::Silent | Failure::Late | Failure::Spool(_) => {}
+            Failure::Protocol(_) | Failure::Silent { .. } | Failure::Late | Failure::Spool(_) => {}
         }
         self.lease.kill();
     }
@@ -765,7 +782,19 @@ impl std::fmt::Display for Failure {
                 error: Some(error), ..
             } => write!(f, "the connection to the worker failed: {error}"),
             Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
-            Failure::Silent => f.write_str("the worker was silent for read_timeout"),
+            Failure::Silent { limit, goes_on } => {
+                let seconds = limit.as_secs_f64();
+                write!(
+                    f,
+                    "the worker has sent nothing for {seconds} s (read_timeout)"
+                )?;
+                match goes_on {
+                    true => {
+                        f.write_str("; its script runs on, request_terminate_timeout would end it")
+                    }
+                    false => Ok(()),
+                }
+            }
             Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),
             Failure::Late => {
                 f.write_str("the request's `timeout` was over before its script answered")

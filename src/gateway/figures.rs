@@ -92,7 +92,12 @@ fn put_pool(
     for (reason, count) in shed_reasons(&stats) {
         put(Metric::PoolShed, reason, count as f64);
     }
-    put(Metric::PoolClientLeft, "waiting", stats.left as f64);
+    put(Metric::PoolShed, "crashing", pool.refused_crashing() as f64);
+    put(
+        Metric::PoolClientLeft,
+        "waiting",
+        (stats.left + stats.abandoned) as f64,
+    );
     put(
         Metric::PoolClientLeft,
         "running",

@@ -78,6 +78,8 @@ pub(crate) struct Record {
     pub(crate) retries: u32,
     /// Of these: because a worker had ended before it read the request.
     pub(crate) unread: u32,
+    /// What scripts before this one took, which sent the request on (local redirects).
+    pub(crate) earlier: Earlier,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// None until there is an answer.
@@ -90,6 +92,15 @@ pub(crate) struct Record {
     pub(crate) silent: bool,
     /// Whether it has had its lines in the logs.
     logged: bool,
+}
+
+/// What became of a request at scripts that sent it on to another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Earlier {
+    /// Time in queues, µs.
+    pub(crate) waited: u64,
+    pub(crate) retries: u32,
+    pub(crate) unread: u32,
 }
 
 /// Who worked, kept after the worker was given back.
@@ -128,6 +139,7 @@ impl Record {
             tried: Vec::new(),
             retries: 0,
             unread: 0,
+            earlier: Earlier::default(),
             bytes_in: 0,
             bytes_out: 0,
             status: None,
@@ -136,6 +148,30 @@ impl Record {
             silent: false,
             logged: false,
         })
+    }
+
+    /// It is to be run by a script. If another one has sent it here, it is a new request to this one's pool: it waits in
+    /// its turn, and not as one that is run again.
+    pub(crate) fn asks_script(&mut self) {
+        if let Some(wait) = self.wait.take() {
+            self.earlier.waited += wait.waited.unwrap_or(0);
+            self.earlier.retries = self.retries;
+            self.earlier.unread = self.unread;
+            self.tried.clear();
+        }
+    }
+
+    /// Time that it has waited for workers, µs; none: it is for no script. `now`: [`clock::now`].
+    fn waited(&self, now: u64) -> Option<u64> {
+        let last = self.wait.map(|wait| {
+            let until_now = now.saturating_sub(wait.admitted);
+            wait.waited.unwrap_or(until_now)
+        });
+        let earlier = Some(self.earlier.waited).filter(|waited| *waited > 0);
+        match (earlier, last) {
+            (None, None) => None,
+            _ => Some(earlier.unwrap_or(0) + last.unwrap_or(0)),
+        }
     }
 
     /// Puts headers that were folded back.
@@ -274,10 +310,7 @@ impl Record {
                 OwnedWorker::Server(name) => Worker::Server(name),
             }),
             time_head: self.head_whole - self.started,
-            time_queue: self.wait.map(|wait| {
-                wait.waited
-                    .unwrap_or_else(|| now.saturating_sub(wait.admitted))
-            }),
+            time_queue: self.waited(now),
             time_first_byte: self.first_byte.map(|at| at.saturating_sub(self.dispatched)),
             time_total: now - self.started,
             queue: self.wait.map(|wait| wait.queue as u64),
@@ -302,10 +335,7 @@ impl Record {
 
     /// Counts it for the operator's window. `now`: [`clock::now`]; `left`: its client has not got the whole answer.
     fn count(&self, now: u64, left: bool) {
-        let waited = self.wait.map(|wait| {
-            let until_now = now.saturating_sub(wait.admitted);
-            wait.waited.unwrap_or(until_now)
-        });
+        let waited = self.waited(now);
         let pool = self.pool.as_ref().map(|pool| pool.id);
         self.gateway.tally.ended(&Ended {
             site: self.site,

@@ -15,6 +15,7 @@ use std::{
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
 
+use super::dispatch::subject;
 use crate::clock;
 use crate::log_text::{put_json_string, put_number};
 
@@ -165,6 +166,9 @@ struct Entry {
 }
 
 impl Card {
+    /// How much of each text is noted, bytes.
+    pub(crate) const LONGEST: usize = LONGEST;
+
     /// Of a process that was just started.
     pub(crate) fn new(pid: u32) -> Card {
         let entry = Mutex::new(Entry {
@@ -238,6 +242,13 @@ impl Card {
         entry.stage = Stage::Idle;
         entry.duration = clock::now().saturating_sub(entry.begun);
         entry.cost = cost;
+    }
+
+    /// What its running or last request was for ([`subject`]), and when that began ([`clock::now`]).
+    pub(crate) fn subject(&self) -> (u64, u64) {
+        let entry = self.entry();
+        let [_, uri, script, ..] = entry.texts();
+        (subject(script, uri), entry.begun)
     }
 
     /// What it does and did.

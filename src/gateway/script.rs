@@ -158,6 +158,8 @@ pub(crate) async fn run(
         params::put(record, settings, id, length, out);
     };
     conn.awaits_script();
+    record.asks_script();
+    refuse_what_crashes(record, pool)?;
     loop {
         let lease = admit(record, conn, pool).await?;
         // In a box: who waits for a worker need not carry what comes then.
@@ -186,6 +188,7 @@ pub(crate) async fn begin(
     put_params: impl Fn(&Record, u16, &mut Vec<u8>),
 ) -> Result<Started, Refusal> {
     conn.awaits_script();
+    refuse_what_crashes(record, pool)?;
     loop {
         let lease = admit(record, conn, pool).await?;
         let begun = Box::pin(attempt(record, conn, pool, body, &put_params, lease));
@@ -248,7 +251,7 @@ async fn attempt(
     put_params(record, id, &mut request);
     record.dispatched = clock::now();
     record.first_byte = None;
-    lease.describe(&facts(record, body.map_or(0, Spooled::len)));
+    lease.begin(&facts(record, body.map_or(0, Spooled::len)));
     note(record, conn, pool, &mut lease, &request);
     let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
     run.ends_at(record.worth.deadline);
@@ -288,8 +291,11 @@ async fn attempt(
                 _ => Sent::Maybe,
             };
             let answered = record.first_byte.is_some();
-            let closed = matches!(failure, Failure::Closed { .. });
-            if closed && !answered && again(record, pool, idempotent, sent, &failure.to_string()) {
+            if let Failure::Closed { process, error, .. } = &failure
+                && !answered
+                && !Box::pin(cost_a_worker(pool, *process, error.as_ref(), sent)).await
+                && again(record, pool, idempotent, sent, &failure.to_string())
+            {
                 return Ok(None);
             }
             Err(Box::pin(worker_failed(pool, failure)).await)
@@ -352,13 +358,65 @@ fn facts(record: &Record, content_length: u64) -> Facts<'_> {
     }
 }
 
+/// Refuses what has ended worker after worker.
+fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Refusal> {
+    let script = record
+        .script
+        .as_ref()
+        .map_or(&b""[..], |script| &script.filename);
+    let uri = super::record::uri(&record.parts.uri);
+    pool.may_run(script, uri).map_err(|crashing| {
+        let message = match pool.say_refusal() {
+            None => String::new(),
+            Some(_) => format!(
+                "{} has ended {} workers: refused, tried again in {} s (crash_limit, crash_pause)",
+                crashing.path, crashing.crashes, crashing.seconds
+            ),
+        };
+        Refusal::upstream(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "crashing",
+            "destination_unavailable",
+            message,
+        )
+        .retry_after(crashing.seconds.max(1))
+    })
+}
+
+/// Whether a request has ended its worker, as far as that can be known: it was sent, the connection is closed, and the
+/// process is gone. Such a request is not given to another one, which it would end as well. A program that ends with code
+/// 0 and has not read all that was sent had finished its time when the request came. What becomes of a server's worker is
+/// not known.
+async fn cost_a_worker(
+    pool: &PoolHandle,
+    process: Option<u32>,
+    error: Option<&std::io::Error>,
+    sent: Sent,
+) -> bool {
+    if sent == Sent::Nothing || !pool.has_workers() {
+        return false;
+    }
+    if pool.settings.php().is_some() {
+        return true;
+    }
+    match pool.exit(process).await {
+        Some(Exit::Code(0)) => error.is_none(),
+        Some(_) => true,
+        None => false,
+    }
+}
+
 /// Whether a request whose worker failed is run again; said in the log.
 fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
     // A worker of weir's own that ended before it had read a request was not ended by it.
     let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
     let (attempts, most) = match blameless {
-        true => (record.unread, MAX_UNREAD),
-        false => (record.retries - record.unread, pool.settings.retries),
+        true => (record.unread - record.earlier.unread, MAX_UNREAD),
+        false => {
+            let earlier = record.earlier.retries - record.earlier.unread;
+            let retries = record.retries - record.unread - earlier;
+            (retries, pool.settings.retries)
+        }
     };
     let verdict = may_retry(&weir_pool::Failure {
         idempotent,
@@ -651,7 +709,7 @@ pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusa
             bad_gateway("worker_died", "connection_terminated", how)
         }
         Failure::Protocol(_) => bad_gateway("bad_response", "http_protocol_error", message),
-        Failure::Silent | Failure::Terminated | Failure::Late | Failure::Cancelled => {
+        Failure::Silent { .. } | Failure::Terminated | Failure::Late | Failure::Cancelled => {
             Refusal::upstream(
                 StatusCode::GATEWAY_TIMEOUT,
                 "terminated",

@@ -218,8 +218,10 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
     let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
     let taken = uses.and_then(|uses| uses.pools.get(&pool.id));
+    let crashing = ("crashing", pool.refused_crashing());
     let refused_by: serde_json::Map<String, Value> = figures::shed_reasons(&stats)
         .into_iter()
+        .chain([crashing])
         .map(|(reason, count)| (reason.to_owned(), count.into()))
         .collect();
     let decision = |(time, what): (SystemTime, String)| {
@@ -274,12 +276,13 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         "requests": {
             "taken": stats.admitted,
             "finished": stats.finished,
-            "refused": stats.shed(),
+            "refused": stats.shed() + pool.refused_crashing(),
+            "refused_crashing": pool.refused_crashing(),
             "refused_queue_full": stats.shed_queue_full,
             "refused_queue_timeout": stats.shed_queue_timeout,
             "refused_no_worker": stats.shed_no_worker,
             "refused_by": refused_by,
-            "left": stats.left,
+            "left": stats.left + stats.abandoned,
             "lost": stats.lost,
             "retried": stats.readmitted,
             "cancelled": pool.cancelled(),
@@ -301,6 +304,13 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "worker": taken.worker_memory,
         })),
         "cpu": taken.map(|taken| seconds(taken.all.cpu)),
+        "crashing": pool.crashing().iter().map(|script| json!({
+            "path": script.path,
+            "script": script.script,
+            "crashes": script.crashes,
+            "refused": script.refused,
+            "tried_in": script.seconds,
+        })).collect::<Vec<_>>(),
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
         "servers": servers::servers(pool),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),

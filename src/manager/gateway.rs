@@ -1,7 +1,7 @@
 //! The gateway as the manager sees it: a process, a channel, and a queue of what it has not taken yet.
 //!
-//! A gateway that dies is started again, at once if it had lived for a while, else after a pause that doubles. One that
-//! takes no messages any more is killed.
+//! A gateway that dies is started again: at once if it had lived for a while, shortly after if it had served, else after a
+//! pause that doubles. One that takes no messages any more is killed.
 
 use std::{
     collections::VecDeque,
@@ -22,8 +22,10 @@ pub(super) struct Gateway {
     running: Option<Running>,
     /// When to start it again.
     due: Option<Instant>,
-    /// Deaths in a row after a short life.
+    /// Deaths in a row before it served.
     failures: u32,
+    /// The last one lived for a short time only.
+    was_short: bool,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,8 @@ struct Running {
     channel: Channel,
     queue: VecDeque<ToGateway>,
     since: Instant,
+    /// It has said that it is ready.
+    served: bool,
     /// When it closed its end of the channel: it is about to end, or has gone astray.
     closed: Option<Instant>,
 }
@@ -76,6 +80,7 @@ impl Gateway {
             channel,
             queue: messages.into(),
             since: now,
+            served: false,
             closed: None,
         });
         self.flush();
@@ -130,26 +135,29 @@ impl Gateway {
         }
     }
 
-    /// The process ended: `None` if it is another one, else how long it lived.
-    pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Duration> {
+    /// It has said that it serves.
+    pub(super) fn serves(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.served = true;
+        }
+    }
+
+    /// The process ended: `None` if it is another one.
+    pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Lived> {
         let running = self.running.take_if(|running| running.pid == pid)?;
-        Some(now - running.since)
+        Some(Lived {
+            time: now - running.since,
+            served: running.served,
+        })
     }
 
     /// Plans the next start after a death; says when.
-    pub(super) fn restart(&mut self, now: Instant, lived: Duration, exit: Exit) {
-        let pause = match lived >= LONG_LIFE {
-            true => {
-                self.failures = 0;
-                Duration::ZERO
-            }
-            false => back_off(self.failures, MAX_PAUSE),
-        };
-        self.failures += 1;
+    pub(super) fn restart(&mut self, now: Instant, lived: Lived, exit: Exit) {
+        let pause = lived.pause(&mut self.failures, &mut self.was_short, MAX_PAUSE);
         self.due = Some(now + pause);
         log::error!(
             "the gateway died: {exit}, after {:.1} s; connections wait in the kernel's queue, it starts again {}",
-            lived.as_secs_f64(),
+            lived.time.as_secs_f64(),
             describe_pause(pause)
         );
     }
@@ -228,6 +236,43 @@ impl Gateway {
     }
 }
 
+/// The life of a process that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lived {
+    pub(super) time: Duration,
+    /// It had done what it is for. Then its end was no failed start, however soon it came: something that it was given may
+    /// have ended it, and others wait for its successor.
+    pub(super) served: bool,
+}
+
+impl Lived {
+    /// The pause before the next start; counts `failures` (starts in a row that failed), and notes whether this life was a
+    /// short one.
+    pub(super) fn pause(
+        self,
+        failures: &mut u32,
+        was_short: &mut bool,
+        most: Duration,
+    ) -> Duration {
+        let is_long = self.time >= LONG_LIFE;
+        let again = std::mem::replace(was_short, !is_long);
+        match (is_long, self.served) {
+            (true, _) => {
+                *failures = 1;
+                Duration::ZERO
+            }
+            (false, true) => {
+                *failures = 0;
+                if again { SHORT_PAUSE } else { Duration::ZERO }
+            }
+            (false, false) => {
+                *failures += 1;
+                back_off(*failures - 1, most)
+            }
+        }
+    }
+}
+
 /// The pause before a start after so many failures in a row: 0.1 s, doubled each time, up to `most`.
 pub(super) fn back_off(failures: u32, most: Duration) -> Duration {
     let pause = Duration::from_millis(100).saturating_mul(1 << failures.min(20));
@@ -257,7 +302,10 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)
 }
 
-/// A gateway that lived for so long starts again at once.
+/// One that has served and ends soon, again and again, starts after this each time.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What lived for so long starts again at once.
 const LONG_LIFE: Duration = Duration::from_secs(5);
 
 /// The longest pause between two starts.
@@ -292,6 +340,27 @@ const FIRST: i32 = -20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_served_is_started_again_without_a_growing_pause() {
+        let (mut failures, mut was_short) = (0, false);
+        let mut pause = |seconds, served| {
+            let time = Duration::from_secs(seconds);
+            let lived = Lived { time, served };
+            let pause = lived.pause(&mut failures, &mut was_short, Duration::from_secs(10));
+            pause.as_millis()
+        };
+        let failed: Vec<u128> = (0..4).map(|_| pause(0, false)).collect();
+        assert_eq!(failed, [100, 200, 400, 800]);
+        let served: Vec<u128> = (0..4).map(|_| pause(1, true)).collect();
+        assert_eq!(served, [100; 4]);
+        assert_eq!(
+            (pause(60, true), pause(1, true)),
+            (0, 0),
+            "the first is no series"
+        );
+        assert_eq!((pause(1, true), pause(0, false)), (100, 100));
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest() {

@@ -309,6 +309,7 @@ impl Generation {
             };
             match message {
                 ToManager::Ready => {
+                    self.gateway.serves();
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
                         self.pools.trial_is_over(now, masters);

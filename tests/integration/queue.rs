@@ -36,6 +36,44 @@ fn ask(weir: &Weir, query: &str, headers: &str) -> Client {
 }
 
 #[test]
+fn a_local_redirect_of_a_long_script_waits_in_its_turn_and_for_its_own_time() {
+    let setup = Setup::new().file("run.php", "").file("text.txt", "a text");
+    let gate = Gate::default();
+    let shut = gate.clone();
+    let responder = Responder::unix(setup.folder(), move |request, answer| {
+        shut.pass();
+        match request.param("QUERY_STRING") {
+            "first" => {
+                answer.stdout("Location: /run.php?second\r\n\r\n");
+                answer.end();
+            }
+            query => answer.page(query),
+        }
+    });
+    let pool = format!("{}queue.timeout = \"2s\"\n", responder.pool(1));
+    let weir = setup.server("threads = 1").pool(&pool).start();
+    let mut redirected = ask(&weir, "first", "");
+    wait_until("it is at work", || responder.running() == 1);
+    // It runs for longer than a request may wait.
+    std::thread::sleep(Duration::from_millis(2_200));
+    let mut other = ask(&weir, "other", "");
+    gate.admit(1);
+    wait_until("the other one is next", || responder.uris().len() == 2);
+    gate.open();
+    assert_eq!(other.response().expect(200).text(), "other");
+    assert_eq!(redirected.response().expect(200).text(), "second");
+    let uris = responder.uris();
+    let asked: Vec<&str> = uris
+        .iter()
+        .filter_map(|uri| uri.split('?').nth(1))
+        .collect();
+    assert_eq!(asked, ["first", "other", "second"]);
+    let line = weir.logged("/run.php?first");
+    assert_eq!(line["retries"], 0);
+    assert!(line["time_queue"].as_f64() < Some(2.0), "{line}");
+}
+
+#[test]
 fn who_cannot_be_served_in_time_is_refused_before_it_has_waited() {
     let site = "timeout = \"60s\"\ntimeout_header = \"X-Request-Timeout\"";
     let (weir, responder, gate) = gated(1, site, "queue.timeout = \"60s\"\n");

@@ -602,11 +602,11 @@ fn retries_are_as_many_as_the_pool_says() {
 }
 
 #[test]
-fn a_request_that_kills_workers_kills_no_more_than_its_retries() {
+fn a_request_that_kills_its_worker_kills_no_second_one() {
     let setup = Setup::new()
         .file("die.php", "<?php posix_kill(getmypid(), 9); sleep(10);")
         .file("fine.php", "fine");
-    let pool = format!("{}retries = 1\n", php::cgi_pool(4));
+    let pool = format!("{}retries = 3\n", php::cgi_pool(4));
     let weir = setup.pool(&pool).start();
     let pids = || -> Vec<u32> { weir.workers().iter().map(|worker| worker.pid).collect() };
     wait_until("four workers", || pids().len() == 4);
@@ -615,12 +615,12 @@ fn a_request_that_kills_workers_kills_no_more_than_its_retries() {
         .expect(502)
         .expect_reason("worker_died");
     let left = || before.iter().filter(|pid| pids().contains(pid)).count();
-    // The second one may be the first one's successor.
-    wait_until("those that died were replaced", || {
+    assert_eq!(weir.logged("/die.php")["retries"], 0);
+    wait_until("the one that died was replaced", || {
         pids().len() == 4 && left() < 4
     });
     weir.get("/fine.php").expect(200);
-    assert!(left() >= 2, "{before:?} {:?}", pids());
+    assert_eq!(left(), 3, "{before:?} {:?}", pids());
 }
 
 #[test]

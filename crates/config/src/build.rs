@@ -461,6 +461,9 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
         pm: self::pm(&pm, max_children, entries, sink),
         max_children,
         max_spawn_rate: entries.count("max_spawn_rate"),
+        crash_limit: entries.number("crash_limit") as u32,
+        crash_window: entries.duration("crash_window"),
+        crash_pause: entries.duration("crash_pause"),
         idle_timeout: entries.duration("process_idle_timeout"),
         max_requests: entries.number("max_requests"),
         max_memory: entries.number("max_memory"),
@@ -720,13 +723,16 @@ const PHP_ONLY: [&str; 15] = [
 ];
 
 /// Of workers that weir runs itself.
-const OWN_ONLY: [&str; 19] = [
+const OWN_ONLY: [&str; 22] = [
     "pm",
     "max_children",
     "start_servers",
     "min_spare_servers",
     "max_spare_servers",
     "max_spawn_rate",
+    "crash_limit",
+    "crash_window",
+    "crash_pause",
     "process_idle_timeout",
     "max_requests",
     "user",

@@ -416,13 +416,13 @@ pub struct Pool {
     pub max_reqs: u64,
     /// Waiting for a connection to be made.
     pub connect_timeout: Duration,
-    /// A worker may be silent for so long (between two reads or writes); then 504 and the worker is given up.
+    /// A worker may be silent for so long (between two reads or writes); then 504. A server's connection is closed.
     pub read_timeout: Duration,
     /// A script may run for so long in all; zero: no limit. 504, and the worker is given up.
     pub request_terminate_timeout: Duration,
     /// That limit holds also after `fastcgi_finish_request()`.
     pub request_terminate_timeout_track_finished: bool,
-    /// To how many other workers a request may be given whose worker died; 0: to none.
+    /// To how many other workers a request may be given whose connection was closed; 0: to none.
     pub retries: u32,
     /// Largest response head, bytes; more: 502.
     pub max_response_head: usize,
@@ -555,6 +555,12 @@ pub struct Workers {
     pub max_children: usize,
     /// Workers started in a second at most.
     pub max_spawn_rate: usize,
+    /// A path whose script has ended so many workers within `crash_window` is refused for `crash_pause`; 0: never.
+    pub crash_limit: u32,
+    /// See `crash_limit`; not zero.
+    pub crash_window: Duration,
+    /// See `crash_limit`; not zero.
+    pub crash_pause: Duration,
     /// A worker that is free for so long is stopped (on demand, auto).
     pub idle_timeout: Duration,
     /// A worker is replaced after so many requests; 0: never.

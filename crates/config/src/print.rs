@@ -542,6 +542,9 @@ fn process(workers: &Workers, key: &str) -> Printed {
     match key {
         "max_children" => plain(workers.max_children),
         "max_spawn_rate" => plain(workers.max_spawn_rate),
+        "crash_limit" => plain(workers.crash_limit),
+        "crash_window" if workers.crash_limit > 0 => Value(duration(workers.crash_window)),
+        "crash_pause" if workers.crash_limit > 0 => Value(duration(workers.crash_pause)),
         "max_requests" => plain(workers.max_requests),
         "user" => option(workers.user.as_deref().map(quote)),
         "group" => option(workers.group.as_deref().map(quote)),

@@ -616,7 +616,7 @@ const POOL: &[Row] = &[
         "More free workers, and one after the other is stopped (dynamic)."),
     key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
         "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
-         `max_memory` (php, command)."),
+         `max_memory`, or that ended under a request (php, command)."),
     key(&[Pool], "process_idle_timeout", Kind::Duration { zero: false }, Value("\"10s\""),
         "A worker that is free for so long is stopped (ondemand, auto; with auto later, where they were missed soon after)."),
     key(&[Pool], "max_requests", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
@@ -719,7 +719,9 @@ const POOL: &[Row] = &[
         "Waiting for a connection to be made; longer: the next server, or 503 (servers).")
         .called(&["timeout_connect", "fastcgi_connect_timeout", "dial_timeout"]),
     key(&[Pool], "read_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
-        "A worker may be silent for so long (between two reads or writes); then 504, and the worker is given up.")
+        "A worker may be silent for so long (between two reads or writes); then its client gets 504. The script runs on where weir \
+         runs the worker, as it does behind nginx: `request_terminate_timeout` ends it, or a route's `timeout`, or its \
+         `on_client_left`. A server's connection is closed.")
         .called(&["timeout_server", "fastcgi_read_timeout", "fastcgi_send_timeout", "ProxyTimeout"]),
     key(&[Pool], "request_terminate_timeout", Kind::Duration { zero: true }, Value("\"0\""),
         "A script may run for so long in all; then 504, and the worker is replaced. 0: no limit, for downloads may last.")
@@ -727,9 +729,18 @@ const POOL: &[Row] = &[
     key(&[Pool], "request_terminate_timeout_track_finished", Kind::Bool, Value("false"),
         "That limit holds also for what a script does after `fastcgi_finish_request()` (php)."),
     key(&[Pool], "retries", Kind::Count { min: 0, max: 100 }, Value("3"),
-        "To how many other workers a request is given if its worker dies before it answers: only if that worker cannot \
-         have seen it, or its method is idempotent. A request that kills workers kills one more with each.")
+        "To how many other workers a request is given if its connection is closed before the answer: only if the worker cannot \
+         have seen it, or its method is idempotent. A request that has ended a worker of weir's own is never given to a second \
+         one (php, command).")
         .called(&["fastcgi_next_upstream_tries", "next_upstream_tries", "lb_retries", "option_redispatch"]),
+    key(&[Pool], "crash_limit", Kind::Count { min: 0, max: 100_000 }, Value("10"),
+        "A path whose script has ended so many workers within `crash_window`, and has answered no more than one request in ten \
+         meanwhile, is refused with 503 (php, command). 0: never."),
+    key(&[Pool], "crash_window", Kind::Duration { zero: false }, Value("\"60s\""),
+        "See `crash_limit` (php, command)."),
+    key(&[Pool], "crash_pause", Kind::Duration { zero: false }, Value("\"10s\""),
+        "It is refused for so long; then one request is tried, and one more after each further pause, until one is answered \
+         (php, command)."),
     key(&[Pool], "max_response_head", Kind::Size { min: 4 << 10, max: 16 << 20 }, Value("\"64K\""),
         "Largest response head; more: 502.").called(&["fastcgi_buffer_size"]),
     key(&[Pool], "limit_extensions", Kind::Extensions, Absent("`[\".php\"]` with php, else any"),

@@ -87,6 +87,7 @@ max_spawn_rate = 32
 output_log = "off"
 read_timeout = "366d"
 retries = 0
+crash_limit = 0
 limit_extensions = [".php", ".phar"]
 env = { "USER" = "shop", "HOME" = "/srv/shop" }
 

@@ -40,12 +40,6 @@ impl Bucket {
         taken as usize
     }
 
-    /// One more may be started, beside those of the rate.
-    pub(crate) fn give_back(&mut self, now: Micros) {
-        self.fill(now);
-        self.level = (self.level + WHOLE).min(self.rate * WHOLE);
-    }
-
     /// When the next start will be there, if none is taken until then.
     pub(crate) fn next(&self, now: Micros) -> Micros {
         let missing = WHOLE.saturating_sub(self.level);
@@ -65,7 +59,8 @@ impl Bucket {
     }
 }
 
-/// Growing pauses while workers die before they have done anything, or cannot be started.
+/// Growing pauses while workers die before they were given anything to do, or cannot be started. A worker that dies
+/// under a request is no matter of this: that is the request's doing, and others wait for its successor.
 ///
 /// Deaths are counted by rounds: one round is all workers that were started before the first of them died. The first
 /// round is replaced at once, since one death says nothing, and many at once say no more than one. If one of the
@@ -92,11 +87,8 @@ pub(crate) struct Backoff {
 pub(crate) enum Failed {
     /// A worker could not be started. To try costs next to nothing, and may succeed as soon as others have ended.
     Start,
-    /// A worker died with nothing to do: its program is broken.
+    /// A worker died before it was given a request: its program is broken.
     Idle,
-    /// A worker died under its first request. That may be the request's fault, and there may be others in the queue:
-    /// whoever finds a script that crashes shall not be able to stop all others for long.
-    AtWork,
 }
 
 /// What may be started.
@@ -255,8 +247,6 @@ const fn longest_pause(failure: Failed) -> Micros {
     match failure {
         Failed::Idle => Micros::from_secs(30),
         Failed::Start => Micros::from_millis(1_600),
-        // Below what is hopeless: somebody has to be let into the queue for the next worker to be tried with.
-        Failed::AtWork => Micros::from_millis(200),
     }
 }
 
@@ -279,8 +269,6 @@ mod tests {
         let next = bucket.next(Micros(0));
         assert_eq!(next, Micros(31_250));
         assert_eq!(bucket.take(Micros(31_249), 40), 0);
-        assert_eq!(bucket.take(next, 40), 1);
-        bucket.give_back(next);
         assert_eq!(bucket.take(next, 40), 1);
         assert_eq!(bucket.take(Micros::from_secs(60), 1_000), 32);
     }

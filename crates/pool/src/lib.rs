@@ -43,7 +43,7 @@
 //! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
 //! many do any good), `balance.rs` and `health.rs` (which server, and whether
 //! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down),
-//! `breaker.rs` and `retry_budget.rs` (whether an origin that fails is called, and how often again), and
+//! `crashes.rs` (which scripts are refused because they end their workers), `breaker.rs` and `retry_budget.rs` (whether an origin that fails is called, and how often again), and
 //! `tests/behaviour/` (the simulators and the promises they check).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -55,6 +55,7 @@ mod backoff;
 mod balance;
 mod breaker;
 mod climb;
+mod crashes;
 mod decision;
 mod estimate;
 mod flows;
@@ -85,13 +86,14 @@ pub use balance::{
     ServerId, ServerState, Why, mixed,
 };
 pub use breaker::{Attempt, Breaker, BreakerChange, BreakerRules, BreakerState, Outcome, Verdict};
+pub use crashes::{CrashRules, Crashes, Suspect};
 pub use decision::Decision;
 pub use limiter::{Begun, Ended, LimitBounds, Limiter};
 pub use limits::{Limits, MAX_RESERVES, Order, Reserve, Reserves, Ticket};
 pub use pool::Pool;
 pub use retry::{Failure, Retry, Sent, may_retry};
 pub use retry_budget::RetryBudget;
-pub use scaler::{Exit, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
+pub use scaler::{Exit, Life, MemoryView, Mode, Orders, Scaler, ScalerStats, Scaling};
 pub use stats::Stats;
 pub use time::Micros;
 pub use workers::MAX_WORKERS;

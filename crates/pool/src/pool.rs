@@ -45,7 +45,7 @@ use starting::count_outsiders;
 /// |---|---|---|---|---|
 /// | `worker_up` | → free, or busy with who is next | has a new home, used last | ignored: report `worker_down` first | ignored |
 /// | `worker_down` | ignored | → down | → down, the request is handed back and forgotten | → down |
-/// | `release` | ignored | ignored | → free, or busy with who is next; → leaving if retiring | ignored |
+/// | `release`, `abandon` | ignored | ignored | → free, or busy with who is next; → leaving if retiring | ignored |
 /// | `retire` | ignored | → leaving | retiring | ignored |
 /// | `lose` | ignored | ignored | → leaving, the request is handed back and forgotten | ignored |
 /// | `outdate` | ignored | outdated | outdated, unless retiring | ignored |
@@ -87,7 +87,7 @@ use starting::count_outsiders;
 /// - Of those that run, so many leave out the workers of each reserve that are not for them; but one worker is for all.
 /// - Among free workers the one used last is taken, of the request's home if there is one, so that the coldest stay
 ///   idle and can be stopped.
-/// - Each request that was admitted ends exactly once: refused, gone, handed back by `worker_down`, or released.
+/// - Each request that was admitted ends exactly once: refused, gone, handed back by `worker_down`, released, or abandoned.
 ///
 /// # Time
 ///
@@ -364,6 +364,25 @@ impl Pool {
                 leaves: false,
             };
         }
+        self.workers.rest(worker, now);
+        Released {
+            next: self.next(now),
+            leaves: release.leaves,
+        }
+    }
+
+    /// A busy worker was given a request and has not begun it, because its client has just left: the worker is as free as
+    /// before. The request counts as one that left, and nothing is learned of the time that requests need.
+    pub fn abandon(&mut self, now: Micros, worker: WorkerId) -> Released {
+        let now = self.advance(now);
+        let Some(release) = self.workers.abandon(worker) else {
+            self.totals.ignored += 1;
+            return Released::default();
+        };
+        self.totals.abandoned += 1;
+        self.overload.lost();
+        self.patience.left(now.since(release.job.admitted_at));
+        self.ends_job(&release.job);
         self.workers.rest(worker, now);
         Released {
             next: self.next(now),

@@ -73,27 +73,26 @@ impl Orders {
 pub enum Exit {
     /// It was told to: by [`Orders`], by a limit on its time, or by a person.
     Withdrawn,
-    /// It was told to because it has served its time: so many requests, or so much memory. Its successor does not count
-    /// for `max_spawn_rate`, or a busy pool whose workers serve few requests each would soon have none.
+    /// It was told to because it has served its time (so many requests, or so much memory), or was killed under its
+    /// request because of a limit. Its successor does not count for `max_spawn_rate`, or a busy pool whose workers serve
+    /// few requests each would soon have none.
     Spent,
     /// By itself with code 0, without being told to.
-    Clean {
-        /// Time since it was started.
-        lived: Micros,
-        /// It had been given a request.
-        had_work: bool,
-        /// It had finished a request.
-        had_served: bool,
-    },
+    Clean(Life),
     /// By a signal or with another code.
-    Crashed {
-        /// Time since it was started.
-        lived: Micros,
-        /// It had been given a request.
-        had_work: bool,
-        /// It had finished a request.
-        had_served: bool,
-    },
+    Crashed(Life),
+}
+
+/// What a worker that ended by itself had done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// Time since it was started.
+    pub lived: Micros,
+    /// It had been given a request before, or has one now.
+    pub had_work: bool,
+    /// It ended under a request. Its successor does not count for `max_spawn_rate`: a script that crashes must not cost
+    /// the others their workers.
+    pub at_work: bool,
 }
 
 /// The memory that workers may use (`Auto`). It holds until the next one.
@@ -174,12 +173,13 @@ pub struct ScalerStats {
 /// # What holds
 ///
 /// - Workers that are up, leave or start are never more than `max_children`, unless it was lowered.
-/// - Workers are not started faster than `max_spawn_rate`, but for those of the start when the master comes up.
+/// - Workers are not started faster than `max_spawn_rate`, but for those of the start when the master comes up, and for
+///   the successors of those that ended under a request or have served their time.
 /// - Nobody waits for a worker that may be started: what is missing and not forbidden is asked for at the same look.
 /// - A worker that works is never withdrawn under its request.
-/// - Workers that die young without having served are replaced once at once, and then by a single one, after a pause that
-///   doubles from 100 ms to 30 s; to 200 ms where they die under their first request, which may be the request's fault; to
-///   1.6 s where they cannot be started. It is over when one has served, or lived for 10 s.
+/// - Workers that die young without having been given a request are replaced once at once, and then by a single one,
+///   after a pause that doubles from 100 ms to 30 s; to 1.6 s where they cannot be started. It is over when one has served,
+///   or lived for 10 s. Those that die under a request are replaced at once, however often.
 /// - Outdated workers work until their successors are there, or until there is no room for both.
 #[derive(Debug)]
 pub struct Scaler {
@@ -190,6 +190,8 @@ pub struct Scaler {
     asked_at: Micros,
     /// Workers of the start that are still to be asked for.
     initial: usize,
+    /// Successors that are still to be asked for and do not count for `max_spawn_rate`.
+    owed: usize,
     /// The master has just come up: how many workers of the start are missing is found at the next look.
     begins: bool,
     bucket: Bucket,
@@ -221,6 +223,7 @@ impl Scaler {
             starting: 0,
             asked_at: Micros::ZERO,
             initial: 0,
+            owed: 0,
             begins: false,
             bucket: Bucket::new(scaling.max_spawn_rate),
             backoff: Backoff::new(),
@@ -288,43 +291,36 @@ impl Scaler {
     /// A worker that was up has ended. Call it together with [`Pool::worker_down`].
     pub fn exited(&mut self, now: Micros, how: Exit) {
         let now = self.advance(now);
-        let (lived, had_work, had_served) = match how {
+        let life = match how {
             Exit::Withdrawn => {
                 self.totals.withdrawn += 1;
                 return;
             }
             Exit::Spent => {
                 self.totals.withdrawn += 1;
-                self.bucket.give_back(now);
-                return;
+                return self.owe();
             }
-            Exit::Clean {
-                lived,
-                had_work,
-                had_served,
-            } => {
+            Exit::Clean(life) => {
                 self.totals.ended += 1;
-                (lived, had_work, had_served)
+                life
             }
-            Exit::Crashed {
-                lived,
-                had_work,
-                had_served,
-            } => {
+            Exit::Crashed(life) => {
                 self.totals.crashed += 1;
-                (lived, had_work, had_served)
+                life
             }
         };
-        // Without a master, none can live.
-        if self.ready && !had_served && lived < YOUNG {
-            let born = Micros(now.0.saturating_sub(lived.0));
-            let failure = if had_work {
-                Failed::AtWork
-            } else {
-                Failed::Idle
-            };
-            self.failed(now, born, failure);
+        if life.at_work {
+            self.owe();
+        } else if self.ready && !life.had_work && life.lived < YOUNG {
+            // Without a master, none can live.
+            let born = Micros(now.0.saturating_sub(life.lived.0));
+            self.failed(now, born, Failed::Idle);
         }
+    }
+
+    /// One more may be started beside those of the rate.
+    fn owe(&mut self) {
+        self.owed = (self.owed + 1).min(self.scaling.max_children);
     }
 
     /// How much memory there is (`Auto`; the other modes do as they were told).
@@ -355,7 +351,7 @@ impl Scaler {
         if missing > 0 {
             orders.start = self.grow(now, pool, &view, waiting, missing);
         } else {
-            self.initial = 0;
+            (self.initial, self.owed) = (0, 0);
         }
         if view.outdated_free + view.outdated_busy > 0 {
             orders.renew = self.renew(now, &view, missing);
@@ -512,7 +508,9 @@ impl Scaler {
                 return 0;
             }
         }
-        let exempt = count.min(self.initial);
+        let initial = count.min(self.initial);
+        let owed = (count - initial).min(self.owed);
+        let exempt = initial + owed;
         let limited = count - exempt;
         let taken = self.bucket.take(now, limited);
         if taken < limited {
@@ -522,7 +520,8 @@ impl Scaler {
         if count == 0 {
             return 0;
         }
-        self.initial -= exempt;
+        self.initial -= initial;
+        self.owed -= owed;
         self.starting += count;
         self.totals.asked += count as u64;
         self.asked_at = now;

@@ -9,7 +9,7 @@ use crate::Micros;
 /// ```text
 /// admitted + readmitted = run_at_once + waited + shed on arrival
 /// admitted + readmitted = started + shed() + left + waiting
-/// started               = finished + lost + busy
+/// started               = finished + lost + abandoned + busy
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
@@ -62,6 +62,8 @@ pub struct Stats {
     pub proven: u64,
     /// Requests whose worker went down under them.
     pub lost: u64,
+    /// Requests that were given to a worker and not begun, because their client had just left.
+    pub abandoned: u64,
     /// Refused at once because the queue was full.
     pub shed_queue_full: u64,
     /// Refused because they had waited for the queue's timeout.
@@ -124,7 +126,7 @@ impl Stats {
         let arrived = self.admitted + self.readmitted;
         let ended = self.started + self.shed() + self.left;
         arrived == ended + self.waiting as u64
-            && self.started == self.finished + self.lost + self.busy as u64
+            && self.started == self.finished + self.lost + self.abandoned + self.busy as u64
             && self.workers == self.busy + self.free
             && self.stale <= self.waiting
             && self.retiring <= self.busy

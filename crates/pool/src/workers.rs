@@ -229,6 +229,20 @@ impl Workers {
         })
     }
 
+    /// The same for one that has not begun what it was given.
+    pub(crate) fn abandon(&mut self, worker: WorkerId) -> Option<Release> {
+        let slot = self.slots.get(worker.0 as usize)?;
+        let State::Busy { job, since } = slot.state else {
+            return None;
+        };
+        Some(Release {
+            job,
+            since,
+            first: false,
+            leaves: slot.retiring,
+        })
+    }
+
     /// `Busy` → `Free`, on top of the stacks, or → `Leaving`.
     #[inline]
     pub(crate) fn rest(&mut self, worker: WorkerId, now: Micros) {

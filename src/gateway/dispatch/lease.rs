@@ -6,7 +6,7 @@ use std::{
 };
 
 use weir_config::Runtime;
-use weir_pool::{Chosen, Finish, Micros, ServerId, WorkerId};
+use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{ConnectError, PoolHandle, Toward, scaling::After};
 use crate::{
@@ -45,6 +45,8 @@ pub(crate) struct Lease {
     pub(super) cost: Cost,
     /// Where its end is noted, if somebody wants to know of it.
     pub(super) ended: Option<Arc<OnceLock<Ended>>>,
+    /// Its request was begun: without that, nothing was finished when it is given back.
+    pub(super) begun: bool,
     /// Since when ([`clock::now`]), and for which site.
     pub(super) lent: u64,
     pub(super) site: Option<usize>,
@@ -99,8 +101,9 @@ impl Lease {
         self.chosen.map(|chosen| chosen.server)
     }
 
-    /// Notes what the worker is given, for the status page.
-    pub(crate) fn describe(&self, facts: &Facts<'_>) {
+    /// The worker is about to be given the request: notes it for the status page.
+    pub(crate) fn begin(&mut self, facts: &Facts<'_>) {
+        self.begun = true;
         if let Some(card) = &self.card {
             card.begin(facts);
         }
@@ -214,8 +217,10 @@ impl Drop for Lease {
             });
         }
         let pool = self.pool.clone();
-        let served = clock::now().saturating_sub(self.lent);
-        pool.tally.served(self.site, pool.id, served);
+        if self.begun {
+            let served = clock::now().saturating_sub(self.lent);
+            pool.tally.served(self.site, pool.id, served);
+        }
         let mut after = After::default();
         let mut state = pool.state();
         let now = Micros(clock::now());
@@ -245,7 +250,7 @@ impl Lease {
         if slot.process != self.process {
             // It has ended meanwhile.
             after.close(self.conn.take());
-            state.ended(self.worker, now);
+            state.ended(pool, self.worker, now, after);
             state.settle(pool, now, after);
             return state.look(pool, now, after);
         }
@@ -253,8 +258,13 @@ impl Lease {
         if slot.conn.is_none() && !self.kill {
             slot.conn = self.conn.take();
         }
+        if slot.conn.is_some() && !self.kill && !self.begun {
+            // Its client has left before it was told.
+            slot.requests = slot.requests.saturating_sub(1);
+            let released = state.pool.abandon(now, self.worker);
+            return self.go_on(pool, state, released, now, after);
+        }
         if slot.conn.is_some() && !self.kill {
-            slot.served = true;
             let grew = pool.settings.workers().is_some_and(|workers| {
                 workers.max_memory > 0 && self.cost.resident > workers.max_memory
             });
@@ -262,19 +272,11 @@ impl Lease {
                 slot.spent = true;
                 state.pool.retire(now, self.worker);
             }
+            if let Some(card) = &self.card {
+                state.answered(pool, card, now, after);
+            }
             let released = state.pool.release(now, self.worker);
-            if released.leaves {
-                state.withdraw(pool, self.worker, after);
-            }
-            if let Some(next) = released.next {
-                state.grant(pool, next, after);
-            }
-            if released.leaves {
-                state.look(pool, now, after);
-            } else {
-                state.look_at_load(pool, now, after);
-            }
-            return;
+            return self.go_on(pool, state, released, now, after);
         }
         after.close(slot.conn.take());
         // Weir's own PHP has one connection for its life; a program gets another one.
@@ -291,5 +293,26 @@ impl Lease {
         }
         state.settle(pool, now, after);
         state.look(pool, now, after);
+    }
+
+    /// The worker is free, or leaves; who is next has one.
+    fn go_on(
+        &self,
+        pool: &Arc<PoolHandle>,
+        state: &mut super::State,
+        released: Released,
+        now: Micros,
+        after: &mut After,
+    ) {
+        if released.leaves {
+            state.withdraw(pool, self.worker, after);
+        }
+        if let Some(next) = released.next {
+            state.grant(pool, next, after);
+        }
+        match released.leaves {
+            true => state.look(pool, now, after),
+            false => state.look_at_load(pool, now, after),
+        }
     }
 }

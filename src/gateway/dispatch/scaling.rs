@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use weir_config::{Pm, Workers};
 use weir_pool::{
-    Assignment, Decision, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
+    Assignment, Decision, Life, MemoryView, Micros, Mode, Refused, RequestId, Scaler, ScalerStats,
     Scaling as Bounds, ShedReason, WorkerId,
 };
 use weir_sys::process::Exit;
@@ -50,7 +50,7 @@ pub(super) struct After {
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
-    /// What became of servers.
+    /// What became of servers and scripts.
     notes: Vec<Note>,
     /// The pool's task is to wake earlier than it meant to.
     wake: bool,
@@ -127,24 +127,21 @@ impl Scaling {
     }
 
     /// The worker of this slot has ended.
-    pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit) {
-        let lived = now.since(Micros(slot.since));
-        let (had_work, had_served) = (slot.requests > 0, slot.served);
+    ///
+    /// `at_work`: under a request.
+    pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit, at_work: bool) {
+        let life = Life {
+            lived: now.since(Micros(slot.since)),
+            had_work: slot.requests > 0,
+            at_work,
+        };
         self.scaler.exited(
             now,
             match exit {
-                _ if slot.spent => weir_pool::Exit::Spent,
+                _ if slot.spent || (slot.withdrawn && at_work) => weir_pool::Exit::Spent,
                 _ if slot.withdrawn => weir_pool::Exit::Withdrawn,
-                Exit::Code(0) => weir_pool::Exit::Clean {
-                    lived,
-                    had_work,
-                    had_served,
-                },
-                _ => weir_pool::Exit::Crashed {
-                    lived,
-                    had_work,
-                    had_served,
-                },
+                Exit::Code(0) => weir_pool::Exit::Clean(life),
+                _ => weir_pool::Exit::Crashed(life),
             },
         );
     }
@@ -463,23 +460,31 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
     pool.note_decision(kind(&decision), what);
 }
 
-/// Says in the log what became of a server, and notes it for the operator's window.
+/// Says in the log what became of a server or a script, and notes it for the operator's window.
 fn tell_note(pool: &PoolHandle, note: Note) {
     let about = About {
         pool: Some(&pool.settings.name),
         ..About::default()
     };
-    let what = match note {
+    let (kind, what) = match note {
         Note::Notice(what) => {
             tell!(notice, about, "{what}");
-            what
+            ("server", what)
         }
         Note::Warning(what) => {
             tell!(warning, about, "{what}");
-            what
+            ("server", what)
+        }
+        Note::Crashing(what) => {
+            tell!(error, about, "{what}");
+            ("crashing", what)
+        }
+        Note::CrashesOver(what) => {
+            tell!(notice, about, "{what}");
+            ("crashing", what)
         }
     };
-    pool.note_decision("server", what);
+    pool.note_decision(kind, what);
 }
 
 /// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.

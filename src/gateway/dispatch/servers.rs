@@ -79,6 +79,10 @@ struct Picked {
 pub(super) enum Note {
     Notice(String),
     Warning(String),
+    /// A script ends workers, and is refused.
+    Crashing(String),
+    /// It is refused no more.
+    CrashesOver(String),
 }
 
 impl Farm {
@@ -390,7 +394,10 @@ impl State {
             self.settle(pool, now, after);
             return self.fit(pool, now, after);
         }
-        let released = self.pool.release(now, lease.worker);
+        let released = match lease.begun {
+            true => self.pool.release(now, lease.worker),
+            false => self.pool.abandon(now, lease.worker),
+        };
         if released.leaves {
             self.leave(now, lease.worker);
         }

@@ -1,17 +1,17 @@
 //! Responses that nobody waits for any more: what becomes of their scripts.
 
+use std::time::Duration;
+
 use super::{Live, OnDrop, Progress, Run};
 use crate::{
     error_log::tell,
-    gateway::{
-        clock::{self, NEVER},
-        scoreboard::Cost,
-    },
+    gateway::{clock, scoreboard::Cost},
 };
 
 impl Run {
-    /// Nobody wants the rest of the response: does with the script what was said.
-    pub(super) fn leave(&mut self) {
+    /// Nobody wants the rest of the response: does with the script what was said. It may run until `deadline`
+    /// ([`clock::now`]) all the same.
+    pub(super) fn leave(&mut self, deadline: u64) {
         let Some(mut live) = self.live.take() else {
             return;
         };
@@ -36,7 +36,12 @@ impl Run {
         if self.on_drop == OnDrop::Abort {
             live.abandon_at = clock::deadline(live.watch.silence);
         }
-        live.late_at = NEVER;
+        live.late_at = deadline;
+        if live.lease.pool().has_workers() {
+            // It may take its time: nobody waits for it, and others have limits of their own.
+            live.watch.silence = Duration::ZERO;
+            live.watch.moved();
+        }
         let mut rest = Run {
             live: Some(live),
             first_byte: self.first_byte,

@@ -23,7 +23,7 @@ use crate::{
     error_log::tell,
     events,
     manager::{
-        gateway::{back_off, describe_pause},
+        gateway::{Lived, back_off, describe_pause},
         php::{Logs, MasterId, Masters, Report, Spec, Task},
     },
 };
@@ -41,8 +41,12 @@ pub(super) struct Php {
     old: Vec<(MasterId, Instant)>,
     /// When to start one; none while there is one.
     due: Option<Instant>,
-    /// Masters in a row that died young, or could not load PHP.
+    /// Masters in a row that died before they had forked a worker, or could not load PHP.
     failures: u32,
+    /// The present one has forked a worker.
+    pub(super) has_forked: bool,
+    /// The last one lived for a short time only.
+    was_short: bool,
     since: Instant,
     /// The master of the configuration before, which knows what is worth compiling.
     warm_from: Option<MasterId>,
@@ -112,6 +116,8 @@ impl Php {
             old: Vec::new(),
             due: same.is_none().then_some(now),
             failures: 0,
+            has_forked: false,
+            was_short: false,
             since: now,
             warm_from: before,
             again: None,
@@ -426,6 +432,7 @@ impl Pool {
             php.failures = 0;
         }
         php.spec = next.spec;
+        php.has_forked = false;
         php.since = now;
         php.warm_from = None;
         self.generation += 1;
@@ -467,15 +474,11 @@ impl Pool {
         php.current = None;
         let lists = |next: &Renewal| matches!(next.stage, Stage::List { by, .. } if by == id);
         let lists = php.next.as_ref().is_some_and(lists);
-        let lived = now.saturating_duration_since(php.since);
-        let pause = match lived >= LONG_LIFE {
-            true => {
-                php.failures = 0;
-                Duration::ZERO
-            }
-            false => back_off(php.failures, MAX_PAUSE),
+        let lived = Lived {
+            time: now.saturating_duration_since(php.since),
+            served: php.has_forked,
         };
-        php.failures += 1;
+        let pause = lived.pause(&mut php.failures, &mut php.was_short, MAX_PAUSE);
         // One that is on its way is soon there.
         php.due = php.next.is_none().then_some(now + pause);
         let again = match php.due {
@@ -486,7 +489,7 @@ impl Pool {
             error,
             about_pool(&self.name),
             "the pool's master died, and its workers with it: {exit}, after {:.1} s; it starts again {again}{said}",
-            lived.as_secs_f64()
+            lived.time.as_secs_f64()
         );
         if lists {
             self.stage_is_over(true, now, masters, news);
@@ -617,9 +620,6 @@ const WARM_LIMIT: Duration = Duration::from_secs(10);
 
 /// Longest list of scripts, bytes: 4,000 paths of 4 KiB.
 const MAX_LIST: u64 = 16 << 20;
-
-/// A master that lived for so long starts again at once.
-const LONG_LIFE: Duration = Duration::from_secs(5);
 
 /// The longest pause between two starts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);

@@ -68,6 +68,11 @@ impl Pool {
         match &heard.what {
             What::Told(Report::Forked { number, pid }) => {
                 if let Some(index) = self.forked(id, *number) {
+                    if let Some(php) = self.php()
+                        && php.current() == Some(id)
+                    {
+                        php.has_forked = true;
+                    }
                     self.worker_forked(index, *pid, stopping, masters, news);
                 }
             }

@@ -89,6 +89,75 @@ fn silence_after_an_early_answer_is_nobodys_business() {
     assert!(!weir.stderr().contains("terminate"), "{}", weir.stderr());
 }
 
+/// Says nothing while it waits for the file `gate`, whatever becomes of its client.
+const SILENT: &str = "<?php
+    ignore_user_abort(true); set_time_limit(0);
+    touch($_GET['came']);
+    while (!file_exists($_GET['gate'])) { usleep(5000); clearstatcache(); }
+    echo 'for nobody';
+    file_put_contents($_GET['done'], (string)getmypid());
+";
+
+#[test]
+fn a_script_that_says_nothing_for_read_timeout_is_not_killed() {
+    let own = fixed(1, "read_timeout = \"400ms\"\n");
+    let cgi = Setup::new()
+        .file("pid.php", "<?php echo getmypid();")
+        .pool(&format!(
+            "{}read_timeout = \"400ms\"\n",
+            crate::support::php::cgi_pool(1)
+        ));
+    for setup in [own, cgi] {
+        let weir = setup.file("silent.php", SILENT).start();
+        let worker = pid(&weir).to_string();
+        for (number, leaves) in [(1, false), (2, true)] {
+            let file = |name: &str| scratch(&weir, &format!("{name}{number}"));
+            let path = format!(
+                "/silent.php?gate={}&done={}&came={}",
+                file("gate").display(),
+                file("done").display(),
+                file("came").display()
+            );
+            let mut client = weir.client();
+            client.send(weir::request("GET", &path, &[], b""));
+            wait_until("it runs", || file("came").exists());
+            if leaves {
+                drop(client);
+            } else {
+                client.response().expect(504).expect_reason("terminated");
+                weir.wait_for_error(&["0.4 s", "read_timeout", "request_terminate_timeout"]);
+            }
+            // Twice as long as it may be silent while somebody waits.
+            std::thread::sleep(Duration::from_millis(900));
+            fs::write(file("gate"), "").expect("the gate");
+            assert_eq!(written(&file("done")), worker);
+            assert_eq!(pid(&weir).to_string(), worker, "it is used again");
+        }
+    }
+}
+
+#[test]
+fn a_silent_script_is_ended_where_a_limit_of_its_own_or_the_route_says_so() {
+    for (pool, site) in [
+        ("request_terminate_timeout = \"1s\"\n", ""),
+        ("", "timeout = \"1s\"\n"),
+        ("", "on_client_left = \"cancel\"\n"),
+    ] {
+        let lines = format!("read_timeout = \"400ms\"\n{pool}");
+        let weir = fixed(1, &lines)
+            .site(site)
+            .file("silent.php", SILENT)
+            .start();
+        let worker = pid(&weir);
+        let path = format!(
+            "/silent.php?gate=/none&done=/none&came={}",
+            scratch(&weir, "came").display()
+        );
+        weir.get(&path).expect(504);
+        assert_ne!(pid(&weir), worker, "{pool}{site}");
+    }
+}
+
 #[test]
 fn a_script_that_runs_on_is_ended_where_the_limit_tracks_it() {
     let weir = early(

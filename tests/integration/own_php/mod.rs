@@ -4,6 +4,7 @@
 mod deaths;
 mod ends;
 mod limits;
+mod poison;
 mod scaling;
 mod status;
 

@@ -446,9 +446,10 @@ impl Writer<'_> {
         if pool.request_terminate_timeout_track_finished {
             self.line("request_terminate_timeout_track_finished", "true");
         }
-        // PHP-FPM waits for a silent script, and runs no request twice.
+        // PHP-FPM waits for a silent script, runs no request twice, and refuses none for what it did before.
         self.line("read_timeout", "\"366d\"");
         self.line("retries", 0);
+        self.line("crash_limit", 0);
         let mut extensions = Vec::new();
         for extension in list(&pool.security_limit_extensions, ' ') {
             let extension = match extension.starts_with('.') {

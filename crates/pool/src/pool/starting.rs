@@ -124,10 +124,15 @@ impl Pool {
 
     /// A worker has the request no more.
     pub(super) fn count_end(&mut self, now: Micros, job: &Job, since: Micros) {
-        self.ends_work();
         let time = now.since(since);
         self.totals.service_time = self.totals.service_time.after(time);
         self.patience.stayed(now.since(job.admitted_at));
+        self.ends_job(job);
+    }
+
+    /// The same, for the counts of what runs only.
+    pub(super) fn ends_job(&mut self, job: &Job) {
+        self.ends_work();
         if !self.limits.reserve.is_empty() {
             count_outsiders(
                 &mut self.outsiders,

@@ -195,23 +195,43 @@ impl Checked {
     }
 
     pub(crate) fn release(&mut self, now: Micros, worker: WorkerId) -> Released {
+        self.gives_back(now, worker, End::Answered)
+    }
+
+    /// Its client has left before the worker has begun its request.
+    pub(crate) fn abandon(&mut self, now: Micros, worker: WorkerId) -> Released {
+        self.gives_back(now, worker, End::LeftWhileWaiting)
+    }
+
+    fn gives_back(&mut self, now: Micros, worker: WorkerId, end: End) -> Released {
         self.tick(now);
         let busy = self.workers.get(&worker).and_then(|known| known.request);
         let mut foretold = Released::default();
         if let Some(request) = busy {
             self.stops(request);
-            self.end(request, End::Answered);
+            self.end(request, end);
             let (used, since) = (self.steps, self.clock);
             let known = self.workers.get_mut(&worker).unwrap();
             (known.request, known.used, known.since) = (None, used, since);
             known.is_leaving = known.is_retiring;
             foretold.leaves = known.is_leaving;
-            self.proven += u64::from(!known.has_served);
-            known.has_served = true;
+            if end == End::Answered {
+                self.proven += u64::from(!known.has_served);
+                known.has_served = true;
+            }
             foretold.next = self.foretell_next();
         }
-        let answer = self.pool.release(now, worker);
-        assert_eq!(answer, foretold, "release {worker:?}");
+        let before = self.pool.stats();
+        let answer = match end {
+            End::Answered => self.pool.release(now, worker),
+            _ => self.pool.abandon(now, worker),
+        };
+        assert_eq!(answer, foretold, "{end:?} {worker:?}");
+        let learned = self.pool.stats().service_estimate != before.service_estimate;
+        assert!(
+            end == End::Answered || !learned,
+            "of a request that never ran"
+        );
         self.started(answer.next);
         self.refuse_the_stranded(now);
         answer

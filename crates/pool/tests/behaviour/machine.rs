@@ -58,6 +58,8 @@ pub(crate) struct Load {
     pub(crate) turns: u64,
     /// All scripts take exactly that.
     pub(crate) is_constant: bool,
+    /// Each ends its worker in place of answering.
+    pub(crate) is_deadly: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +95,8 @@ pub(crate) struct Outcome {
     /// When each request was finished.
     pub(crate) answers: Vec<u64>,
     pub(crate) decisions: Vec<(u64, Decision)>,
+    /// Of each load: requests that came, and that were answered.
+    pub(crate) of_loads: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Outcome {
@@ -397,6 +401,8 @@ impl Machine {
         let request = RequestId(self.next_request);
         let script = &self.plan.loads[load];
         let (turns, is_constant) = (script.turns.max(1), script.is_constant);
+        let is_deadly = script.is_deadly;
+        self.outcome.of_loads.entry(load).or_default().0 += 1;
         let mut time = |mean: u64| match is_constant {
             true => mean / turns,
             false => self.random.around(mean) / turns,
@@ -407,7 +413,8 @@ impl Machine {
             turns_left: turns,
             cpu: time(script.cpu),
             io: time(script.io),
-            dies: self.random.chance(self.plan.death_chance) && self.now < self.plan.calm_from,
+            dies: is_deadly
+                || self.random.chance(self.plan.death_chance) && self.now < self.plan.calm_from,
         };
         self.clients.insert(request, client);
         match self.gateway.admit(Micros(self.now), request) {
@@ -459,6 +466,8 @@ impl Machine {
         }
         *self.lives.get_mut(&worker).expect("it is up") += 1;
         self.outcome.answers.push(self.now);
+        let load = self.clients[&request].load;
+        self.outcome.of_loads.entry(load).or_default().1 += 1;
         let next = self
             .gateway
             .release(Micros(self.now), worker, self.plan.max_requests);

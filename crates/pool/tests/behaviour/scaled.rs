@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use weir_pool::{
-    Admission, Assignment, Exit, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId, Scaler,
-    Scaling, Ticket, WorkerId,
+    Admission, Assignment, Exit, Life, Limits, MemoryView, Micros, Mode, Orders, Pool, RequestId,
+    Scaler, Scaling, Ticket, WorkerId,
 };
 
 pub(crate) struct Scaled {
@@ -154,9 +154,7 @@ impl Scaled {
         assert_eq!(self.pool.worker_down(now, worker), None, "nothing is lost");
         self.counts.ended += 1;
         if process.is_spent {
-            for tokens in [&mut self.tokens, &mut self.strict_tokens] {
-                tokens.give_back(now);
-            }
+            self.tokens.exempt += 1;
             return self.scaler.exited(now, Exit::Spent);
         }
         self.scaler.exited(now, Exit::Withdrawn);
@@ -168,12 +166,13 @@ impl Scaled {
         self.counts.crashed += 1;
         self.scaler.exited(
             now,
-            Exit::Crashed {
+            Exit::Crashed(Life {
                 lived: now.since(process.born),
                 had_work: lost.is_some() || process.served > 0,
-                had_served: process.served > 0,
-            },
+                at_work: lost.is_some(),
+            }),
         );
+        self.tokens.exempt += usize::from(lost.is_some());
         let mut started = Vec::new();
         while let Some(assignment) = self.pool.dispatch(now) {
             started.push(assignment);
@@ -362,11 +361,6 @@ impl Tokens {
         let counted = count.saturating_sub(self.exempt);
         self.exempt -= count - counted;
         self.level = self.at(now) - counted as f64;
-        self.since = now.0;
-    }
-
-    fn give_back(&mut self, now: Micros) {
-        self.level = (self.at(now) + 1.0).min(self.rate);
         self.since = now.0;
     }
 }

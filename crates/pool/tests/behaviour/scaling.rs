@@ -362,27 +362,54 @@ fn a_crash_loop_is_paced_and_told_once_and_so_is_its_end() {
 }
 
 #[test]
-fn workers_that_die_under_their_first_request_are_paced_but_never_given_up() {
+fn workers_that_die_under_their_first_request_are_replaced_at_once() {
     for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(2)] {
-        let calm = Plan::calm(2, mode, 20);
         let plan = Plan {
-            limits: Limits {
-                timeout: Micros::from_secs(5),
-                ..calm.limits
-            },
-            loads: vec![Load::from(0, Clients::Random(5_000), 1_000, 9_000)],
-            broken: (0, 60 * SECOND),
-            until: 70 * SECOND,
-            ..calm
+            loads: vec![Load::from(0, Clients::Even(10_000), 1_000, 9_000).deadly()],
+            until: 10 * SECOND,
+            ..Plan::calm(2, mode, 8)
         };
         let got = run(&plan, 1);
-        let tries = got.started_within(5 * SECOND, 60 * SECOND);
-        assert!((200..=280).contains(&tries), "{mode:?}: {tries}");
-        let recovered = got.told(|told| matches!(told, Decision::Recovered { .. }));
-        let back = recovered[0].0;
-        assert!(back < 61 * SECOND, "{mode:?}: {back}");
-        assert_eq!(got.stats.shed_no_worker, 0);
-        assert_eq!(got.longest_wait(65 * SECOND, plan.until), 0);
+        let paused = |told: &Decision| matches!(told, Decision::Pausing { .. });
+        assert_eq!(got.told(paused), [], "{mode:?}");
+        assert!(got.stats.lost >= 990, "{mode:?}: {:?}", got.stats);
+        let longest = got.longest_wait(SECOND, plan.until);
+        assert!(longest <= 3 * plan.fork, "{mode:?}: {longest}");
+    }
+}
+
+/// PHP-FPM replaces a child that crashes at once, and answers all others.
+#[test]
+fn a_script_that_crashes_5_20_or_50_times_a_second_costs_the_others_nothing() {
+    let good = Load::from(SECOND, Clients::Random(SECOND / 150), 2_000, 8_000).uneven();
+    for mode in [Mode::Static, DYNAMIC, Mode::OnDemand, crate::auto::auto(2)] {
+        for crashes in [5, 20, 50] {
+            let poison = Load::from(SECOND, Clients::Random(SECOND / crashes), 10_000, 10_000);
+            let calm = Plan::calm(2, mode, 8);
+            let plan = Plan {
+                loads: vec![good.clone(), poison.deadly()],
+                limits: Limits {
+                    timeout: Micros::from_secs(10),
+                    max_queue: 1_000,
+                    ..calm.limits
+                },
+                until: 61 * SECOND,
+                ..calm
+            };
+            let got = run(&plan, 1);
+            let (came, answered) = got.of_loads[&0];
+            assert!(came > 8_000, "{came}");
+            assert!(
+                answered + 8 >= came,
+                "{mode:?}, {crashes}: {answered} of {came}"
+            );
+            assert_eq!(got.stats.shed(), 0, "{mode:?}, {crashes}");
+            let longest = got.longest_wait(2 * SECOND, plan.until);
+            assert!(
+                longest <= 500 * MILLISECOND,
+                "{mode:?}, {crashes}: {longest}"
+            );
+        }
     }
 }
 
@@ -485,6 +512,15 @@ impl Load {
             io,
             turns: if io == 0 { 1 } else { 2 },
             is_constant: true,
+            is_deadly: false,
+        }
+    }
+
+    /// Each script ends its worker in place of answering.
+    pub(crate) fn deadly(self) -> Self {
+        Self {
+            is_deadly: true,
+            ..self
         }
     }
 

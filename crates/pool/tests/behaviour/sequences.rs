@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use weir_pool::{
-    Exit, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId, Reserve, Reserves,
-    Scaler, Scaling, Ticket, WorkerId,
+    Exit, Life, Limits, MemoryView, Micros, Mode, Order, Orders, Pool, RequestId, Reserve,
+    Reserves, Scaler, Scaling, Ticket, WorkerId,
 };
 
 use crate::checked::{Checked, waits};
@@ -20,6 +20,9 @@ enum Operation {
         after: u64,
     },
     Release {
+        worker: u32,
+    },
+    Abandon {
         worker: u32,
     },
     Up {
@@ -74,6 +77,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(home, priority, client, deadline)| Admit { home, priority, client, deadline }),
         1 => (0..200_u64).prop_map(|after| ClientLeft { after }),
         6 => worker.clone().prop_map(|worker| Release { worker }),
+        1 => worker.clone().prop_map(|worker| Abandon { worker }),
         3 => (worker.clone(), 0..3_u16).prop_map(|(worker, home)| Up { worker, home }),
         1 => worker.clone().prop_map(|worker| Lose { worker }),
         2 => worker.clone().prop_map(|worker| Retire { worker }),
@@ -119,6 +123,9 @@ proptest! {
                 Operation::ClientLeft { after } => pool.client_left(Micros(now), Micros(after)),
                 Operation::Release { worker } => {
                     let _ = pool.release(Micros(now), WorkerId(worker));
+                }
+                Operation::Abandon { worker } => {
+                    let _ = pool.abandon(Micros(now), WorkerId(worker));
                 }
                 Operation::Up { worker, home } => {
                     pool.worker_up(Micros(now), WorkerId(worker), home);
@@ -215,8 +222,8 @@ proptest! {
                     scaler.exited(now, match number % 4 {
                         0 => Exit::Withdrawn,
                         2 => Exit::Spent,
-                        1 => Exit::Clean { lived, had_work: false, had_served: false },
-                        _ => Exit::Crashed { lived, had_work: true, had_served: number > 20 },
+                        1 => Exit::Clean(Life { lived, had_work: false, at_work: false }),
+                        _ => Exit::Crashed(Life { lived, had_work: true, at_work: number > 20 }),
                     });
                 }
                 9 => scaler.start_failed(now, number as usize),
