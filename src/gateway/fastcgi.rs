@@ -8,6 +8,7 @@
 //! A program is free when it says END_REQUEST. weir's own PHP says so by itself: its script may run on after the
 //! response is complete ([`finishing`]).
 
+mod failure;
 mod finishing;
 mod leaving;
 
@@ -26,6 +27,7 @@ use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_pool::Finish;
 
+pub(crate) use self::failure::Failure;
 use crate::error_log::{self, About, Format, WorkerStderr, tell};
 
 use super::{
@@ -81,32 +83,6 @@ pub(crate) enum Progress {
     More,
     /// The response is whole and the worker has been given back.
     End,
-}
-
-/// Why a request has no whole response.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The worker closed the connection, or the kernel did.
-    Closed {
-        process: Option<u32>,
-        error: Option<io::Error>,
-        sent: bool,
-        /// It was sent, and the worker ended without having read it.
-        unread: bool,
-    },
-    /// What came is not FastCGI, or the worker refused the request.
-    Protocol(String),
-    /// The worker was silent for `read_timeout`. `goes_on`: its script is left to run, and ended by
-    /// `request_terminate_timeout` alone.
-    Silent { limit: Duration, goes_on: bool },
-    /// The script ran past `request_terminate_timeout`.
-    Terminated,
-    /// The request's own deadline has passed, and there is no answer.
-    Late,
-    /// Its client has left, and its worker was to be stopped for that.
-    Cancelled,
-    /// A part of the request's body cannot be read back from the spool.
-    Spool(io::Error),
 }
 
 #[derive(Debug)]
@@ -771,36 +747,3 @@ const KEPT_CAPACITY: usize = 16 * 1024;
 
 /// How much of a body in a file is handed to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Closed { error: None, .. } => {
-                f.write_str("the worker closed its connection before the end of the response")
-            }
-            Failure::Closed {
-                error: Some(error), ..
-            } => write!(f, "the connection to the worker failed: {error}"),
-            Failure::Protocol(error) => write!(f, "the worker does not speak FastCGI: {error}"),
-            Failure::Silent { limit, goes_on } => {
-                let seconds = limit.as_secs_f64();
-                write!(
-                    f,
-                    "the worker has sent nothing for {seconds} s (read_timeout)"
-                )?;
-                match goes_on {
-                    true => {
-                        f.write_str("; its script runs on, request_terminate_timeout would end it")
-                    }
-                    false => Ok(()),
-                }
-            }
-            Failure::Terminated => f.write_str("the script ran past request_terminate_timeout"),
-            Failure::Late => {
-                f.write_str("the request's `timeout` was over before its script answered")
-            }
-            Failure::Cancelled => f.write_str("the client has left, and the script was cancelled"),
-            Failure::Spool(error) => write!(f, "the request's body cannot be read back: {error}"),
-        }
-    }
-}
