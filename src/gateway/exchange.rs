@@ -259,7 +259,11 @@ async fn route(
         .map_err(|refusal| match record.asked {
             // The client did nothing wrong: it is a script that named this path.
             Some(_) if refusal.status() == StatusCode::BAD_REQUEST => no_path(uri.path()),
-            _ => Refusal::client(refusal.status(), refusal.reason(), ""),
+            _ => Refusal::client(
+                refusal.status(),
+                refusal.reason(),
+                refusal.message(uri.path()),
+            ),
         })?;
     let rules = in_force.insert(found.rules.clone());
     record.site = Some(found.site.index);

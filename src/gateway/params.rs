@@ -27,9 +27,12 @@ pub(crate) fn put(
     let mut digits = itoa::Buffer::new();
 
     params.encoded(&record.ends.params);
+    let software = &record.gateway.config.server.server_software;
+    params.pair(b"SERVER_SOFTWARE", software.as_bytes());
     params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
     params.pair(b"REQUEST_URI", uri(&parts.uri));
-    params.pair(b"QUERY_STRING", parts.uri.query().unwrap_or("").as_bytes());
+    let query = script.query.as_deref().or(parts.uri.query());
+    params.pair(b"QUERY_STRING", query.unwrap_or_default().as_bytes());
     params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
     params.pair(b"DOCUMENT_ROOT", &script.document_root);
     params.pair(b"SCRIPT_FILENAME", &script.filename);
@@ -86,7 +89,6 @@ pub(crate) fn of_connection(ends: &Ends) -> Vec<u8> {
     let mut pair =
         |name: &str, value: &str| nv::encode(&mut out, name.as_bytes(), value.as_bytes());
     pair("GATEWAY_INTERFACE", "CGI/1.1");
-    pair("SERVER_SOFTWARE", SOFTWARE);
     pair("REDIRECT_STATUS", "200");
     pair("REQUEST_SCHEME", "http");
     pair("REMOTE_ADDR", &ends.remote_addr);
@@ -218,9 +220,6 @@ fn is_spelled_like(one: &str, other: &str) -> bool {
 
 /// Until when an answer has to have begun: seconds since 1970 with decimals, beside PHP's `REQUEST_TIME_FLOAT`.
 pub(crate) const DEADLINE: &[u8] = b"REQUEST_DEADLINE";
-
-/// What weir calls itself.
-pub(crate) const SOFTWARE: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod tests {

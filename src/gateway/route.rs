@@ -9,6 +9,7 @@
 use std::{
     borrow::Cow,
     io,
+    os::unix::ffi::OsStrExt,
     path::PathBuf,
     sync::{
         Arc,
@@ -18,15 +19,17 @@ use std::{
 };
 
 use http::{HeaderValue, Method, StatusCode};
-use weir_config::{Action, Config};
+use weir_config::{Action, Config, EncodedSlash};
 
 mod cache;
 mod host;
 mod path;
 mod pattern;
 mod resolve;
+mod rewrite;
 mod root;
 mod rules;
+mod unchecked;
 
 pub use cache::CacheLimits;
 pub(super) use pattern::Matcher;
@@ -37,7 +40,8 @@ pub use rules::Rules;
 use self::{
     host::HostTable,
     resolve::{Stop, Walk, Wanted},
-    root::{OpenRoot, Roots},
+    rewrite::{Query, Rewrite},
+    root::{OpenRoot, Roots, trim_slash},
     rules::{Compiler, Space},
 };
 use super::files::FileEntry;
@@ -75,6 +79,9 @@ pub struct Route {
     path: Matcher,
     /// Empty: any.
     methods: Vec<Method>,
+    rewrite: Option<Rewrite>,
+    /// Of a route with an alias: its prefix without the slash at its end.
+    alias: Option<Box<[u8]>>,
 }
 
 /// Where a request belongs.
@@ -88,8 +95,12 @@ pub struct Found<'r> {
     pub rules: &'r Arc<Rules>,
     /// Its host: lower case, without port; empty where the client named none.
     pub host: Cow<'r, [u8]>,
-    /// Its path, decoded and normalised (see `route/path.rs`).
+    /// Its path, decoded and normalised (see `route/path.rs`), as a `rewrite` has left it.
     pub path: Cow<'r, [u8]>,
+    /// The query that a `rewrite` has made; none: the request's own.
+    pub query: Option<Query>,
+    /// So much of the path may name a file; what stands behind an encoded slash may not.
+    plain: usize,
 }
 
 /// A request that is answered before any rule is looked at.
@@ -99,13 +110,67 @@ pub enum Refusal {
     BadHost,
     /// No site of the listener answers to the host, and there is no default site: 421 (RFC 9110 §15.5.20).
     UnknownHost,
-    /// Not a path: wrong escapes, NUL: 400.
+    /// Not a path: wrong escapes, NUL, too many names of scripts: 400.
     BadPath,
     /// `..` beyond the root: 400.
     AboveRoot,
-    /// `%2F`: 404. As a character of a name it can be nothing that is there; as a separator it would pass by the
-    /// rules that are written with slashes.
+    /// `%2F`, where the rules say `encoded_slash = "refuse"`: 404.
     EncodedSlash,
+}
+
+impl Site {
+    /// The first route for a method and a path.
+    fn first(&self, method: &Method, path: &[u8]) -> Option<usize> {
+        self.routes.iter().position(|route| {
+            (route.methods.is_empty() || route.methods.contains(method))
+                && (route.path.matches(path) || route.alias.as_deref() == Some(path))
+        })
+    }
+
+    /// The same, if it denies.
+    fn denied(&self, method: &Method, path: &[u8]) -> Option<usize> {
+        self.first(method, path)
+            .filter(|index| matches!(self.routes[*index].action, Some(Action::Deny)))
+    }
+
+    /// The route in force for a path: the first that matches the path, or the name of a script that has path-info
+    /// behind it there. So what is said of `/x.php` holds for `/x.php/anything` too. Where one of the names is
+    /// denied, that counts before anything else.
+    fn route_for(&self, method: &Method, path: &[u8]) -> Result<Option<usize>, Refusal> {
+        let mut route = self.first(method, path);
+        if self.routes.is_empty() {
+            return Ok(None);
+        }
+        loop {
+            let rules = route.map_or(&self.rules, |index| &self.routes[index].rules);
+            let before = route.unwrap_or(usize::MAX);
+            let (mut first, mut denied) = (before, None);
+            let complete = rules.script.with_path_info(path, |name| {
+                let found = self.first(method, name);
+                first = first.min(found.unwrap_or(usize::MAX));
+                denied = self.denied(method, name);
+                denied.is_some()
+            });
+            if !complete {
+                return Err(Refusal::BadPath);
+            }
+            if denied.is_some() {
+                return Ok(denied);
+            }
+            // Another route may have another idea of what a script is.
+            match first < before {
+                true if matches!(
+                    route.map(|index| &self.routes[index].action),
+                    Some(Some(Action::Deny))
+                ) =>
+                {
+                    return Ok(route);
+                }
+                true => route = Some(first),
+                false => return Ok(route),
+            }
+        }
+    }
 }
 
 impl Refusal {
@@ -126,6 +191,22 @@ impl Refusal {
             Self::BadPath => "bad_path",
             Self::AboveRoot => "path_above_root",
             Self::EncodedSlash => "encoded_slash",
+        }
+    }
+
+    /// For the error log.
+    pub fn message(self, path: &str) -> String {
+        let path = path.get(..path.len().min(SHOWN_PATH)).unwrap_or_default();
+        match self {
+            // The access log has what there is to be said.
+            Self::BadHost | Self::UnknownHost => String::new(),
+            Self::BadPath => {
+                format!("{path}: no path (wrong escapes, a NUL, or too many names of scripts)")
+            }
+            Self::AboveRoot => format!("{path}: its dot segments lead above the root"),
+            Self::EncodedSlash => {
+                format!("{path}: an encoded slash, which encoded_slash = \"refuse\" forbids here")
+            }
         }
     }
 }
@@ -266,18 +347,45 @@ impl Router {
         method: &Method,
         target_path: &'r [u8],
     ) -> Result<Found<'r>, Refusal> {
-        let path = path::normalise(target_path)?;
-        let is_for = |route: &&Route| {
-            (route.methods.is_empty() || route.methods.contains(method))
-                && route.path.matches(&path)
-        };
-        let route = site.routes.iter().find(is_for);
+        let normal = path::normalise(target_path)?;
+        let (mut path, mut plain) = (normal.path, normal.plain);
+        let mut route = site.route_for(method, &path)?;
+        if normal.dotted
+            && let Some(denied) = site.denied(method, &path::with_dots(target_path)?)
+        {
+            // An application that reads REQUEST_URI sees the dots, and what a rule denies by them.
+            route = Some(denied);
+        }
+        let mut query: Option<Query> = None;
+        let mut done = Vec::new();
+        while let Some(rewrite) = route.and_then(|index| site.routes[index].rewrite.as_ref()) {
+            let index = route.unwrap_or_default();
+            if done.contains(&index) || done.len() == MAX_REWRITES {
+                break;
+            }
+            done.push(index);
+            let matcher = site.routes[index].path.regex();
+            let new = rewrite.apply(matcher, &path, plain)?;
+            query = Some(match query {
+                Some(before) => new.query.before(before),
+                None => new.query,
+            });
+            (path, plain) = (Cow::Owned(new.path), new.plain);
+            route = site.route_for(method, &path)?;
+        }
+        let route = route.map(|index| &site.routes[index]);
+        let rules = route.map_or(&site.rules, |route| &route.rules);
+        if plain < path.len() && rules.settings.encoded_slash == EncodedSlash::Refuse {
+            return Err(Refusal::EncodedSlash);
+        }
         Ok(Found {
             site,
             route,
-            rules: route.map_or(&site.rules, |route| &route.rules),
+            rules,
             host,
             path,
+            query,
+            plain,
         })
     }
 
@@ -291,20 +399,20 @@ impl Router {
         query: Option<&str>,
         now: Instant,
     ) -> Target<'r> {
-        match self.resolve_now(found, method, query, now) {
-            Some(target) => target,
-            None => {
-                let rules = found.rules;
-                let Some(space) = &rules.space else {
-                    return no_root();
-                };
-                let request = Some((method.clone(), query.map(str::to_owned)));
-                self.wait(rules, space, &found.path, request, now).await
-            }
+        let query = found.query(query);
+        if let Some(target) = self.at_once(found, method, query.as_deref(), now) {
+            return target;
         }
+        let Some(space) = &found.rules.space else {
+            return no_root();
+        };
+        let wanted = found.wanted(method, query.as_deref());
+        let target = self.wait(found.rules, space, &wanted, now).await;
+        found.finish(target, method)
     }
 
     /// As [`Self::resolve`]; none where it would have to wait for the disk.
+    #[cfg(test)]
     pub fn resolve_now<'r>(
         &self,
         found: &Found<'r>,
@@ -312,17 +420,31 @@ impl Router {
         query: Option<&str>,
         now: Instant,
     ) -> Option<Target<'r>> {
-        if let Some(action) = found.route.and_then(|route| route.action.as_ref()) {
-            return Some(Target::Action(action));
+        let query = found.query(query);
+        self.at_once(found, method, query.as_deref(), now)
+    }
+
+    fn at_once<'r>(
+        &self,
+        found: &Found<'r>,
+        method: &Method,
+        query: Option<&str>,
+        now: Instant,
+    ) -> Option<Target<'r>> {
+        if let Some(route) = found.route {
+            if let Some(action) = &route.action {
+                return Some(Target::Action(action));
+            }
+            if route.alias.as_deref() == Some(&*found.path) {
+                return Some(resolve::redirect_to_folder(&found.path, method, query));
+            }
         }
-        let Some(space) = &found.rules.space else {
-            return Some(no_root());
+        let wanted = found.wanted(method, query);
+        let target = match &found.rules.space {
+            Some(space) => self.try_now(found.rules, space, &wanted, now)?,
+            None => found.rules.unchecked(&wanted, b"").unwrap_or_else(no_root),
         };
-        let wanted = Wanted {
-            path: &found.path,
-            request: Some((method, query)),
-        };
-        self.try_now(found.rules, space, &wanted, now)
+        Some(found.finish(target, method))
     }
 
     /// The file that `X-Accel-Redirect: uri` means: the first `accel_redirect` whose prefix `uri` (path, encoded, a
@@ -334,7 +456,10 @@ impl Router {
         now: Instant,
     ) -> Option<Target<'static>> {
         let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
-        let path = path::normalise(path).ok()?;
+        let path::Normal { path, plain, .. } = path::normalise(path).ok()?;
+        if plain < path.len() {
+            return None;
+        }
         let (prefix, space) = rules
             .accel
             .iter()
@@ -349,7 +474,6 @@ impl Router {
         file: &[u8],
         now: Instant,
     ) -> Option<Target<'static>> {
-        use std::os::unix::ffi::OsStrExt;
         let (space, inner) = rules.sendfile.iter().find_map(|space| {
             let folder = root::trim_slash(space.root.path.as_os_str().as_bytes());
             let inner = file.strip_prefix(folder)?;
@@ -381,13 +505,10 @@ impl Router {
     ) -> Target<'static> {
         let mut path = vec![b'/'];
         path.extend_from_slice(inner.strip_prefix(b"/").unwrap_or(inner));
-        let wanted = Wanted {
-            path: &path,
-            request: None,
-        };
+        let wanted = Wanted::file(&path);
         match self.try_now(rules, space, &wanted, now) {
             Some(target) => target,
-            None => self.wait(rules, space, &path, None, now).await,
+            None => self.wait(rules, space, &wanted, now).await,
         }
     }
 
@@ -427,25 +548,24 @@ impl Router {
         &self,
         rules: &Arc<Rules>,
         space: &Space,
-        path: &[u8],
-        request: Option<(Method, Option<String>)>,
+        wanted: &Wanted<'_>,
         now: Instant,
     ) -> Target<'static> {
         let id = space.root.id;
         let known = cache::with(self.number, self.limits, |cache| cache.root(id, now));
-        let (rules, space, path) = (rules.clone(), space.clone(), path.to_vec());
+        let (rules, space, wanted) = (rules.clone(), space.clone(), wanted.kept());
         let space_id = space.id;
         let shown = space.root.path.clone();
         let task = move || {
+            let wanted = wanted.borrow();
             let root = match known.map_or_else(|| space.root.open(false), Ok) {
                 Ok(root) => root,
-                Err(error) => return (None, missing_root(error, space.root.shown(&path))),
-            };
-            let wanted = Wanted {
-                path: &path,
-                request: request
-                    .as_ref()
-                    .map(|(method, query)| (method, query.as_deref())),
+                Err(error) => {
+                    let root = trim_slash(space.root.path.as_os_str().as_bytes());
+                    let target = rules.unchecked(&wanted, root);
+                    let tried = || space.root.shown(space.inner(wanted.path));
+                    return (None, target.unwrap_or_else(|| missing_root(error, tried())));
+                }
             };
             let mut walk = Walk {
                 rules: &rules,
@@ -459,7 +579,7 @@ impl Router {
                 Err(Stop::Failed(error, tried)) => Target::Failed { error, tried },
                 Err(Stop::WouldBlock) => Target::Failed {
                     error: io::ErrorKind::WouldBlock.into(),
-                    tried: space.root.shown(&path),
+                    tried: space.root.shown(space.inner(wanted.path)),
                 },
             };
             (Some(root), target)
@@ -499,7 +619,9 @@ impl Router {
                     cache.files.insert(space, entry.clone(), now)
                 }
                 Target::Script(script) if current.is(&root) => {
-                    cache.keep_known(root_id, &root, &script.script_name, now);
+                    if let Some(name) = script.seen_name() {
+                        cache.keep_known(root_id, &root, name, now);
+                    }
                 }
                 Target::Failed { error, .. } if resolve::is_out_of_descriptors(error) => {
                     cache.files.clear()
@@ -527,11 +649,16 @@ fn compile_site(
         let method = |name: &String| {
             Method::from_bytes(name.as_bytes()).map_err(|_| named(format!("method `{name}`")))
         };
+        let alias = route.settings.alias.as_ref();
         routes.push(Route {
             action: route.action.clone(),
             rules: compiler.rules(&route.settings).map_err(named)?,
             path: Matcher::of_path(&route.path).map_err(named)?,
             methods: route.methods.iter().map(method).collect::<Result<_, _>>()?,
+            rewrite: route.rewrite.as_deref().map(Rewrite::new),
+            alias: alias
+                .and_then(|alias| alias.prefix.strip_suffix('/'))
+                .map(|prefix| prefix.as_bytes().into()),
         });
     }
     Ok(Site {
@@ -540,6 +667,47 @@ fn compile_site(
         rules: compiler.rules(&site.settings)?,
         routes,
     })
+}
+
+impl<'r> Found<'r> {
+    /// The query in force.
+    fn query<'q>(&self, asked: Option<&'q str>) -> Option<Cow<'q, str>> {
+        match &self.query {
+            Some(query) => Some(query.with(asked))
+                .filter(|query| !query.is_empty())
+                .map(Cow::Owned),
+            None => asked.map(Cow::Borrowed),
+        }
+    }
+
+    fn wanted<'w>(&'w self, method: &'w Method, query: Option<&'w str>) -> Wanted<'w> {
+        Wanted {
+            path: &self.path,
+            plain: self.plain,
+            request: Some((method, query)),
+            rewritten: self.query.is_some(),
+            regex: self.route.and_then(|route| route.path.regex()),
+        }
+    }
+
+    /// What a folder's URL has led to is denied where a route denies it under its own name.
+    fn finish(&self, target: Target<'static>, method: &Method) -> Target<'r> {
+        let name = match &target {
+            _ if self.site.routes.is_empty() || !self.path.ends_with(b"/") => return target,
+            Target::Script(script) => &script.script_name[..],
+            Target::File(entry) => entry.path(),
+            _ => return target,
+        };
+        let start = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
+        let name = [&self.path, &name[start..]].concat();
+        match self.site.denied(method, &name) {
+            Some(index) => match &self.site.routes[index].action {
+                Some(action) => Target::Action(action),
+                None => target,
+            },
+            None => target,
+        }
+    }
 }
 
 fn no_root() -> Target<'static> {
@@ -559,6 +727,10 @@ fn missing_root(error: io::Error, tried: PathBuf) -> Target<'static> {
     }
 }
 
+/// Rewrites of one request, as nginx limits its own.
+const MAX_REWRITES: usize = 10;
+/// Bytes of a path that the error log shows.
+const SHOWN_PATH: usize = 512;
 /// 0 is no router.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 

@@ -160,6 +160,7 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         let routes = site.routes.iter().map(|route| &route.settings);
         for settings in std::iter::once(&site.settings).chain(routes) {
             folders.extend(settings.root.clone());
+            folders.extend(settings.alias.as_ref().map(|alias| alias.folder.clone()));
             folders.extend(
                 settings
                     .accel_redirect

@@ -321,12 +321,18 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
     check_folder("server.spool_dir", &config.server.spool_dir, problems);
     for site in &config.sites {
         let site_root = site.settings.root.as_deref();
-        if let Some(root) = site_root {
+        // Scripts that are not checked may have their root on another machine.
+        let is_here = |settings: &Settings| settings.check_files != Some(false);
+        if let Some(root) = site_root.filter(|_| is_here(&site.settings)) {
             check_folder(&format!("site.{}.root", site.name), root, problems);
         }
         for (index, route) in site.routes.iter().enumerate() {
+            if let Some(alias) = &route.settings.alias {
+                let key = format!("site.{}.route[{index}].alias", site.name);
+                check_folder(&key, &alias.folder, problems);
+            }
             match route.settings.root.as_deref() {
-                root if root == site_root => {}
+                root if root == site_root || !is_here(&route.settings) => {}
                 Some(root) => {
                     check_folder(
                         &format!("site.{}.route[{index}].root", site.name),

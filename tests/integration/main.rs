@@ -3,6 +3,7 @@
 //! `cargo test --test integration http::` runs one subject. The programs come from Debian's packages:
 //! `setup/install.sh test` installs what is missing. A test whose program is missing fails.
 
+mod applications;
 mod bad_input;
 mod bench;
 mod bodies;
@@ -22,6 +23,7 @@ mod log;
 mod operators;
 mod overload;
 mod own_php;
+mod paths;
 mod php;
 mod policy;
 mod pool_log;

@@ -64,6 +64,9 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         max_connections_per_address: entries.count("max_connections_per_address"),
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
+        server_software: entries
+            .text("server_software")
+            .unwrap_or_else(default_server_software),
         admin: entries.window("admin"),
         admin_tcp: entries.tcp_address("admin_tcp"),
         admin_token_file: entries.path("admin_token_file"),
@@ -97,6 +100,11 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         sink.warning(entries.span("max_connections_per_address"), message, "");
     }
     server
+}
+
+/// What `SERVER_SOFTWARE` says where nothing else is said: applications look for servers that they know.
+pub(crate) fn default_server_software() -> String {
+    concat!("weir/", env!("CARGO_PKG_VERSION"), " (nginx compatible)").to_owned()
 }
 
 fn sites(
@@ -246,14 +254,46 @@ fn routes(tables: &[Entries], site: &Overlay, pools: &[String], sink: &mut Sink)
         let methods = entries.texts("methods").unwrap_or_default();
         let any_path = matches!(&path, PathPattern::Glob(glob) if glob == "*" || glob == "/*");
         takes_all = any_path && methods.is_empty() && !entries.is_written("methods");
+        behind_a_script(entries, &path, &routes, sink);
         routes.push(Route {
             path,
             methods,
             action: action(entries, sink),
+            rewrite: entries.text("rewrite"),
             settings: settings::read(entries, Some(site), pools, sink).settings,
         });
     }
     routes
+}
+
+/// A route for what stands behind a script's name is never reached behind one for the script itself.
+fn behind_a_script(entries: &Entries, path: &PathPattern, before: &[Route], sink: &mut Sink) {
+    let PathPattern::Glob(path) = path else {
+        return;
+    };
+    let takes = |route: &&Route| {
+        let PathPattern::Glob(script) = &route.path else {
+            return false;
+        };
+        route.methods.is_empty()
+            && !script.contains(['*', '?'])
+            && path
+                .strip_prefix(script.as_str())
+                .is_some_and(|rest| rest.starts_with('/'))
+            && scalar::regex(&route.settings.script).is_ok_and(|regex| regex.is_match(script))
+    };
+    if let Some(PathPattern::Glob(script)) = before.iter().find(takes).map(|route| &route.path)
+        && !entries.bool("deny")
+    {
+        let message = format!(
+            "never reached: the route for {script} before also holds for what follows the script's name"
+        );
+        sink.warning_of_whole(
+            entries.header.clone(),
+            message,
+            "the first match wins: move this route up",
+        );
+    }
 }
 
 fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
@@ -277,8 +317,13 @@ fn action(entries: &Entries, sink: &mut Sink) -> Option<Action> {
     };
     let deny = entries.bool("deny").then_some(Action::Deny);
     let actions: Vec<Action> = [redirect, deny, reply].into_iter().flatten().collect();
-    if actions.len() > 1 {
-        let message = "a route has one answer: `redirect`, `deny` or `reply`";
+    settings::check_groups(entries, "rewrite", sink);
+    let others = ["rewrite", "alias"]
+        .into_iter()
+        .filter(|key| entries.entry(key).is_some())
+        .count();
+    if actions.len() + others > 1 {
+        let message = "a route does one thing: `redirect`, `deny`, `reply`, `rewrite` or `alias`";
         sink.error(
             entries.header.clone(),
             message,

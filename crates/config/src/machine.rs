@@ -187,9 +187,18 @@ impl Pass<'_> {
         let at = |key: &str| format!("{path}.{key}");
         if let Some(root) = &settings.root
             && site.is_none_or(|site| site.root.as_ref() != Some(root))
-            && self.folder(&at("root"), root)
         {
-            self.readable(&at("root"), root);
+            if settings.check_files == Some(false) && !self.machine.exists(root) {
+                let message = format!("{} is not here: no file of it is served", root.display());
+                self.warning(&at("root"), message, "");
+            } else if self.folder(&at("root"), root) {
+                self.readable(&at("root"), root);
+            }
+        }
+        if let Some(alias) = &settings.alias
+            && self.folder(&at("alias"), &alias.folder)
+        {
+            self.readable(&at("alias"), &alias.folder);
         }
         self.inside(path, settings, site);
         for (status, page) in &settings.error_pages {

@@ -63,6 +63,8 @@ pub struct Server {
     pub max_connections: usize,
     /// Client connections of one address; more are closed at once. 0: no limit.
     pub max_connections_per_address: usize,
+    /// What `SERVER_SOFTWARE` says to scripts.
+    pub server_software: String,
     /// Where bodies that do not fit memory are spooled (unnamed files).
     pub spool_dir: PathBuf,
     /// All temporary files together may take so many bytes.
@@ -230,6 +232,8 @@ pub struct Route {
     pub methods: Vec<String>,
     /// An answer without file or script; none: go on to files and scripts with `settings`.
     pub action: Option<Action>,
+    /// The path and query that stand for the request's; `$1` to `$9` and `${name}` are groups of `path`'s expression.
+    pub rewrite: Option<String>,
     /// The site's settings overlaid by the route's.
     pub settings: Settings,
 }
@@ -275,14 +279,20 @@ pub struct PoolId(pub usize);
 pub struct Settings {
     /// The document root; none: no files and no scripts (only replies).
     pub root: Option<PathBuf>,
+    /// Of a route: the folder that stands for its prefix, in place of `root`.
+    pub alias: Option<Alias>,
     /// What the worker calls `root`; none: the same.
     pub script_root: Option<PathBuf>,
     /// Files tried, in order, for a URL that ends in a slash.
     pub index: Vec<String>,
     /// Regular expression: which URLs are scripts; 1st group script name, 2nd path-info.
     pub script: String,
-    /// Where a URL goes that is no file; none: 404.
+    /// Where a URL goes that is no file: a path, with a query and groups where it is [`Route::rewrite`]'s like; none: 404.
     pub fallback: Option<String>,
+    /// A script has to be a file on this machine; none: where the pool's scripts are PHP's.
+    pub check_files: Option<bool>,
+    /// What a path with an encoded slash is.
+    pub encoded_slash: EncodedSlash,
     /// Who runs scripts; none: scripts are refused with 403, never sent as text.
     pub pool: Option<PoolId>,
     /// Parameters added to the request, in order.
@@ -291,7 +301,8 @@ pub struct Settings {
     pub pass_headers: Option<Vec<String>>,
     /// Headers with underscores in their names are passed too (default false).
     pub underscores_in_headers: bool,
-    /// Regular expressions over the path: never served, never run.
+    /// Regular expressions over the path and the script's name: never served, never run. Those of
+    /// [`crate::default_hide_files`] are about files only.
     pub hide_files: Vec<String>,
     /// Path prefixes whose scripts are served as files with a plain type and never run.
     pub deny_scripts: Vec<String>,
@@ -331,6 +342,25 @@ pub struct Settings {
     pub access_log: bool,
     /// What a request for a script is worth.
     pub policy: Policy,
+}
+
+/// A folder that stands for a URL prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alias {
+    /// Begins and ends with a slash.
+    pub prefix: String,
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+/// What a path with an encoded slash (`%2F`) is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EncodedSlash {
+    /// No file; a script's path-info, or the fallback's.
+    #[default]
+    Pass,
+    /// Not found.
+    Refuse,
 }
 
 /// What a site, a route or a FastCGI listener says about the worth of a request for a script.

@@ -6,11 +6,12 @@ use core::fmt::Display;
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use crate::{
+    build::default_server_software,
     model::{
-        Action, Address, AgentCheck, Balance, Check, Config, ErrorFormat, FairBy, HostPattern,
-        Level, Listener, Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php, Pm, Policy,
-        Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime, Server, Servers,
-        Settings, Site, UpstreamServer, ValuePattern, Window, Workers,
+        Action, Address, AgentCheck, Balance, Check, Config, EncodedSlash, ErrorFormat, FairBy,
+        HostPattern, Level, Listener, Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php,
+        Pm, Policy, Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime,
+        Server, Servers, Settings, Site, UpstreamServer, ValuePattern, Window, Workers,
     },
     rows::{self, Default, FACILITIES, Section},
     settings::default_hide_files,
@@ -126,6 +127,8 @@ fn server(server: &Server, key: &str) -> Printed {
         "max_connections_per_address" => plain(server.max_connections_per_address),
         "spool_dir" => Value(path(&server.spool_dir)),
         "max_spool" => Value(size(server.max_spool)),
+        "server_software" if server.server_software == default_server_software() => Absent,
+        "server_software" => Value(quote(&server.server_software)),
         "admin" => match &server.admin {
             Window::Usual => Absent,
             Window::Off => Value("\"off\"".into()),
@@ -288,6 +291,23 @@ fn route(config: &Config, site: &Site, route: &Route, key: &str) -> Printed {
         ("redirect", Some(Action::Redirect { to, .. })) => Value(quote(&to.to_string())),
         ("status", Some(Action::Redirect { status, .. })) => plain(status),
         ("deny", Some(Action::Deny)) => plain(true),
+        ("rewrite", _) => match &route.rewrite {
+            Some(rewrite) => Value(quote(rewrite)),
+            None => Foreign,
+        },
+        ("alias", _) => match &route.settings.alias {
+            Some(alias) => Value(path(&alias.folder)),
+            None => Foreign,
+        },
+        // A route with an alias does not have its site's.
+        ("fallback", _) if route.settings.alias.is_some() => match &route.settings.fallback {
+            Some(fallback) => Value(quote(fallback)),
+            None => Foreign,
+        },
+        ("script_root", _) if route.settings.alias.is_some() => match &route.settings.script_root {
+            Some(root) => Value(path(root)),
+            None => Foreign,
+        },
         (
             "reply",
             Some(Action::Reply {
@@ -322,6 +342,14 @@ fn settings(config: &Config, settings: &Settings, key: &str) -> Printed {
         "index" => Value(texts(&settings.index)),
         "script" => Value(quote(&settings.script)),
         "fallback" => option(settings.fallback.as_deref().map(quote)),
+        "check_files" => option(settings.check_files.map(|checked| checked.to_string())),
+        "encoded_slash" => Value(
+            match settings.encoded_slash {
+                EncodedSlash::Pass => "\"pass\"",
+                EncodedSlash::Refuse => "\"refuse\"",
+            }
+            .into(),
+        ),
         "pool" => option(settings.pool.map(|pool| quote(&config.pools[pool.0].name))),
         "params" => named(&settings.params),
         "pass_headers" => option(settings.pass_headers.as_deref().map(texts)),

@@ -126,6 +126,10 @@ pub(crate) enum Kind {
     PathPattern,
     /// A path of the site; empty: none.
     UrlPath,
+    /// The same, with a query and groups.
+    Fallback,
+    /// A path of the site with a query and groups.
+    Rewrite,
     /// A location or other single line with `${...}`.
     Template,
     /// Empty: none.
@@ -204,7 +208,8 @@ impl Kind {
             Kind::Script => ("a regular expression", "'^(/.+\\.php)(/.*)?$'"),
             Kind::Regexes => ("a list of regular expressions", "['/\\.']"),
             Kind::PathPattern => ("a path pattern", "\"/api/*\""),
-            Kind::UrlPath => ("a path", "\"/index.php\""),
+            Kind::UrlPath | Kind::Fallback => ("a path", "\"/index.php\""),
+            Kind::Rewrite => ("a path", "\"/doku.php?id=$1\""),
             Kind::Template => ("a text", "\"https://${host}${uri}\""),
             Kind::HeaderValue => ("a text", "\"public, max-age=3600\""),
             Kind::Charset => ("a charset", "\"utf-8\""),
@@ -355,6 +360,9 @@ const SERVER: &[Row] = &[
     key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 }, Value("0"),
         "Client connections of one address; more are closed at once. 0: no limit, for many clients may share an address.")
         .called(&["limit_conn"]),
+    key(&[Server], "server_software", Kind::Text, Absent("`weir/VERSION (nginx compatible)`"),
+        "What `SERVER_SOFTWARE` says to scripts. Applications such as WordPress look for a server's name in it that they know.")
+        .called(&["fastcgi_param_server_software"]),
     key(&[Server], "spool_dir", Kind::Path, Value("\"/var/tmp\""),
         "Folder for bodies that do not fit memory (files without a name, gone with the process). Not a tmpfs, which is memory again.")
         .called(&["client_body_temp_path", "fastcgi_temp_path"]),
@@ -455,11 +463,19 @@ const ROUTE: &[Row] = &[
     key(&[Route], "methods", Kind::Methods, Absent("any"),
         "Which methods.").called(&["method"]),
     key(&[Route], "redirect", Kind::Template, Absent("none"),
-        "Answer with a redirect to this location.").called(&["return", "rewrite"]),
+        "Answer with a redirect to this location.").called(&["return"]),
     key(&[Route], "status", Kind::RedirectStatus, Value("308"),
         "Status of `redirect`: 301, 302, 303, 307 or 308."),
     key(&[Route], "deny", Kind::Bool, Value("false"),
         "Answer with 403."),
+    key(&[Route], "rewrite", Kind::Rewrite, Absent("none"),
+        "The path and query that stand for the request's, whether or not there is a file under its own path: `\"/doku.php?id=$1\"`. `$1` to \
+         `$9`, `${1}` and `${name}` are groups of a regular expression in `path`, `$$` is a dollar sign. The request's own \
+         query follows, unless the text ends with `?`. Routes are looked at anew with what comes out.").called(&["RewriteRule", "uri_rewrite"]),
+    key(&[Route], "alias", Kind::Path, Absent("none"),
+        "The folder that stands for the route's prefix: with `path = \"/javascript/*\"` and `alias = \"/usr/share/javascript\"` \
+         `/javascript/a.js` is `/usr/share/javascript/a.js`. Scripts run there too. A `fallback` and a `script_root` of the \
+         site do not hold there.").called(&["Alias"]),
     key(&[Route], "reply", Kind::Reply, Absent("none"),
         "Answer with `{ status = 200, body = \"…\", content_type = \"text/plain; charset=utf-8\" }`; the body is a template.")
         .called(&["respond"]),
@@ -477,9 +493,18 @@ const SETTINGS: &[Row] = &[
     key(BOTH, "script", Kind::Script, Value(r"'^(/.+\.php)(/.*)?$'"),
         "Which URLs are scripts: 1st group script name, 2nd path-info.")
         .called(&["path_info", "fastcgi_split_path_info"]),
-    key(BOTH, "fallback", Kind::UrlPath, Absent("none: 404"),
-        "Where a URL goes that is no file: the front controller. `\"\"` in a route: none.")
+    key(BOTH, "fallback", Kind::Fallback, Absent("none: 404"),
+        "Where a URL goes that is no file: the front controller. It may have a query, and in a route with a regular expression \
+         its groups, as `rewrite`. `\"\"` in a route: none.")
         .called(&["try_files", "FallbackResource"]),
+    key(BOTH, "check_files", Kind::Bool, Absent("`true` for scripts of PHP, `false` for other programs"),
+        "A script runs only if it is a file here. `false`: it runs in any case, for workers that have its files elsewhere, or none. \
+         Unless it is said, these are PHP's: pools with weir's own PHP, pools whose `command` or `servers` have `php` or `fcgiwrap` \
+         in their name, and scripts whose name has an extension of PHP. What is a file here under another program's name is \
+         subject to the rules for files all the same."),
+    key(BOTH, "encoded_slash", Kind::Word(&["pass", "refuse"], &[]), Value("\"pass\""),
+        "What a path with `%2F` is. `\"pass\"`: never a file, but a script's path-info (decoded in `PATH_INFO`, as sent in \
+         `REQUEST_URI`), or the fallback's. `\"refuse\"`: 404.").called(&["AllowEncodedSlashes"]),
     key(BOTH, "pool", Kind::Reference, Absent("none: scripts are refused with 403, never sent as text"),
         "NAME of the pool that runs scripts. `\"\"` in a route: none.")
         .called(&["fastcgi_pass", "use_fcgi_app", "upstream", "backend", "php_fastcgi"]),
@@ -492,8 +517,11 @@ const SETTINGS: &[Row] = &[
     key(BOTH, "underscores_in_headers", Kind::Bool, Value("false"),
         "Pass request headers with underscores in their names too, where the same name with dashes was not sent. A script cannot \
          tell `X_Real_IP` from `X-Real-IP`: only where nothing in front of weir sets headers that scripts trust."),
-    key(BOTH, "hide_files", Kind::Regexes, Absent("dot-files, but not `/.well-known/`"),
-        "Regular expressions over the path: never served, never run."),
+    key(BOTH, "hide_files", Kind::Regexes,
+        Absent("files whose name begins with a dot, but not `/.well-known/`; ends in `~`, `.bak`, `.old`, `.orig`, `.save`, `.dist`, \
+                `.swp`, `.swo`, `.swn` or `.inc`; or stands between two `#`"),
+        "Regular expressions: never served, never run. Each is matched with the path, and with the name of a script that has \
+         path-info behind it. The default is about files alone: path-info and URLs of the fallback may have such names."),
     key(BOTH, "deny_scripts", Kind::UrlPrefixes, Absent("none"),
         "Path prefixes whose scripts are served as plain text and never run."),
     key(BOTH, "error_pages", Kind::ErrorPages, Absent("none"),

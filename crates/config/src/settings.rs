@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{
     entries::Entries,
-    model::{FairBy, OnClientLeft, Policy, PoolId, Settings},
+    model::{Alias, EncodedSlash, FairBy, OnClientLeft, PathPattern, Policy, PoolId, Settings},
     scalar,
     sink::Sink,
     template::Template,
+    texts,
     value::Value,
 };
 
@@ -44,9 +45,15 @@ pub(crate) fn read(
         _ => vec!["index.html".into()],
     };
 
+    let alias = alias(entries, sink);
+    // What the site says of its root is not true of another folder.
+    let of_the_folder = |key: &str| alias.is_none() || entries.is_written(key);
+
     let settings = Settings {
         root: over.option("root", Entries::path, |s| &s.root),
-        script_root: over.option("script_root", script_root, |s| &s.script_root),
+        script_root: over
+            .option("script_root", script_root, |s| &s.script_root)
+            .filter(|_| of_the_folder("script_root")),
         index,
         script: over.value(
             "script",
@@ -55,7 +62,21 @@ pub(crate) fn read(
         ),
         fallback: over
             .option("fallback", Entries::text, |s| &s.fallback)
-            .filter(|text| !text.is_empty()),
+            .filter(|text| !text.is_empty() && of_the_folder("fallback")),
+        check_files: match (entries.entry("check_files"), base) {
+            (Some(_), _) => Some(entries.bool("check_files")),
+            (None, Some(base)) => base.check_files,
+            (None, None) => None,
+        },
+        encoded_slash: match (
+            base.filter(|_| !entries.is_written("encoded_slash")),
+            entries.text("encoded_slash").as_deref(),
+        ) {
+            (Some(base), _) => base.encoded_slash,
+            (None, Some("refuse")) => EncodedSlash::Refuse,
+            (None, _) => EncodedSlash::Pass,
+        },
+        alias,
         pool,
         params: over.named("params", |s| &s.params, |a, b| a == b),
         pass_headers: over.option("pass_headers", Entries::texts, |s| &s.pass_headers),
@@ -99,7 +120,9 @@ pub(crate) fn read(
         access_log: over.value("access_log", Entries::bool, |s| &s.access_log),
         policy: policy(entries, base.map(|base| &base.policy)),
     };
-    let root_written = entries.is_written("root") || site.is_some_and(|site| site.root_written);
+    let root_written = entries.is_written("root")
+        || entries.is_written("alias")
+        || site.is_some_and(|site| site.root_written);
     check(entries, &settings, root_written, sink);
     Overlay {
         settings,
@@ -219,6 +242,77 @@ pub(crate) fn pool(entries: &Entries, pools: &[String], sink: &mut Sink) -> Opti
     found.map(PoolId)
 }
 
+/// The folder that stands for a route's prefix.
+fn alias(entries: &Entries, sink: &mut Sink) -> Option<Alias> {
+    let entry = entries.entry("alias")?;
+    let Some(Value::Path(folder)) = entries.value("alias") else {
+        return None;
+    };
+    if let Some(root) = entries.entry("root") {
+        let message = "a route has `root` or `alias`, not both";
+        let hint = "`alias` stands for the route's prefix; `root` is the folder that the whole path is looked for in";
+        sink.error(root.key.clone(), message, hint);
+    }
+    let path = match entries.value("path") {
+        Some(Value::PathPattern(PathPattern::Glob(path))) => path,
+        _ => String::new(),
+    };
+    match path.strip_suffix('*') {
+        Some(prefix) if prefix.ends_with('/') && !prefix.contains(['*', '?']) => Some(Alias {
+            prefix: prefix.to_owned(),
+            folder,
+        }),
+        _ if entries.is_wrong("path") => None,
+        _ => {
+            let message = "`alias` stands for a prefix, and `path` is none";
+            let hint = match path.trim_end_matches('*').trim_matches('/') {
+                name if !name.is_empty() && !name.contains(['*', '?']) => {
+                    format!("write path = \"/{name}/*\"")
+                }
+                _ => "write path = \"/javascript/*\", for example: it ends in a slash and a star"
+                    .into(),
+            };
+            sink.error(entry.key.clone(), message, hint);
+            None
+        }
+    }
+}
+
+/// Says where a rewrite or a fallback names groups that the route's expression does not have.
+pub(crate) fn check_groups(entries: &Entries, key: &str, sink: &mut Sink) {
+    let (Some(entry), Some(text)) = (entries.entry(key), entries.text(key)) else {
+        return;
+    };
+    if entries.is_wrong("path") {
+        return;
+    }
+    let expression = match entries.value("path") {
+        Some(Value::PathPattern(PathPattern::Regex(regex))) => scalar::regex(&regex).ok(),
+        _ => None,
+    };
+    for group in texts::groups(&text) {
+        let Some(regex) = &expression else {
+            let message =
+                format!("`${group}` is a group of a regular expression, and `path` is none");
+            let hint =
+                "for example path = \"~^/wiki/(.*)$\" in a route; a literal `$` is written `$$`";
+            return sink.error(entry.span.clone(), message, hint);
+        };
+        let is_there = match group.parse::<usize>() {
+            Ok(number) => number < regex.captures_len(),
+            Err(_) => regex.capture_names().flatten().any(|name| name == group),
+        };
+        if !is_there {
+            let message = format!(
+                "`path` has no group `{group}`: it has {}",
+                regex.captures_len() - 1
+            );
+            let hint = "a group is put in parentheses: \"~^/wiki/(.*)$\"";
+            sink.error(entry.span.clone(), message, hint);
+        }
+    }
+}
+
 fn script_root(entries: &Entries, key: &str) -> Option<std::path::PathBuf> {
     entries.text(key).map(Into::into)
 }
@@ -257,7 +351,19 @@ fn accel_redirect(entries: &Entries, site: Option<&Settings>) -> Vec<(String, st
 
 /// How the settings fit each other.
 fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut Sink) {
-    if entries.is_written("pool") && settings.pool.is_some() && !root_written {
+    check_groups(entries, "fallback", sink);
+    if let (Some(alias), Some(fallback), Some(entry)) = (
+        &settings.alias,
+        &settings.fallback,
+        entries.entry("fallback"),
+    ) && !fallback.starts_with(&alias.prefix)
+    {
+        let message = format!("with `alias` the fallback begins with {:?}", alias.prefix);
+        let hint = format!("write fallback = \"{}index.php\"", alias.prefix);
+        sink.error(entry.span.clone(), message, hint);
+    }
+    let is_checked = settings.check_files != Some(false);
+    if entries.is_written("pool") && settings.pool.is_some() && !root_written && is_checked {
         let message = "`root` is missing: where the scripts are";
         sink.error_of_whole(
             entries.span("pool"),
@@ -284,7 +390,8 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
     if let Some(entry) = entries.entry("fallback")
         && let Some(fallback) = &settings.fallback
         && settings.pool.is_none()
-        && scalar::regex(&settings.script).is_ok_and(|script| script.is_match(fallback))
+        && let path = fallback.split('?').next().unwrap_or_default()
+        && scalar::regex(&settings.script).is_ok_and(|script| script.is_match(path))
     {
         let message = format!("{fallback:?} is a script, and no pool runs scripts here: 403");
         sink.warning_of_whole(entry.span.clone(), message, "add pool = \"NAME\"");
@@ -306,8 +413,9 @@ fn check(entries: &Entries, settings: &Settings, root_written: bool, sink: &mut 
     }
 }
 
-/// Dot-files, but not `/.well-known/` in the root. The syntax has no look-ahead, so the name is spelled out: any
-/// name that begins with a dot and goes on otherwise than `well-known` does.
+/// Dot-files, but not `/.well-known/` in the root, and copies that editors and administrators leave. The syntax has
+/// no look-ahead, so the name is spelled out: any name that begins with a dot and goes on otherwise than `well-known`
+/// does. The router knows these three, in this order, and takes them to be about files, not about URLs.
 pub fn default_hide_files() -> Vec<String> {
     const NAME: &str = "well-known";
     let mut pattern = String::from("[^/]");
@@ -319,7 +427,11 @@ pub fn default_hide_files() -> Vec<String> {
         pattern = format!("(?:$|{next}|{character}{pattern})");
     }
     // The outermost level belongs to the name's end: `/.well-known` may be followed by a slash or nothing.
-    vec![format!(r"^/\.{pattern}"), r"(?s)^/.*/\.".to_owned()]
+    vec![
+        format!(r"^/\.{pattern}"),
+        r"(?s)^/.*/\.".to_owned(),
+        r"(?i)(?:~|/#[^/]*#|\.(?:bak|old|orig|save|dist|inc|sw[nop]))$".to_owned(),
+    ]
 }
 
 #[cfg(test)]
@@ -345,6 +457,9 @@ mod tests {
             "/.well-known/.git",
             "/a/.well-known/x",
             "/.welcome",
+            "/wp-config.php.bak",
+            "/x~",
+            "/a.inc",
         ] {
             assert!(hides(path), "{path}");
         }

@@ -157,6 +157,73 @@ pub(crate) fn path_pattern(text: &str) -> Checked<PathPattern> {
     wrong(format!("{text:?} matches no path"), hint)
 }
 
+/// Where a URL goes that is no file: a path, which may have a query and groups of a route's expression.
+pub(crate) fn fallback(text: &str) -> Checked<String> {
+    match ["$args", "$query_string", "$is_args", "$uri"]
+        .iter()
+        .find(|variable| text.contains(**variable))
+    {
+        Some(_) => wrong(
+            "a fallback has no variables",
+            "write only the path: the file and the folder are tried in any case, and the request's query is kept",
+        ),
+        None if text.is_empty() => Ok(String::new()),
+        None => rewrite(text),
+    }
+}
+
+/// A path with a query and groups.
+pub(crate) fn rewrite(text: &str) -> Checked<String> {
+    let path = text.split('?').next().unwrap_or_default();
+    if text.contains("://") {
+        return wrong(
+            format!("{text:?} is a URL, not a path of the site"),
+            "another host is reached with redirect = \"https://…\"",
+        );
+    }
+    if path.is_empty() {
+        return wrong("this is no path", "for example \"/index.php?q=$1\"");
+    }
+    if text.contains(['#', ' ']) || !text.is_ascii() {
+        return wrong(
+            format!("{text:?} has a `#`, a space or a character that is not ASCII"),
+            "in a query they are written encoded: %23, %20",
+        );
+    }
+    url_path(path)?;
+    if text.chars().any(char::is_control) {
+        return wrong("a path cannot contain control characters", "");
+    }
+    Ok(text.to_owned())
+}
+
+/// The groups that a rewrite names: numbers and names.
+pub(crate) fn groups(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        loop {
+            let dollar = rest.find('$')?;
+            let after = &rest[dollar + 1..];
+            let end = match after.as_bytes().first() {
+                Some(b'0'..=b'9') => 1,
+                Some(b'{') => match after.find('}') {
+                    Some(end) => end + 1,
+                    None => 0,
+                },
+                Some(b'$') => {
+                    rest = &after[1..];
+                    continue;
+                }
+                _ => 0,
+            };
+            rest = &after[end..];
+            if end > 0 {
+                return Some(after[..end].trim_matches(['{', '}']));
+            }
+        }
+    })
+}
+
 pub(crate) fn url_path(text: &str) -> Checked<String> {
     if text.contains("$uri") || text.contains(' ') {
         return wrong(

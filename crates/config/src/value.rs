@@ -177,6 +177,8 @@ impl Reader<'_> {
                 .scalar(kind, node, texts::path_pattern)
                 .map(Value::PathPattern),
             Kind::UrlPath => self.scalar(kind, node, texts::url_path).map(Value::Text),
+            Kind::Fallback => self.scalar(kind, node, texts::fallback).map(Value::Text),
+            Kind::Rewrite => self.scalar(kind, node, texts::rewrite).map(Value::Text),
             Kind::Template => self
                 .scalar(kind, node, texts::location)
                 .map(Value::Template),

@@ -42,12 +42,12 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         b"" => found.server_name,
         host => host,
     });
-    let script = Script {
-        script_name: found.script_name.to_vec(),
-        path_info: found.path_info.to_vec(),
-        filename: found.script_filename.to_vec(),
-        document_root: found.document_root.into(),
-    };
+    let script = Script::elsewhere(
+        found.script_name,
+        found.path_info,
+        found.script_filename,
+        found.document_root,
+    );
     let path = [found.script_name, found.path_info].concat();
     let mut record = Record::new(gateway.clone(), conn, parts);
     record.ends = Arc::new(ends);

@@ -26,6 +26,8 @@ pub struct FileEntry {
     /// Its type is worth compressing beforehand, and the rules allow it.
     negotiable: bool,
     settled: bool,
+    /// It is a script, by its name or because it begins as one.
+    source: bool,
 }
 
 /// One encoding of a file (RFC 9110 §3.2), and the answer for it as far as it is known beforehand.
@@ -76,9 +78,15 @@ impl FileEntry {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let content = small_content(&file, &stat, source.walk.cached_only)?;
+        let head = match &content {
+            Some(content) => content.clone(),
+            None if look.needs_head(source.path) => head(&file, source.walk.cached_only)?,
+            None => Bytes::new(),
+        };
         let content_type = match source.as_text {
             true => types::value("text/plain"),
-            false => look.content_type(source.path),
+            false => look.content_type(source.path, head.first().copied()),
         };
         let negotiable =
             look.precompressed && !source.as_text && encoding::is_compressible(&content_type);
@@ -91,7 +99,6 @@ impl FileEntry {
                 }
             }
         }
-        let content = small_content(&file, &stat, source.walk.cached_only)?;
         let base = Base {
             content_type,
             as_text: source.as_text,
@@ -104,6 +111,7 @@ impl FileEntry {
             i128::from(changed) + (SETTLING.as_nanos() as i128) < now.as_nanos() as i128
         };
         Ok(Self {
+            source: source.as_text || is_source(&head) && !types::is_to_be_read(source.path),
             negotiable,
             settled: settled(&stat) && variants.iter().all(|variant| settled(&variant.3)),
             identity: base.representation(None, source.path.into(), file, stat, content),
@@ -165,6 +173,11 @@ impl FileEntry {
                         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
                     }
             })
+    }
+
+    /// Whether it is a script, or begins as a PHP script does under a name that says nothing else.
+    pub fn is_source(&self) -> bool {
+        self.source
     }
 
     /// Whether its last change is long enough ago that the next one will show in its times.
@@ -299,6 +312,34 @@ fn small_content(file: &OwnedFd, stat: &FileStat, cached_only: bool) -> io::Resu
     Ok(Some(content.into()))
 }
 
+/// The first bytes of a large file.
+fn head(file: &OwnedFd, cached_only: bool) -> io::Result<Bytes> {
+    let mut head = vec![0; HEAD];
+    let read = match cached_only {
+        true => file::read_cached(file.as_fd(), &mut head, 0)?.ok_or(io::ErrorKind::WouldBlock)?,
+        false => file::read_at(file.as_fd(), &mut head, 0)?,
+    };
+    head.truncate(read);
+    Ok(head.into())
+}
+
+/// A script begins with PHP's opening tag, be it behind a byte order mark, blanks or the line for the shell.
+fn is_source(head: &[u8]) -> bool {
+    let head = &head[..head.len().min(HEAD)];
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let head = match head.starts_with(b"#!") {
+        true => memchr::memchr(b'\n', head).map_or(&b""[..], |end| &head[end..]),
+        false => head,
+    };
+    let head = head.trim_ascii_start();
+    head.starts_with(b"<?=")
+        || head
+            .get(..5)
+            .is_some_and(|tag| tag.eq_ignore_ascii_case(b"<?php"))
+}
+
+/// Bytes of a file that are looked at to tell what it is.
+const HEAD: usize = 256;
 /// Files up to this size are kept in memory, bytes.
 const SMALL: u64 = 64 * 1024;
 /// What an entry takes beside its contents: headers, names, tables. Bytes, about.

@@ -18,6 +18,8 @@ pub struct Presentation {
     deny_scripts: Vec<String>,
     /// Which files are scripts: likewise.
     script: String,
+    /// The URL prefix of an alias: it decides, with the two above, which files are shown as text.
+    alias: String,
 }
 
 impl Presentation {
@@ -47,16 +49,33 @@ impl Presentation {
             precompressed: settings.precompressed,
             deny_scripts: settings.deny_scripts.clone(),
             script: settings.script.clone(),
+            alias: settings
+                .alias
+                .as_ref()
+                .map_or_else(String::new, |alias| alias.prefix.clone()),
         })
     }
 
-    /// The `Content-Type` of a file.
-    pub(super) fn content_type(&self, path: &[u8]) -> HeaderValue {
+    /// Whether the file's first bytes have to be read where it is too large to be read as a whole: its name does not
+    /// say what it is.
+    pub(super) fn needs_head(&self, path: &[u8]) -> bool {
+        let extension = extension(path).unwrap_or_default();
+        !self.types.contains_key(&extension)
+            && (extension == "ts" || mime_guess::from_ext(&extension).first_raw().is_none())
+    }
+
+    /// The `Content-Type` of a file. `first` is its first byte, none where it is empty.
+    pub(super) fn content_type(&self, path: &[u8], first: Option<u8>) -> HeaderValue {
         let extension = extension(path).unwrap_or_default();
         if let Some(media_type) = self.types.get(&extension) {
             return media_type.clone();
         }
-        let media_type = mime_guess::from_ext(&extension).first_raw();
+        let media_type = match (extension.as_str(), first) {
+            // Every packet of an MPEG transport stream begins with this byte (ISO/IEC 13818-1 §2.4.3.2).
+            ("ts", Some(0x47)) => Some("video/mp2t"),
+            ("ts", _) => Some("text/typescript"),
+            _ => mime_guess::from_ext(&extension).first_raw(),
+        };
         let media_type = media_type.unwrap_or("application/octet-stream");
         value(&with_charset(media_type, &self.charset))
     }
@@ -65,6 +84,11 @@ impl Presentation {
 /// A header's value from text that can only be one.
 pub(super) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Whether a name says that the file is text for people: what begins with `<?php` there is shown on purpose.
+pub(super) fn is_to_be_read(path: &[u8]) -> bool {
+    extension(path).is_some_and(|extension| matches!(&*extension, "txt" | "text" | "md"))
 }
 
 /// The extension of the last segment in lower case, without its dot.
@@ -99,6 +123,7 @@ impl Presentation {
             precompressed: true,
             deny_scripts: Vec::new(),
             script: String::new(),
+            alias: String::new(),
         }
     }
 }
@@ -125,6 +150,7 @@ mod tests {
             precompressed: false,
             deny_scripts: Vec::new(),
             script: String::new(),
+            alias: String::new(),
         }
     }
 
@@ -155,14 +181,22 @@ mod tests {
             ("", "application/octet-stream"),
         ] {
             assert_eq!(
-                presentation("utf-8").content_type(path.as_bytes()),
+                presentation("utf-8").content_type(path.as_bytes(), None),
                 expected,
                 "{path}"
             );
         }
-        assert_eq!(presentation("").content_type(b"a.html"), "text/html");
+        for (first, expected) in [
+            (Some(0x47), "video/mp2t"),
+            (Some(b'i'), "text/typescript; charset=utf-8"),
+            (None, "text/typescript; charset=utf-8"),
+        ] {
+            let got = presentation("utf-8").content_type(b"a.ts", first);
+            assert_eq!(got, expected, "{first:?}");
+        }
+        assert_eq!(presentation("").content_type(b"a.html", None), "text/html");
         assert_eq!(
-            presentation("utf-8").content_type(b"a.\xff"),
+            presentation("utf-8").content_type(b"a.\xff", None),
             "application/octet-stream"
         );
     }

@@ -7,30 +7,55 @@ use std::borrow::Cow;
 
 use super::Refusal;
 
+/// A path that was decoded and normalised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Normal<'r> {
+    /// Begins with a slash; see this module's head.
+    pub(super) path: Cow<'r, [u8]>,
+    /// How much of `path` may name a file: all of it, or what stands in front of the first encoded slash. Such a
+    /// slash belongs to a segment, and no file's name has one.
+    pub(super) plain: usize,
+    /// Dot segments were removed.
+    pub(super) dotted: bool,
+}
+
 /// Decodes `%XX` once, merges runs of slashes (as nginx's `merge_slashes`) and removes dot segments
-/// (RFC 3986 §5.2.4), also those that were written encoded. Allocates only where something has to change.
+/// (RFC 3986 §5.2.4), also those that were written encoded. An encoded slash separates segments as a plain one does,
+/// so that no path passes the rules of another; [`Normal::plain`] says where it was. Allocates only where something
+/// has to change.
 ///
 /// # Errors
 /// [`Refusal::BadPath`] for a path that does not begin with a slash, an unfinished or wrong escape and a NUL;
-/// [`Refusal::AboveRoot`]; [`Refusal::EncodedSlash`]: a slash inside of a segment can be no file, and read as a
-/// separator it would let one path pass the rules of another.
-pub(super) fn normalise(raw: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
+/// [`Refusal::AboveRoot`].
+pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
     if raw.first() != Some(&b'/') {
         return Err(Refusal::BadPath);
     }
     if is_normal(raw) {
-        return Ok(Cow::Borrowed(raw));
+        return Ok(Normal {
+            path: Cow::Borrowed(raw),
+            plain: raw.len(),
+            dotted: false,
+        });
     }
     let decoded = decode(raw)?;
     let mut path = Vec::with_capacity(decoded.len());
+    let mut plain = None;
+    let mut dotted = false;
     let mut ends_in_folder = true;
-    for segment in decoded[1..].split(|&b| b == b'/') {
+    for (segment, after) in segments(&decoded) {
+        if after == ENCODED_SLASH {
+            let before = plain.unwrap_or(path.len());
+            plain = Some(before.min(path.len()));
+        }
         ends_in_folder = matches!(segment, b"" | b"." | b"..");
+        dotted |= matches!(segment, b"." | b"..");
         match segment {
             b"" | b"." => {}
             b".." => {
                 let parent = memchr::memrchr(b'/', &path).ok_or(Refusal::AboveRoot)?;
                 path.truncate(parent);
+                plain = plain.map(|plain| plain.min(parent));
             }
             _ => {
                 path.push(b'/');
@@ -41,7 +66,43 @@ pub(super) fn normalise(raw: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     if ends_in_folder {
         path.push(b'/');
     }
-    Ok(Cow::Owned(path))
+    Ok(Normal {
+        plain: plain.unwrap_or(path.len()),
+        path: Cow::Owned(path),
+        dotted,
+    })
+}
+
+/// As [`normalise`], with the dot segments left where they are: what an application sees that reads `REQUEST_URI`.
+///
+/// # Errors
+/// As [`normalise`].
+pub(super) fn with_dots(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let decoded = decode(raw)?;
+    let mut path = Vec::with_capacity(decoded.len());
+    let mut ends_in_slash = true;
+    for (segment, _) in segments(&decoded) {
+        ends_in_slash = segment.is_empty();
+        if !segment.is_empty() {
+            path.push(b'/');
+            path.extend_from_slice(segment);
+        }
+    }
+    if ends_in_slash {
+        path.push(b'/');
+    }
+    Ok(path)
+}
+
+/// The segments of a decoded path, each with the slash in front of it.
+fn segments(decoded: &[u8]) -> impl Iterator<Item = (&[u8], u8)> {
+    let mut rest = Some(decoded);
+    core::iter::from_fn(move || {
+        let (slash, after) = rest?.split_first()?;
+        let end = memchr::memchr2(b'/', ENCODED_SLASH, after);
+        rest = end.map(|end| &after[end..]);
+        Some((&after[..end.unwrap_or(after.len())], *slash))
+    })
 }
 
 /// A normalised path as a URL has it: safe in a `Location`, whatever bytes its names have.
@@ -78,15 +139,14 @@ fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
                 let high = rest.next().and_then(hex_value).ok_or(Refusal::BadPath)?;
                 let low = rest.next().and_then(hex_value).ok_or(Refusal::BadPath)?;
                 match high << 4 | low {
-                    b'/' => return Err(Refusal::EncodedSlash),
+                    0 => return Err(Refusal::BadPath),
+                    b'/' => ENCODED_SLASH,
                     byte => byte,
                 }
             }
+            0 => return Err(Refusal::BadPath),
             byte => byte,
         };
-        if byte == 0 {
-            return Err(Refusal::BadPath);
-        }
         decoded.push(byte);
     }
     Ok(decoded)
@@ -99,6 +159,9 @@ fn hex_value(digit: &u8) -> Option<u8> {
 fn hex_digit(value: u8) -> u8 {
     b"0123456789ABCDEF"[usize::from(value)]
 }
+
+/// Stands for an encoded slash in a decoded path. No path has a NUL of its own.
+const ENCODED_SLASH: u8 = 0;
 
 #[cfg(test)]
 mod tests {
@@ -128,10 +191,11 @@ mod tests {
             ("/a%5c..%5cb", "/a\\..\\b"),
             ("/a%0ab", "/a\nb"),
         ] {
-            let path = normalise(raw.as_bytes()).unwrap();
-            assert_eq!(String::from_utf8_lossy(&path), expected, "{raw}");
+            let normal = normalise(raw.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&normal.path), expected, "{raw}");
+            assert_eq!(normal.plain, normal.path.len(), "{raw}");
         }
-        assert_eq!(*normalise(b"/%ff\xfe").unwrap(), *b"/\xff\xfe");
+        assert_eq!(*normalise(b"/%ff\xfe").unwrap().path, *b"/\xff\xfe");
     }
 
     #[test]
@@ -150,17 +214,51 @@ mod tests {
             ("/a/../..", Refusal::AboveRoot),
             ("/a/../../etc/passwd", Refusal::AboveRoot),
             ("/%2e%2e/etc/passwd", Refusal::AboveRoot),
-            ("/..%2f..%2fetc/passwd", Refusal::EncodedSlash),
-            ("/a%2Fb", Refusal::EncodedSlash),
+            ("/..%2f..%2fetc/passwd", Refusal::AboveRoot),
+            ("/a%2F../..", Refusal::AboveRoot),
         ] {
             assert_eq!(normalise(raw.as_bytes()), Err(refusal), "{raw}");
         }
     }
 
     #[test]
+    fn what_stands_behind_an_encoded_slash_names_no_file() {
+        for (raw, path, plain) in [
+            ("/a%2Fb", "/a/b", "/a"),
+            ("/x.php/a%2fb", "/x.php/a/b", "/x.php/a"),
+            ("/x.php%2Fa", "/x.php/a", "/x.php"),
+            ("/%2Fdocs", "/docs", ""),
+            ("/docs%2F", "/docs/", "/docs"),
+            ("/docs/%2F", "/docs/", "/docs"),
+            ("/docs/x%2F../a.txt", "/docs/a.txt", "/docs"),
+            ("/docs/x%2F../../a.txt", "/a.txt", ""),
+            ("/a/b%2Fc/../../d%2Fe", "/a/d/e", "/a"),
+        ] {
+            let normal = normalise(raw.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&normal.path), path, "{raw}");
+            let before = &normal.path[..normal.plain];
+            assert_eq!(String::from_utf8_lossy(before), plain, "{raw}");
+        }
+    }
+
+    #[test]
+    fn dots_are_left_where_they_are_asked_for() {
+        for (raw, expected) in [
+            ("/a/../b", "/a/../b"),
+            ("//a/%2e%2e%2Fb/", "/a/../b/"),
+            ("/a/.", "/a/."),
+            ("/", "/"),
+        ] {
+            let path = with_dots(raw.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&path), expected, "{raw}");
+        }
+    }
+
+    #[test]
     fn an_ordinary_path_is_not_copied() {
         for raw in ["/", "/index.php", "/wp-content/themes/a-b/style.css"] {
-            assert!(matches!(normalise(raw.as_bytes()), Ok(Cow::Borrowed(_))));
+            let normal = normalise(raw.as_bytes()).unwrap();
+            assert!(matches!(normal.path, Cow::Borrowed(_)));
         }
     }
 
@@ -188,7 +286,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_normalised_path_never_leads_out(raw in raw_path()) {
-            let Ok(path) = normalise(&raw) else { return Ok(()) };
+            let Ok(Normal { path, plain, .. }) = normalise(&raw) else { return Ok(()) };
+            prop_assert!(plain <= path.len());
             prop_assert_eq!(path[0], b'/');
             prop_assert!(!path.contains(&0));
             let inner = path[1..].strip_suffix(b"/").unwrap_or(&path[1..]);
@@ -201,16 +300,19 @@ mod tests {
 
         #[test]
         fn encoding_and_normalising_again_changes_nothing(raw in raw_path()) {
-            let Ok(path) = normalise(&raw) else { return Ok(()) };
+            let Ok(Normal { path, .. }) = normalise(&raw) else { return Ok(()) };
             let mut url = Vec::new();
             encode(&path, &mut url);
             prop_assert!(url.is_ascii());
-            prop_assert_eq!(normalise(&url).unwrap(), path);
+            let again = normalise(&url).unwrap();
+            prop_assert_eq!(again.plain, path.len());
+            prop_assert_eq!(again.path, path);
         }
 
         #[test]
         fn any_bytes_are_taken(raw in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = normalise(&raw);
+            let _ = with_dots(&raw);
         }
     }
 }

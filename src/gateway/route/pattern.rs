@@ -36,6 +36,14 @@ impl Matcher {
         })
     }
 
+    /// The expression, whose groups a rewrite may use.
+    pub(super) fn regex(&self) -> Option<&Regex> {
+        match self {
+            Self::Glob(_) => None,
+            Self::Regex(regex) => Some(regex),
+        }
+    }
+
     /// Whether this is one of them.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         match self {
@@ -91,6 +99,30 @@ impl ScriptPattern {
         compile(pattern, false).map(Self::Regex)
     }
 
+    /// Calls `found` for each script that `path` may name with something behind it, the longest first, until that
+    /// answers true. Workers may look for a shorter one where the longest is not there (PHP's `cgi.fix_pathinfo`), so
+    /// rules see all of them. False where there are more than [`MAX_NAMES`].
+    pub(super) fn with_path_info(&self, path: &[u8], mut found: impl FnMut(&[u8]) -> bool) -> bool {
+        let mut rest = path;
+        let mut left = MAX_NAMES;
+        while let Some((name, info)) = self.split(rest) {
+            if !(info.is_empty() && rest.len() == path.len()) {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+                if found(name) {
+                    return true;
+                }
+            }
+            let Some(slash) = memchr::memrchr(b'/', name).filter(|slash| *slash > 0) else {
+                return true;
+            };
+            rest = &path[..slash];
+        }
+        true
+    }
+
     /// Script name (1st group, else the whole match) and path-info (2nd group, else nothing).
     ///
     /// A path with a newline is no script under the default pattern: worker programs that read their parameters
@@ -109,52 +141,147 @@ impl ScriptPattern {
 }
 
 /// Which paths are as if they were not there.
+///
+/// The operator's own expressions look at the URL and at the script's name, whatever is there. The default ones are
+/// about files: what is no file under such a name belongs to the application.
 #[derive(Debug)]
 pub(super) struct Hidden {
-    /// The default's, which hide only what has a dot behind a slash: most paths have none, which a search for two
-    /// bytes tells sooner than any expression.
-    dot_files: Vec<Regex>,
+    /// Of the default's expressions, by their place in it.
+    default: [bool; 3],
     others: Vec<Regex>,
+}
+
+/// Why the default hides a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HiddenFile {
+    /// So much of the path names a dot-file or a folder with such a name.
+    Dot(usize),
+    /// The name of a copy that an editor or an administrator left.
+    Copy,
 }
 
 impl Hidden {
     pub(super) fn new(patterns: &[String]) -> Result<Self, String> {
-        let default = weir_config::default_hide_files();
-        let (dot_files, others): (Vec<_>, Vec<_>) = patterns
-            .iter()
-            .partition(|pattern| default.contains(pattern));
-        let compile = |patterns: Vec<&String>| -> Result<Vec<Regex>, String> {
-            patterns
-                .into_iter()
-                .map(|pattern| compile(pattern, true))
-                .collect()
-        };
-        Ok(Self {
-            dot_files: compile(dot_files)?,
-            others: compile(others)?,
-        })
+        let all = weir_config::default_hide_files();
+        let mut default = [false; 3];
+        let mut others = Vec::new();
+        for pattern in patterns {
+            match all.iter().position(|known| known == pattern) {
+                Some(at) => default[at] = true,
+                None => others.push(compile(pattern, true)?),
+            }
+        }
+        Ok(Self { default, others })
     }
 
+    /// Whether an expression of the operator's own matches.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
-        let any = |patterns: &[Regex]| patterns.iter().any(|regex| regex.is_match(path));
-        memchr::memmem::find(path, b"/.").is_some() && any(&self.dot_files) || any(&self.others)
+        self.others.iter().any(|regex| regex.is_match(path))
+    }
+
+    /// Whether the operator has expressions of his own.
+    pub(super) fn has_own(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Whether the default hides what has this name, if it is there.
+    pub(super) fn file(&self, name: &[u8]) -> Option<HiddenFile> {
+        let [root, deeper, copies] = self.default;
+        if (root || deeper)
+            && memchr::memmem::find(name, b"/.").is_some()
+            && let Some(end) = dot_segment(name, root, deeper)
+        {
+            return Some(HiddenFile::Dot(end));
+        }
+        (copies && is_copy(name)).then_some(HiddenFile::Copy)
     }
 }
 
-/// Whether a name has an extension that PHP's packages run. Such a file is a program: where no rule runs it, its
-/// source is not for clients either.
-pub(super) fn is_php_source(path: &[u8]) -> bool {
-    let Some(dot) = memchr::memrchr(b'.', path) else {
-        return false;
-    };
-    let extension = &path[dot + 1..];
-    (3..=5).contains(&extension.len())
-        && [
-            "php", "phtml", "phar", "pht", "phps", "php3", "php4", "php5", "php7", "php8",
-        ]
-        .iter()
-        .any(|known| extension.eq_ignore_ascii_case(known.as_bytes()))
+/// Where the first hidden segment ends that begins with a dot: `/.well-known` in the root is none.
+fn dot_segment(path: &[u8], root: bool, deeper: bool) -> Option<usize> {
+    memchr::memmem::find_iter(path, b"/.").find_map(|at| {
+        let rest = &path[at + 1..];
+        let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
+        let hidden = match at {
+            0 => root && &rest[..end] != b".well-known",
+            _ => deeper,
+        };
+        hidden.then_some(at + 1 + end)
+    })
 }
+
+/// The default's third expression by hand.
+fn is_copy(path: &[u8]) -> bool {
+    let name = last_segment(path);
+    match name.last() {
+        Some(b'~') => true,
+        Some(b'#') => name.len() > 1 && name[0] == b'#',
+        Some(_) => extension(name).is_some_and(|extension| {
+            COPIES
+                .iter()
+                .any(|known| extension.eq_ignore_ascii_case(known.as_bytes()))
+        }),
+        None => false,
+    }
+}
+
+/// Whether a name is one of a PHP source: by an extension that PHP's packages run, or by such an extension with
+/// something behind it (`x.php.bak`, `x.php~`, `#x.php#`, `x.php.1`). Such a file is a program: where no rule runs it,
+/// its source is not for clients either. What is made to be read (`x.php.html`, `x.php.txt`) is none.
+pub(super) fn is_php_source(path: &[u8]) -> bool {
+    let name = last_segment(path);
+    memchr::memchr_iter(b'.', name).any(|dot| {
+        let rest = &name[dot + 1..];
+        let end = rest.iter().position(|byte| !byte.is_ascii_alphanumeric());
+        let (extension, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        is_php_extension(extension) && !is_published(behind)
+    })
+}
+
+fn is_php_extension(extension: &[u8]) -> bool {
+    let is = |known: &str| extension.eq_ignore_ascii_case(known.as_bytes());
+    match extension {
+        [_, _, _, digit] if digit.is_ascii_digit() => extension[..3].eq_ignore_ascii_case(b"php"),
+        [_, _, _] | [_, _, _, _] | [_, _, _, _, _] => {
+            ["php", "phtml", "phar", "pht", "phps"].into_iter().any(is)
+        }
+        _ => false,
+    }
+}
+
+/// Whether what stands behind a script's extension makes it something to be read.
+fn is_published(behind: &[u8]) -> bool {
+    extension(behind).is_some_and(|extension| {
+        PUBLISHED
+            .iter()
+            .any(|known| extension.eq_ignore_ascii_case(known.as_bytes()))
+    })
+}
+
+fn last_segment(path: &[u8]) -> &[u8] {
+    let slash = memchr::memrchr(b'/', path);
+    slash.map_or(path, |slash| &path[slash + 1..])
+}
+
+fn extension(name: &[u8]) -> Option<&[u8]> {
+    memchr::memrchr(b'.', name).map(|dot| &name[dot + 1..])
+}
+
+/// Names of scripts in one path.
+const MAX_NAMES: usize = 16;
+
+/// Extensions of copies that are never meant for clients, and of files that scripts include.
+const COPIES: [&str; 9] = [
+    "bak", "old", "orig", "save", "dist", "inc", "swn", "swo", "swp",
+];
+
+/// Extensions of what is made from a script in order to be read, and of signatures of published archives.
+const PUBLISHED: [&str; 39] = [
+    "html", "htm", "xhtml", "txt", "text", "md", "css", "js", "mjs", "json", "xml", "svg", "png",
+    "jpg", "jpeg", "gif", "webp", "avif", "ico", "pdf", "map", "woff", "woff2", "mp3", "mp4",
+    "webm", "ogg", "csv", "rss", "atom", "asc", "sig", "md5", "sha1", "sha256", "sha512", "scss",
+    "less", "wasm",
+];
 
 /// [`DEFAULT_SCRIPT`] by hand: the last `.php` that a slash or the end follows.
 fn split_php(path: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -320,12 +447,12 @@ mod tests {
 
     #[test]
     fn hidden_files_cannot_be_reached_by_odd_bytes() {
-        let hidden = Hidden::new(&[r"/\.".into(), r"^/private/.*\.bak$".into()]).unwrap();
+        let hidden = Hidden::new(&[r"/\.".into(), r"^/private/.*\.sql$".into()]).unwrap();
         for path in [
             &b"/.git/config"[..],
             b"/a/.env",
-            b"/private/a\xff.bak",
-            b"/private/a\n.bak",
+            b"/private/a\xff.sql",
+            b"/private/a\n.sql",
         ] {
             assert!(hidden.matches(path), "{path:?}");
         }
@@ -333,37 +460,120 @@ mod tests {
     }
 
     #[test]
-    fn the_default_hides_dot_files_and_nothing_else() {
+    fn the_default_hides_dot_files_and_copies_and_nothing_else() {
         let hidden = Hidden::new(&weir_config::default_hide_files()).unwrap();
-        for path in [
-            "/.git/config",
-            "/a/.env",
-            "/.well-known2",
-            "/a/.well-known/x",
-            "/.well-known/.git",
+        for (path, end) in [
+            ("/.git/config", 5),
+            ("/a/.env", 7),
+            ("/.well-known2", 13),
+            ("/.well-known/.git/x", 17),
+            ("/a/.well-known/x", 14),
         ] {
-            assert!(hidden.matches(path.as_bytes()), "{path}");
-        }
-        for path in ["/", "/a.b/c", "/.well-known/acme-challenge/x", "/a/b./c"] {
+            let found = hidden.file(path.as_bytes());
+            assert_eq!(found, Some(HiddenFile::Dot(end)), "{path}");
             assert!(!hidden.matches(path.as_bytes()), "{path}");
+        }
+        for path in [
+            "/wp-config.php.bak",
+            "/x.php~",
+            "/x.OLD",
+            "/a.inc",
+            "/dir/#x.php#",
+            "/x.php.swp",
+            "/x.orig",
+            "/x.php.dist",
+            "/x.save",
+        ] {
+            let found = hidden.file(path.as_bytes());
+            assert_eq!(found, Some(HiddenFile::Copy), "{path}");
+        }
+        for path in [
+            "/",
+            "/a.b/c",
+            "/.well-known/acme-challenge/x",
+            "/a/b./c",
+            "/a.bak/c",
+            "/~user/",
+            "/film.swf",
+            "/#a",
+            "/bak",
+            "/dump.sql",
+            "/x.inc.html",
+        ] {
+            assert_eq!(hidden.file(path.as_bytes()), None, "{path}");
         }
     }
 
     #[test]
-    fn sources_are_known_by_their_extension() {
+    fn sources_are_known_by_their_names() {
         for path in [
             "/a.php",
             "/a.PHP",
             "/a.phtml",
             "/a.php5",
+            "/a.phps",
             "/.php",
             "/a.b.phar",
+            "/wp-config.php.bak",
+            "/x.php~",
+            "/x.php.old",
+            "/x.php.1",
+            "/x.php.2024-01-31",
+            "/#x.php#",
+            "/.x.php.swp",
+            "/x.php_old",
+            "/x.php-",
+            "/x.php,v",
+            "/x.php copy",
+            "/x.php.html.bak",
+            "/x.phtml.orig",
+            "/x.php.gz",
         ] {
             assert!(is_php_source(path.as_bytes()), "{path}");
         }
-        for path in ["/a.html", "/php", "/a.php.txt", "/a.phpx", "/a.", "/"] {
+        for path in [
+            "/a.html",
+            "/php",
+            "/a.php.txt",
+            "/a.php.html",
+            "/a.phpx",
+            "/a.",
+            "/",
+            "/a.php/b",
+            "/a.phar.asc",
+            "/class.phpmailer.txt",
+            "/php.ini",
+        ] {
             assert!(!is_php_source(path.as_bytes()), "{path}");
         }
+    }
+
+    #[test]
+    fn rules_see_every_script_that_a_path_may_name() {
+        let names = |pattern: &str, path: &str| {
+            let mut names = Vec::new();
+            let pattern = ScriptPattern::new(pattern).unwrap();
+            let all = pattern.with_path_info(path.as_bytes(), |name| {
+                names.push(String::from_utf8_lossy(name).into_owned());
+                false
+            });
+            (names.join(" "), all)
+        };
+        for pattern in [DEFAULT_SCRIPT, r"^(/.+\.(?:php))(/.*)?$"] {
+            for (path, expected) in [
+                ("/x.php", ""),
+                ("/x.php/", "/x.php"),
+                ("/x.php/a/b", "/x.php"),
+                ("/a.php/b.php", "/a.php"),
+                ("/a.php/b.php/c", "/a.php/b.php /a.php"),
+                ("/a.php/b/c.php/d", "/a.php/b/c.php /a.php"),
+                ("/style.css", ""),
+            ] {
+                assert_eq!(names(pattern, path), (expected.into(), true), "{path}");
+            }
+        }
+        let many = "/x.php".repeat(MAX_NAMES + 2);
+        assert!(!names(DEFAULT_SCRIPT, &many).1);
     }
 
     fn path() -> impl Strategy<Value = Vec<u8>> {
@@ -388,6 +598,14 @@ mod tests {
         fn the_default_pattern_by_hand_is_the_regular_expression(path in path()) {
             let regex = ScriptPattern::Regex(compile(DEFAULT_SCRIPT, false).unwrap());
             prop_assert_eq!(ScriptPattern::Default.split(&path), regex.split(&path));
+        }
+
+        #[test]
+        fn the_default_hidden_by_hand_is_its_expressions(path in "/[/.~#a]{0,4}(\\.well-known|bak|old|swp|\\.inc|\\.BAK|#)?[/a~#]{0,2}") {
+            let default = weir_config::default_hide_files();
+            let hidden = Hidden::new(&default).unwrap();
+            let matches = default.iter().any(|one| compile(one, true).unwrap().is_match(path.as_bytes()));
+            prop_assert_eq!(hidden.file(path.as_bytes()).is_some(), matches, "{}", path);
         }
 
         #[test]

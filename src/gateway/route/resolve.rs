@@ -2,16 +2,22 @@
 //!
 //! The order, as users of nginx's `try_files $uri $uri/ /index.php` and of Apache's `!-f !-d` rules expect it:
 //!
-//! 1. A hidden path is not there (404), whatever the rest says.
+//! 1. What an expression of `hide_files` matches is not there (404), whatever the rest says: the path, and the name of
+//!    a script that has path-info behind it. The default of `hide_files` is about files: it hides what is there under
+//!    such a name, and leaves path-info and what is no file to the application.
 //! 2. A path that the script pattern matches runs that script, if it is there. If it is not, the path is one that
-//!    is no file: the fallback has it (so that a front controller owns `/old-page.php` and `/wiki/Index.php` too), else 404.
+//!    is no file: the fallback has it (so that a front controller owns `/old-page.php` and `/wiki/Index.php` too), else
+//!    404. So with `/index.php/Page.php`: what is no script may be the path-info of one. Where files are not checked
+//!    (`check_files`) the script runs in any case.
 //! 3. A path that ends in a slash is a folder: its index files in order, scripts among them.
 //! 4. Any other path is a file; if it is a folder, its URL is the one with a slash (301, 308).
 //! 5. What is no file, folders without index included, goes to the fallback, with no path-info and the request's own URI;
 //!    without a fallback 404.
 //!
+//! A path with an encoded slash is no file and no folder; it may be a script's path-info, or the fallback's.
+//!
 //! Below `deny_scripts` nothing runs, also not as index: scripts there are text. Elsewhere a PHP source that the
-//! pattern does not match is refused (403), never sent. A link out of the root, a file that may not be read and
+//! pattern does not match is refused (403), never sent: by its name, or because it begins with `<?php`. A link out of the root, a file that may not be read and
 //! anything that is neither file nor folder is refused too, without asking the fallback.
 //!
 //! The same steps run twice at most: first on the reactor, with what is remembered and with lookups that answer from
@@ -22,15 +28,16 @@ use std::{
 };
 
 use http::{HeaderValue, Method, StatusCode};
+use regex::bytes::Regex;
 use weir_sys::file::{self, FileKind};
 
 use super::{
     Target,
     cache::Cache,
     path::encode,
-    pattern::is_php_source,
+    pattern::{HiddenFile, is_php_source},
     root::OpenRoot,
-    rules::{Rules, Space},
+    rules::{Check, Fallback, Rules, Space, Split},
 };
 use crate::gateway::files::{FileEntry, Source};
 
@@ -39,8 +46,72 @@ use crate::gateway::files::{FileEntry, Source};
 pub(super) struct Wanted<'w> {
     /// Decoded and normalised.
     pub(super) path: &'w [u8],
+    /// So much of it may name a file; see [`super::path::Normal`].
+    pub(super) plain: usize,
     /// None: a file that a script or the configuration names; no scripts, no folders, no fallback.
     pub(super) request: Option<(&'w Method, Option<&'w str>)>,
+    /// The query is not the one that was asked with.
+    pub(super) rewritten: bool,
+    /// The route's expression, whose groups a fallback may use.
+    pub(super) regex: Option<&'w Regex>,
+}
+
+/// A [`Wanted`] of its own, for another thread.
+#[derive(Debug)]
+pub(super) struct Kept {
+    path: Vec<u8>,
+    plain: usize,
+    request: Option<(Method, Option<String>)>,
+    rewritten: bool,
+    regex: Option<Regex>,
+}
+
+impl<'w> Wanted<'w> {
+    /// A file that a script or the configuration names.
+    pub(super) fn file(path: &'w [u8]) -> Self {
+        Self {
+            path,
+            plain: path.len(),
+            request: None,
+            rewritten: false,
+            regex: None,
+        }
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        let request = self.request;
+        Kept {
+            path: self.path.to_vec(),
+            plain: self.plain,
+            request: request.map(|(method, query)| (method.clone(), query.map(str::to_owned))),
+            rewritten: self.rewritten,
+            regex: self.regex.cloned(),
+        }
+    }
+
+    /// The path may name a file as a whole.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain == self.path.len()
+    }
+
+    /// The query that a script is told where it is not the request's own.
+    pub(super) fn new_query(&self) -> Option<Box<str>> {
+        let query = self.request.filter(|_| self.rewritten)?.1;
+        Some(query.unwrap_or_default().into())
+    }
+}
+
+impl Kept {
+    pub(super) fn borrow(&self) -> Wanted<'_> {
+        let request = self.request.as_ref();
+        Wanted {
+            path: &self.path,
+            plain: self.plain,
+            request: request.map(|(method, query)| (method, query.as_deref())),
+            rewritten: self.rewritten,
+            regex: self.regex.as_ref(),
+        }
+    }
 }
 
 /// Why the steps stopped without an answer.
@@ -83,6 +154,7 @@ impl Walk<'_> {
     /// [`Stop`]; `WouldBlock` only with a cache.
     pub(super) fn target(&mut self, wanted: &Wanted<'_>) -> Result<Target<'static>, Stop> {
         let path = wanted.path;
+        let rules = self.rules;
         let Some((method, query)) = wanted.request else {
             return Ok(match self.open_any(path, true)? {
                 Seen::File(entry) => Target::File(entry),
@@ -91,32 +163,85 @@ impl Walk<'_> {
                 Seen::Refused(why) => self.forbidden(why, path),
             });
         };
-        if self.rules.hidden.matches(path) {
-            return Ok(self.not_found("hidden by hide_files", path));
+        if rules.hides(path) {
+            return Ok(self.not_found(HIDDEN, path));
         }
-        if let Some((name, info)) = self.script(path) {
+        let script = rules.script_in(wanted);
+        if wanted.is_plain() || script.is_some() {
+            let name = script.map_or(path, |(name, _)| name);
+            match rules.hidden.file(name) {
+                None => {}
+                Some(HiddenFile::Dot(end)) => match self.see(&name[..end])? {
+                    SeenName::Missing => {
+                        return self.fallback(wanted, "no such file", name);
+                    }
+                    _ => return Ok(self.not_found(HIDDEN, name)),
+                },
+                Some(HiddenFile::Copy) => match self.see(name)? {
+                    SeenName::Missing => return self.fallback(wanted, "no such file", name),
+                    SeenName::Dir => {}
+                    _ => return Ok(self.not_found(HIDDEN, name)),
+                },
+            }
+        }
+        if let Some((name, info)) = script {
+            if rules.check == Check::Never {
+                return Ok(self.run_unseen(wanted, name, info));
+            }
             match self.see(name)? {
-                SeenName::File => return Ok(self.run(name, info)),
+                SeenName::File => return Ok(self.run(wanted, name, info)),
                 SeenName::Dir => {}
-                SeenName::Missing => return self.fallback(method, "no such script", name),
+                SeenName::Missing if rules.must_be_file(name) => {
+                    return match self.shorter(wanted, name)? {
+                        Some((name, info)) => Ok(self.run(wanted, name, info)),
+                        None => self.fallback(wanted, "no such script", name),
+                    };
+                }
+                SeenName::Missing => return Ok(self.run_unseen(wanted, name, info)),
                 SeenName::Refused(why) => return Ok(self.forbidden(why, name)),
             }
         }
+        if !wanted.is_plain() {
+            return self.fallback(wanted, "an encoded slash is in no file's name", path);
+        }
         if path.ends_with(b"/") {
-            return self.folder(path, method);
+            return self.folder(wanted, method);
         }
         match self.open(path)? {
             Seen::File(entry) => Ok(self.send(entry, method)),
             Seen::Dir => Ok(redirect_to_folder(path, method, query)),
-            Seen::Missing => self.fallback(method, "no such file", path),
+            Seen::Missing => self.fallback(wanted, "no such file", path),
             Seen::Refused(why) => Ok(self.forbidden(why, path)),
         }
     }
 
-    fn folder(&mut self, path: &[u8], method: &Method) -> Result<Target<'static>, Stop> {
+    /// A script that is there, in front of one that is not.
+    fn shorter<'p>(
+        &mut self,
+        wanted: &Wanted<'p>,
+        longest: &[u8],
+    ) -> Result<Option<Split<'p>>, Stop> {
         let rules = self.rules;
+        let mut stopped = None;
+        let found = rules.shorter_script(wanted, |name| {
+            if name.len() >= longest.len() || rules.hidden.file(name).is_some() {
+                return false;
+            }
+            match self.see(name) {
+                Ok(seen) => matches!(seen, SeenName::File),
+                Err(stop) => {
+                    stopped = Some(stop);
+                    true
+                }
+            }
+        });
+        stopped.map_or(Ok(found), Err)
+    }
+
+    fn folder(&mut self, wanted: &Wanted<'_>, method: &Method) -> Result<Target<'static>, Stop> {
+        let (rules, path) = (self.rules, wanted.path);
         let mut candidate = Vec::with_capacity(path.len() + 16);
-        let mut is_there = path == b"/";
+        let mut is_there = self.space.inner(path) == b"/";
         for index in &rules.settings.index {
             candidate.clear();
             candidate.extend_from_slice(path);
@@ -125,7 +250,10 @@ impl Walk<'_> {
                 .script
                 .split(&candidate)
                 .is_some_and(|(_, info)| info.is_empty());
-            if is_script && rules.denies_script(&candidate) {
+            if is_script && rules.denies_script(&candidate)
+                || rules.hides(&candidate)
+                || rules.hidden.file(&candidate).is_some()
+            {
                 continue;
             }
             // A folder that is not there costs one lookup instead of one for each index file.
@@ -139,7 +267,12 @@ impl Walk<'_> {
             }
             if is_script {
                 match self.see(&candidate)? {
-                    SeenName::File => return Ok(self.run(&candidate, b"")),
+                    SeenName::File => return Ok(self.run(wanted, &candidate, b"")),
+                    SeenName::Missing
+                        if rules.check == Check::Never && rules.fallback.is_none() =>
+                    {
+                        return Ok(self.run_unseen(wanted, &candidate, b""));
+                    }
                     SeenName::Refused(why) => return Ok(self.forbidden(why, &candidate)),
                     SeenName::Dir | SeenName::Missing => {}
                 }
@@ -151,59 +284,82 @@ impl Walk<'_> {
                 }
             }
         }
-        self.fallback(method, "no such folder, or no index file in it", path)
+        self.fallback(wanted, "no such folder, or no index file in it", path)
     }
 
     fn fallback(
         &mut self,
-        method: &Method,
+        wanted: &Wanted<'_>,
         why: &'static str,
         tried: &[u8],
     ) -> Result<Target<'static>, Stop> {
-        let rules = self.rules;
-        let Some(fallback) = &rules.settings.fallback else {
+        let (rules, Some((_, query))) = (self.rules, wanted.request) else {
             return Ok(self.not_found(why, tried));
         };
-        let fallback = fallback.as_bytes();
-        if let Some((name, _)) = self.script(fallback) {
+        let rewrite = match &rules.fallback {
+            None => return Ok(self.not_found(why, tried)),
+            Some(Fallback::Path(path)) => return self.stand_in(wanted, path),
+            Some(Fallback::Made(rewrite)) => rewrite,
+        };
+        let made = match rewrite.apply(wanted.regex, wanted.path, wanted.plain) {
+            Ok(made) if made.plain == made.path.len() && self.space.has(&made.path) => made,
+            _ => return Ok(self.not_found("the fallback would be no file", tried)),
+        };
+        let query = made.query.with(query);
+        let wanted = Wanted {
+            path: &made.path,
+            plain: made.plain,
+            request: wanted.request.map(|(method, _)| (method, Some(&*query))),
+            rewritten: true,
+            regex: None,
+        };
+        if rules.hides(&made.path) || rules.hidden.file(&made.path).is_some() {
+            return Ok(self.not_found(HIDDEN, &made.path));
+        }
+        self.stand_in(&wanted, &made.path)
+    }
+
+    /// Answers with the fallback.
+    fn stand_in(&mut self, wanted: &Wanted<'_>, path: &[u8]) -> Result<Target<'static>, Stop> {
+        let rules = self.rules;
+        if let Some((name, _)) = rules.script_of(path) {
+            if rules.check == Check::Never {
+                return Ok(self.run_unseen(wanted, name, b""));
+            }
             return Ok(match self.see(name)? {
-                SeenName::File => self.run(name, b""),
+                SeenName::File => self.run(wanted, name, b""),
                 SeenName::Refused(why) => self.forbidden(why, name),
+                SeenName::Missing if !rules.must_be_file(name) => {
+                    self.run_unseen(wanted, name, b"")
+                }
                 SeenName::Dir | SeenName::Missing => {
                     self.not_found("the fallback is not there", name)
                 }
             });
         }
-        Ok(match self.open(fallback)? {
+        let method = wanted.request.map_or(&Method::GET, |(method, _)| method);
+        Ok(match self.open(path)? {
             Seen::File(entry) => self.send(entry, method),
-            Seen::Refused(why) => self.forbidden(why, fallback),
-            Seen::Dir | Seen::Missing => self.not_found("the fallback is not there", fallback),
+            Seen::Refused(why) => self.forbidden(why, path),
+            Seen::Dir | Seen::Missing => self.not_found("the fallback is not there", path),
         })
     }
 
-    /// The script that a path names, unless none may run there.
-    fn script<'p>(&self, path: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
-        let split = self.rules.script.split(path)?;
-        (!self.rules.denies_script(split.0)).then_some(split)
-    }
-
-    fn run(&self, name: &[u8], info: &[u8]) -> Target<'static> {
-        if self.rules.settings.pool.is_none() {
-            return self.forbidden("a script, and no pool to run it", name);
-        }
-        if !self.rules.may_run(name) {
-            return self.forbidden("not among the pool's limit_extensions", name);
+    fn run(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
+        if let Some(why) = self.rules.forbids(name) {
+            return self.forbidden(why, name);
         }
         let document_root = self.rules.document_root(self.root);
-        let mut filename = Vec::with_capacity(document_root.len() + name.len());
-        filename.extend_from_slice(&document_root);
-        filename.extend_from_slice(name);
-        Target::Script(Script {
-            script_name: name.into(),
-            path_info: info.into(),
-            filename,
-            document_root,
-        })
+        let script = Script::new(wanted, name, info, self.space.inner(name), document_root);
+        Target::Script(script)
+    }
+
+    /// Runs what is no file here.
+    fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
+        match self.run(wanted, name, info) {
+            Target::Script(script) => Target::Script(script.unseen()),
+            target => target,
+        }
     }
 
     fn send(&self, entry: Arc<FileEntry>, method: &Method) -> Target<'static> {
@@ -215,8 +371,8 @@ impl Walk<'_> {
     }
 
     fn knows(&self, name: &[u8]) -> bool {
-        let cache = self.cache.as_deref();
-        cache.is_some_and(|cache| cache.knows(self.space.root.id, name, self.now))
+        let (cache, inner) = (self.cache.as_deref(), self.space.inner(name));
+        cache.is_some_and(|cache| cache.knows(self.space.root.id, inner, self.now))
     }
 
     /// Whether a script or folder is there; it is not opened for reading, which may be its worker's right alone.
@@ -229,7 +385,8 @@ impl Walk<'_> {
             });
         }
         let walk = self.space.root.walk(self.cache.is_some());
-        let seen = self.retry(|root| file::stat_beneath(root.fd(), &name[1..], walk));
+        let inner = self.space.inner(name);
+        let seen = self.retry(|root| file::stat_beneath(root.fd(), &inner[1..], walk));
         let kind = match seen.map(|stat| stat.kind) {
             Ok(kind) => kind,
             Err(error) => {
@@ -245,7 +402,7 @@ impl Walk<'_> {
             _ => return Ok(SeenName::Refused("neither file nor folder")),
         };
         if let Some(cache) = self.cache.as_deref_mut().filter(|_| as_expected) {
-            cache.keep_known(self.space.root.id, self.root, name, self.now);
+            cache.keep_known(self.space.root.id, self.root, inner, self.now);
         }
         Ok(if kind == FileKind::Dir {
             SeenName::Dir
@@ -260,9 +417,16 @@ impl Walk<'_> {
 
     /// Opens what is there, or takes it from memory; the source of a script only where that is `wanted`.
     fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen, Stop> {
-        let relative = &path[1..];
+        let relative = &self.space.inner(path)[1..];
+        // An entry may be in memory because a script had its file sent.
+        let may_send = |rules: &Rules, entry: &FileEntry| {
+            wanted || !entry.is_source() || rules.denies_script(path)
+        };
         if let Some(entry) = self.kept(relative) {
-            return Ok(Seen::File(entry));
+            return Ok(match may_send(self.rules, &entry) {
+                true => Seen::File(entry),
+                false => Seen::Refused(SOURCE),
+            });
         }
         let walk = self.space.root.walk(self.cache.is_some());
         let opened = self.retry(|root| {
@@ -293,7 +457,7 @@ impl Walk<'_> {
         let is_source = is_php_source(path) || self.rules.script.split(path).is_some_and(is_script);
         let is_text = self.rules.denies_script(path);
         if is_source && !is_text && !wanted {
-            return Ok(Seen::Refused("the source of a script"));
+            return Ok(Seen::Refused(SOURCE));
         }
         let source = Source {
             root: self.root.fd(),
@@ -302,6 +466,7 @@ impl Walk<'_> {
             as_text: is_source,
         };
         match FileEntry::new(&source, file, stat, &self.space.presentation) {
+            Ok(entry) if !may_send(self.rules, &entry) => Ok(Seen::Refused(SOURCE)),
             Ok(entry) => {
                 let entry = Arc::new(entry);
                 self.keep(&entry);
@@ -364,18 +529,22 @@ impl Walk<'_> {
             _ if error.raw_os_error() == Some(ELOOP) => Ok(Some("a loop of links")),
             // A socket in the file system.
             _ if error.raw_os_error() == Some(ENXIO) => Ok(Some("neither file nor folder")),
-            _ => Err(Stop::Failed(error, self.space.root.shown(path))),
+            _ => Err(Stop::Failed(error, self.shown(path))),
         }
     }
 
     fn not_found(&self, why: &'static str, path: &[u8]) -> Target<'static> {
-        let tried = self.space.root.shown(path);
+        let tried = self.shown(path);
         Target::NotFound { why, tried }
     }
 
     fn forbidden(&self, why: &'static str, path: &[u8]) -> Target<'static> {
-        let tried = self.space.root.shown(path);
+        let tried = self.shown(path);
         Target::Forbidden { why, tried }
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        self.space.root.shown(self.space.inner(path))
     }
 }
 
@@ -390,9 +559,61 @@ pub struct Script {
     pub filename: Vec<u8>,
     /// `DOCUMENT_ROOT`, as the worker sees it, without a slash at the end.
     pub document_root: Arc<[u8]>,
+    /// `QUERY_STRING`, where a rewrite has made another one than was asked with.
+    pub query: Option<Box<str>>,
+    /// It was seen to be a file here.
+    is_file: bool,
+    /// So much of `script_name` is an alias's prefix.
+    prefix: usize,
 }
 
 impl Script {
+    /// `inner` is the name without an alias's prefix.
+    pub(super) fn new(
+        wanted: &Wanted<'_>,
+        name: &[u8],
+        info: &[u8],
+        inner: &[u8],
+        document_root: Arc<[u8]>,
+    ) -> Self {
+        let mut filename = Vec::with_capacity(document_root.len() + inner.len());
+        filename.extend_from_slice(&document_root);
+        filename.extend_from_slice(inner);
+        Self {
+            script_name: name.into(),
+            path_info: info.into(),
+            filename,
+            document_root,
+            query: wanted.new_query(),
+            is_file: true,
+            prefix: name.len() - inner.len(),
+        }
+    }
+
+    /// The same, where no such file was seen.
+    pub(super) fn unseen(mut self) -> Self {
+        self.is_file = false;
+        self
+    }
+
+    /// As a web server in front has found it.
+    pub fn elsewhere(name: &[u8], info: &[u8], filename: &[u8], document_root: &[u8]) -> Self {
+        Self {
+            script_name: name.into(),
+            path_info: info.into(),
+            filename: filename.into(),
+            document_root: document_root.into(),
+            query: None,
+            is_file: false,
+            prefix: 0,
+        }
+    }
+
+    /// [`Self::script_name`] beneath the folder that it was found in; none where it was not looked for.
+    pub(super) fn seen_name(&self) -> Option<&[u8]> {
+        self.is_file.then_some(&self.script_name[self.prefix..])
+    }
+
     /// [`Self::filename`] as a path.
     pub fn filename(&self) -> &std::path::Path {
         std::path::Path::new(OsStr::from_bytes(&self.filename))
@@ -400,7 +621,11 @@ impl Script {
 }
 
 /// 301 changes the method of a POST to GET in practice (RFC 9110 §15.4.2), 308 does not.
-fn redirect_to_folder(path: &[u8], method: &Method, query: Option<&str>) -> Target<'static> {
+pub(super) fn redirect_to_folder(
+    path: &[u8],
+    method: &Method,
+    query: Option<&str>,
+) -> Target<'static> {
     let mut location = Vec::with_capacity(path.len() + query.map_or(0, str::len) + 2);
     encode(path, &mut location);
     location.push(b'/');
@@ -428,6 +653,8 @@ pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// Methods of a static file.
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+const SOURCE: &str = "the source of a script";
+const HIDDEN: &str = "hidden by hide_files";
 const ENXIO: i32 = 6;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;

@@ -15,6 +15,8 @@ use weir_config::{HostPattern, PathPattern, Runtime, Settings, Template};
 use self::fixture::{Fixture, config, cpu_time, describe, pools_in, wait_for};
 use super::*;
 
+mod applications;
+mod around;
 mod fixture;
 
 #[test]
@@ -58,7 +60,8 @@ fn the_order_of_resolution() {
         ("/.git/config", "404 hidden by hide_files"),
         ("/%2eenv", "404 hidden by hide_files"),
         ("/.hidden.php", "404 hidden by hide_files"),
-        ("/index.php/.env", "404 hidden by hide_files"),
+        ("/index.php/.env", "script /index.php info /.env"),
+        ("/.missing", "404 no such file"),
         ("/uploads/evil.php", "file uploads/evil.php text/plain"),
         ("/uploads/evil.php/x", "404 no such file"),
         ("/a/../uploads/evil.php", "file uploads/evil.php text/plain"),
@@ -101,6 +104,9 @@ fn a_front_controller_gets_what_is_no_file() {
         ("/uploads/", "script /index.php"),
         ("/uploads/missing.php", "script /index.php"),
         ("/.env", "404 hidden by hide_files"),
+        ("/.git/config/x", "404 hidden by hide_files"),
+        ("/tree/.gitignore", "script /index.php"),
+        ("/wiki/Copy.old", "script /index.php"),
         ("/source.phtml", "403 the source of a script"),
         ("/out.txt", "403 a link out of the root"),
     ] {
@@ -379,6 +385,7 @@ fn routes_match_in_order_by_path_and_method() {
                 path,
                 methods: methods.iter().map(|m| m.to_string()).collect(),
                 action,
+                rewrite: None,
                 settings: settings.clone(),
             };
         let glob = |text: &str| PathPattern::Glob(text.into());

@@ -67,10 +67,26 @@ impl Fixture {
     #[track_caller]
     pub(super) fn expect(&self, request: &str, expected: &str) {
         let (method, path, query) = split(request);
-        let found = self.router.find(0, None, &method, path.as_bytes()).unwrap();
+        let found = match self.router.find(0, None, &method, path.as_bytes()) {
+            Ok(found) => found,
+            Err(refusal) => {
+                let said = format!("{} {}", refusal.status().as_u16(), refusal.reason());
+                return assert_eq!(said, expected, "{request}");
+            }
+        };
         for target in self.both_ways(&found, &method, query) {
             assert_eq!(describe(&target), expected, "{request}");
         }
+    }
+
+    /// A site with the routes and pools that a text says.
+    pub(super) fn with(text: &str) -> Self {
+        let mut site = Self::new(|_, _| {});
+        let root = site.root.display().to_string();
+        let text = text.replace("ROOT", &root);
+        site.config = parse(&format!("[listen.web]\naddress = \"127.0.0.1:80\"\n{text}"));
+        site.router = Router::new(&site.config).unwrap();
+        site
     }
 
     /// With nothing known, again with what is known then, and on a thread that may wait.
@@ -81,17 +97,17 @@ impl Fixture {
         query: Option<&str>,
     ) -> Vec<Target<'r>> {
         let now = Instant::now();
-        let request = Some((method.clone(), query.map(str::to_owned)));
+        let rewritten = found.query(query);
+        let rewritten = rewritten.as_deref();
         let waiting = found
             .rules
             .space
             .as_ref()
             .filter(|_| found.route.is_none())
             .map(|space| {
-                wait_for(
-                    self.router
-                        .wait(found.rules, space, &found.path, request, now),
-                )
+                let wanted = found.wanted(method, rewritten);
+                let target = wait_for(self.router.wait(found.rules, space, &wanted, now));
+                found.finish(target, method)
             });
         let mut targets: Vec<_> = waiting.into_iter().collect();
         for _ in 0..2 {
@@ -155,10 +171,13 @@ pub(super) fn describe(target: &Target<'_>) -> String {
         }
         Target::Script(script) => {
             let name = String::from_utf8_lossy(&script.script_name);
-            assert!(script.filename.ends_with(&script.script_name));
+            let inner = script.seen_name().unwrap_or(&script.script_name);
+            assert!(script.filename.ends_with(inner));
+            let query = script.query.as_ref().map(|query| format!("?{query}"));
+            let query = query.unwrap_or_default();
             match String::from_utf8_lossy(&script.path_info).as_ref() {
-                "" => format!("script {name}"),
-                info => format!("script {name} info {info}"),
+                "" => format!("script {name}{query}"),
+                info => format!("script {name}{query} info {info}"),
             }
         }
         Target::DirectoryRedirect { location, status } => {

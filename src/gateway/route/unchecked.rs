@@ -1,0 +1,80 @@
+//! Scripts of a site whose files are elsewhere: `check_files = false`, and its root is not on this machine.
+
+use std::path::PathBuf;
+
+use super::{
+    Target,
+    resolve::{Script, Wanted},
+    rules::{Check, Fallback, Rules},
+};
+
+impl Rules {
+    /// What `wanted` means where there are no files to look at. None: files are to be looked at.
+    pub(super) fn unchecked(&self, wanted: &Wanted<'_>, root: &[u8]) -> Option<Target<'static>> {
+        if self.check != Check::Never {
+            return None;
+        }
+        let (_, query) = wanted.request?;
+        let path = wanted.path;
+        if self.hides(path) {
+            return Some(self.absent("hidden by hide_files", path));
+        }
+        if let Some((name, info)) = self.script_in(wanted) {
+            return Some(self.run_absent(wanted, name, info, root));
+        }
+        let fallback = match &self.fallback {
+            Some(Fallback::Path(fallback)) => self.script_of(fallback).map(|(name, _)| name),
+            Some(Fallback::Made(rewrite)) => {
+                let made = rewrite.apply(wanted.regex, path, wanted.plain).ok()?;
+                let query = made.query.with(query);
+                let (name, _) = self.script_of(&made.path)?;
+                let wanted = Wanted {
+                    request: wanted.request.map(|(method, _)| (method, Some(&*query))),
+                    rewritten: true,
+                    ..wanted.clone()
+                };
+                return Some(self.run_absent(&wanted, name, b"", root));
+            }
+            None => None,
+        };
+        if let Some(name) = fallback {
+            return Some(self.run_absent(wanted, name, b"", root));
+        }
+        let mut index = self.settings.index.iter().filter(|_| path.ends_with(b"/"));
+        index.find_map(|index| {
+            let name = [path, index.as_bytes()].concat();
+            let (name, _) = self.script_of(&name).filter(|(_, info)| info.is_empty())?;
+            Some(self.run_absent(wanted, name, b"", root))
+        })
+    }
+
+    fn run_absent(
+        &self,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+        info: &[u8],
+        root: &[u8],
+    ) -> Target<'static> {
+        if let Some(why) = self.forbids(name) {
+            let tried = self.tried(name);
+            return Target::Forbidden { why, tried };
+        }
+        let inner = self.space.as_ref().map_or(name, |space| space.inner(name));
+        let script = Script::new(wanted, name, info, inner, self.absent_root(root));
+        Target::Script(script.unseen())
+    }
+
+    fn absent(&self, why: &'static str, path: &[u8]) -> Target<'static> {
+        Target::NotFound {
+            why,
+            tried: self.tried(path),
+        }
+    }
+
+    fn tried(&self, path: &[u8]) -> PathBuf {
+        match &self.space {
+            Some(space) => space.root.shown(space.inner(path)),
+            None => PathBuf::from(String::from_utf8_lossy(path).into_owned()),
+        }
+    }
+}
