@@ -91,7 +91,7 @@ static void answer(const struct pool_config *config, const char *impossible)
 	}
 	if (impossible) {
 		zend_try {
-			sapi_log("%s", impossible);
+			log_event(MESSAGE_ERROR, "%s", impossible);
 		} zend_end_try();
 		refuse(500, "Internal Server Error.\n");
 		return;
