@@ -28,6 +28,7 @@ mod php;
 mod policy;
 mod pool_log;
 mod queue;
+mod recipes;
 mod routing;
 mod servers;
 mod status_page;

@@ -63,7 +63,7 @@ fn serve(setup: Setup, pool: &str) -> Weir {
 }
 
 /// From the installer to a page with a picture.
-fn walk_through(weir: &Weir, database: &Database) {
+pub fn walk_through(weir: &Weir, database: &Database) {
     let _witness = Witness(database);
     let mut visitor = Browser::new(weir);
     let mut author = Browser::new(weir);
@@ -472,19 +472,19 @@ impl Drop for Database {
 }
 
 /// A path that is short enough for a socket's address (108 bytes).
-fn socket(folder: &Path) -> PathBuf {
+pub fn socket(folder: &Path) -> PathBuf {
     folder.join("database/sock")
 }
 
 /// A client that keeps cookies.
-struct Browser<'a> {
+pub struct Browser<'a> {
     weir: &'a Weir,
     host: String,
     cookies: BTreeMap<String, String>,
 }
 
 impl<'a> Browser<'a> {
-    fn new(weir: &'a Weir) -> Browser<'a> {
+    pub fn new(weir: &'a Weir) -> Browser<'a> {
         Browser {
             weir,
             host: weir.address().to_string(),
@@ -493,12 +493,12 @@ impl<'a> Browser<'a> {
     }
 
     #[track_caller]
-    fn get(&mut self, path: &str) -> Response {
+    pub fn get(&mut self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
     }
 
     #[track_caller]
-    fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
+    pub fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Response {
         let headers = [("Content-Type", "application/x-www-form-urlencoded")];
         self.request("POST", path, &headers, form(fields).as_bytes())
     }
@@ -580,7 +580,7 @@ fn picture() -> (Vec<u8>, PathBuf) {
 
 /// The value of a form's hidden field.
 #[track_caller]
-fn field(page: &str, name: &str) -> String {
+pub fn field(page: &str, name: &str) -> String {
     let at = page
         .find(&format!("name=\"{name}\""))
         .unwrap_or_else(|| panic!("no field {name}: {page}"));
@@ -590,7 +590,7 @@ fn field(page: &str, name: &str) -> String {
 }
 
 /// The styles and scripts that a page loads.
-fn linked(page: &str) -> Vec<String> {
+pub fn linked(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for tag in page
         .split('<')

@@ -334,7 +334,8 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// nginx with these lines in its `server`, and these beside it in `http`.
+    /// nginx with these lines in its `server`, and these beside it in `http`. Where the lines have their own `listen`,
+    /// `ADDRESS` in them is where it is to listen.
     pub fn nginx(folder: &Path, server: &str, http: &str) -> WebServer {
         let (folder, address) = place(folder, "nginx");
         let user = match is_root() {
@@ -345,11 +346,15 @@ impl WebServer {
             .iter()
             .map(|kind| format!("{kind}_temp_path {}/{kind};\n", folder.display()))
             .collect();
+        let server = match server.contains("ADDRESS") {
+            true => server.replace("ADDRESS", &address.to_string()),
+            false => format!("listen {address};\n{server}"),
+        };
         let text = format!(
             "{user} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log info;\n\
              events {{ }}\n\
              http {{\n{temp}access_log off; client_max_body_size 0;\n{http}\n\
-             server {{\nlisten {address};\n{server}\n}}\n}}\n",
+             server {{\n{server}\n}}\n}}\n",
             folder = folder.display(),
         );
         let file = folder.join("nginx.conf");

@@ -179,6 +179,14 @@ impl Setup {
         self.start_with(&arguments)
     }
 
+    /// Starts weir with this weir.toml in place of the one that the rest would make; it has to listen on [`Setup::address`].
+    #[track_caller]
+    pub fn start_toml(self, text: &str) -> Weir {
+        let file = self.folder.path().join("weir.toml");
+        fs::write(&file, text).expect("weir.toml");
+        self.start_with(&["serve", "-c", file.to_str().expect("a path in UTF-8")])
+    }
+
     /// `weir serve FOLDER` of the document root, with `arguments` after it.
     #[track_caller]
     pub fn start_folder(self, arguments: &[&str]) -> Weir {

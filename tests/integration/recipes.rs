@@ -1,0 +1,148 @@
+//! docs/recipes.md: each configuration of the page is run as it stands there, with the application that it is for. Only
+//! addresses, users and folders are the test's own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::front::WebServer;
+use crate::support::http::form;
+use crate::support::weir::{mode, write};
+use crate::support::{GROUP, Setup, USER, Weir, is_root};
+use crate::wordpress::{self, Browser, field, linked, socket};
+
+mod frameworks;
+mod php;
+mod programs;
+
+/// A configuration of the page, and the folder of its test.
+struct Recipe {
+    setup: Setup,
+    text: String,
+}
+
+impl Recipe {
+    /// The configuration below this heading.
+    fn of(heading: &str) -> Recipe {
+        Recipe {
+            setup: Setup::new(),
+            text: block(heading, "toml", 0),
+        }
+    }
+
+    /// What stands in the page is here something else.
+    #[track_caller]
+    fn with(mut self, from: &str, to: &str) -> Recipe {
+        assert!(self.text.contains(from), "{from} in {}", self.text);
+        self.text = self.text.replace(from, to);
+        self
+    }
+
+    /// A folder of the page is this one of the test's.
+    #[track_caller]
+    fn folder(self, from: &str, to: &Path) -> Recipe {
+        let to = to.to_str().expect("a path in UTF-8").to_owned();
+        self.with(from, &to)
+    }
+
+    /// A line more for the PHP pool.
+    #[track_caller]
+    fn pool_line(self, line: &str) -> Recipe {
+        self.with(
+            "runtime = \"php\"\n",
+            &format!("runtime = \"php\"\n{line}\n"),
+        )
+    }
+
+    #[track_caller]
+    fn start(self) -> Weir {
+        let folder = self.setup.folder().display().to_string();
+        let address = self.setup.address().to_string();
+        let mut text = String::new();
+        for line in self.text.lines() {
+            if line.starts_with("user = ") {
+                // The page's users are not here; www-data is, and its files are readable for it alone.
+                let user = if line.contains("www-data") {
+                    "www-data"
+                } else {
+                    USER
+                };
+                if is_root() {
+                    text.push_str(&format!("user = \"{user}\"\n"));
+                }
+            } else {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        let text = text
+            .replace("\"0.0.0.0:80\"", &format!("\"{address}\""))
+            .replace("\"127.0.0.1:8080\"", &format!("\"{address}\""));
+        assert!(text.contains(&address), "{text}");
+        let mut server = format!("[server]\nadmin = \"off\"\nspool_dir = \"{folder}/spool\"\n");
+        if is_root() {
+            server.push_str(&format!("user = \"{USER}\"\ngroup = \"{GROUP}\"\n"));
+        }
+        let log = format!("access = \"{folder}/log/access.log\"\n");
+        let text = if text.contains("[log]\n") {
+            text.replace("[log]\n", &format!("[log]\n{log}"))
+        } else {
+            format!("{text}\n[log]\nformat = \"json\"\n{log}")
+        };
+        self.setup.start_toml(&format!("{server}\n{text}"))
+    }
+}
+
+/// The page's block number `index` of this language below this heading.
+#[track_caller]
+fn block(heading: &str, language: &str, index: usize) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+    let page = fs::read_to_string(page).expect("docs/recipes.md");
+    let section = page
+        .split("\n## ")
+        .find(|section| section.lines().next() == Some(heading))
+        .unwrap_or_else(|| panic!("no heading {heading}"));
+    let fence = format!("\n```{language}\n");
+    let block = section
+        .split(&fence)
+        .nth(index + 1)
+        .unwrap_or_else(|| panic!("no {language} below {heading}"));
+    let end = block.find("\n```").expect("the end of a block");
+    format!("{}\n", &block[..end])
+}
+
+/// Runs a command to its end; fails with what it said unless it ends well.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("a command");
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{command:?}\n{said}");
+    said
+}
+
+/// The folder and all in it belong to this user where the tests run as root.
+fn give(folder: &Path, user: &str) {
+    if is_root() {
+        run(Command::new("chown").arg("-R").arg(user).arg(folder));
+    }
+}
+
+/// All styles and scripts that a page loads are there.
+#[track_caller]
+fn all_is_there(browser: &mut Browser, base: &str, page: &str) -> usize {
+    let urls = linked(page);
+    for url in &urls {
+        let path = if url.starts_with('/') {
+            url.clone()
+        } else {
+            format!("{base}{url}")
+        };
+        let response = browser.get(&path).expect(200);
+        assert!(!response.body.is_empty(), "{path}");
+    }
+    urls.len()
+}
