@@ -15,7 +15,7 @@ use http::{
     header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
     request::Parts,
 };
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use weir_pool::{Failure, Sent};
 
 use super::{
@@ -24,14 +24,14 @@ use super::{
     cache::{Asked, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
-    connections::Carrier,
+    connections::{Carrier, Received, Unanswered},
     course::Course,
     fault::{Fault, Kind},
     headers,
     host::Host,
     limiter::Permit,
     record::{Connection, Protocol},
-    serve::Cut,
+    serve::Seat,
     target::{self, Form, Target},
     tunnel,
     upload::{Progress, Upload},
@@ -42,13 +42,13 @@ use crate::clock;
 pub(crate) async fn call(
     egress: Arc<Egress>,
     peer: Arc<Peer>,
-    cut: Cut,
+    seat: Arc<Seat>,
     request: Request<Incoming>,
 ) -> Response<Answer> {
     let calling = Arc::new(peer.calls());
-    let mut course = Course::begin(&egress, &calling, cut, &request);
+    let mut course = Course::begin(&egress, &calling, &seat, &request);
     let answered = tokio::select! {
-        answered = steps(&egress, &calling, request, &mut course) => answered,
+        answered = steps(&egress, &calling, &seat, request, &mut course) => answered,
         () = calling.over() => Err(Fault::sent(
             Kind::Deadline,
             "the time of the request that it belongs to is over",
@@ -63,6 +63,7 @@ pub(crate) async fn call(
 async fn steps(
     egress: &Arc<Egress>,
     calling: &Calling,
+    seat: &Seat,
     request: Request<Incoming>,
     course: &mut Course,
 ) -> Result<Response<Answer>, Fault> {
@@ -92,10 +93,15 @@ async fn steps(
     host.begin();
     let limits = Limits::new(&host, calling);
     if target.form == Form::Tunnel {
+        seat.gauge.lift();
         return tunnelled(egress, &host, &limits, request, course).await;
     }
     let (mut parts, body) = request.into_parts();
-    let upload = Upload::begin(body, host.settings.read_timeout).await?;
+    if !body.is_end_stream() {
+        // A caller that waits for `100 Continue`, which it gets when its body is read, is told at once where it is of no use.
+        host.admits()?;
+    }
+    let upload = Upload::begin(body, host.settings.read_timeout, &seat.gauge).await?;
     course.upload(&upload);
     let wish = (host.settings.compress).then(|| Wish::of(&parts.method, &parts.headers));
     let found = look(egress, &host, &target, &limits, &parts, &upload).await?;
@@ -260,15 +266,15 @@ async fn ask(
     course.record.waited = permit.waited();
     // After the wait: those who wait when the breaker opens do not call any more.
     let trial = host.ask()?;
+    host.calls();
     let idempotent = parts.method.is_idempotent();
-    let replay = upload.again();
-    let mut request = Request::from_parts(parts, upload);
-    let mut attempts = 0;
+    let replay = upload.replay();
+    let mut upload = upload;
+    let (mut attempts, mut not_begun) = (0, 0);
     let mut fresh = false;
     loop {
-        attempts += 1;
-        let spare = replay.as_ref().and_then(Upload::again);
-        let spare = spare.map(|upload| copy(&request, upload));
+        // Made anew for each try: what is sent depends on what its connection speaks.
+        let request = request(&parts, upload);
         let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
                 trial.answered();
@@ -277,6 +283,23 @@ async fn ask(
             Err(failed) => failed,
         };
         let fault = failed.fault;
+        if failed.not_begun && not_begun < MOST_NOT_BEGUN {
+            // It costs neither a retry nor the budget: the origin has done nothing for it yet.
+            let pause = pause_before_again(not_begun);
+            not_begun += 1;
+            let until = clock::precise().saturating_add(pause.as_micros() as u64);
+            if until < limits.deadline
+                && let Some(again) = replay.next()
+            {
+                upload = again;
+                course.record.retries += 1;
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+                continue;
+            }
+        }
+        attempts += 1;
         let failure = Failure {
             idempotent,
             sent: fault.sent,
@@ -284,14 +307,11 @@ async fn ask(
             attempts,
             max_attempts: host.settings.retries + 1,
         };
-        let again = match fault.sent {
-            Sent::Nothing => failed.unsent.or(spare),
-            Sent::Maybe => spare,
-        };
         let pause = pause_before(attempts, fault.kind, failed.kept);
         let in_time = clock::precise().saturating_add(pause.as_micros() as u64) < limits.deadline;
-        request = match again {
-            Some(again) if in_time && may_help(fault.kind) && host.may_retry(&failure) => again,
+        let may_again = in_time && may_help(fault.kind) && host.may_retry(&failure);
+        upload = match may_again.then(|| replay.next()).flatten() {
+            Some(again) => again,
             // That a kept connection was closed says nothing of the origin.
             _ if failed.kept && fault.kind == Kind::Terminated => return Err(fault),
             _ => {
@@ -307,12 +327,20 @@ async fn ask(
     }
 }
 
-fn copy(request: &Request<Upload>, upload: Upload) -> Request<Upload> {
-    let mut copy = Request::new(upload);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
+fn request(parts: &Parts, upload: Upload) -> Request<Upload> {
+    let mut request = Request::new(upload);
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = parts.uri.clone();
+    *request.headers_mut() = parts.headers.clone();
+    request
+}
+
+/// Before a request is sent again that the origin has not begun: at once at first, for another connection takes it.
+fn pause_before_again(times: u32) -> Duration {
+    match times.checked_sub(AT_ONCE) {
+        None => Duration::ZERO,
+        Some(more) => Duration::from_millis(1 << more.min(6)),
+    }
 }
 
 /// Whether another try may end better: what is wrong with a certificate, a name or a request stays so, and what took too
@@ -335,8 +363,8 @@ fn pause_before(attempts: u32, kind: Kind, kept: bool) -> Duration {
 /// A try that came to nothing.
 struct Failed {
     fault: Fault,
-    /// The request, where nothing of it can have been seen.
-    unsent: Option<Request<Upload>>,
+    /// The origin cannot have begun with it, and is not to be blamed ([`Unanswered`]).
+    not_begun: bool,
     /// The connection had been there before.
     kept: bool,
 }
@@ -348,7 +376,7 @@ async fn attempt(
     request: Request<Upload>,
     fresh: bool,
     course: &mut Course,
-) -> Result<(Response<Incoming>, Carrier), Failed> {
+) -> Result<(Response<Received>, Carrier), Failed> {
     let taken = match host.connections.ready(fresh) {
         Some(carrier) => Ok(carrier),
         None => {
@@ -361,7 +389,7 @@ async fn attempt(
         Err(fault) => {
             return Err(Failed {
                 fault,
-                unsent: Some(request),
+                not_begun: false,
                 kept: false,
             });
         }
@@ -376,11 +404,19 @@ async fn attempt(
             match clock::in_time(sending.as_mut(), due.min(limits.deadline)).await {
                 Some(sent) => break sent,
                 None if clock::precise() >= limits.deadline => {
-                    break Err((limits.over(host, Sent::Maybe), None));
+                    break Err(Unanswered {
+                        fault: limits.over(host, Sent::Maybe),
+                        not_begun: false,
+                    });
                 }
                 // The body has come further.
                 None if self::due(host, progress.as_deref(), began) > due => {}
-                None => break Err((late(host, progress.as_deref()), None)),
+                None => {
+                    break Err(Unanswered {
+                        fault: late(host, progress.as_deref()),
+                        not_begun: false,
+                    });
+                }
             }
         }
     };
@@ -389,15 +425,16 @@ async fn attempt(
             course.record.first_byte = Some(clock::now().saturating_sub(began));
             Ok((response, carrier))
         }
-        Err((fault, unsent)) => Err(Failed {
+        Err(Unanswered { fault, not_begun }) => Err(Failed {
             fault,
-            unsent,
-            kept: carrier.is_kept(),
+            not_begun,
+            // One that the origin has refused says nothing of the others that are kept.
+            kept: carrier.is_kept() && !not_begun,
         }),
     }
 }
 
-/// When an answer is late. While its body is still on its way, the origin cannot be: the caller is.
+/// When an answer is late. While its body is still on its way, each piece of that has its time.
 fn due(host: &Host, progress: Option<&Progress>, began: u64) -> u64 {
     let limit = match progress.is_none_or(Progress::is_whole) {
         true => host.settings.first_byte_timeout,
@@ -418,10 +455,20 @@ fn late(host: &Host, progress: Option<&Progress>) -> Fault {
         }
         false => {
             let limit = host.settings.read_timeout.as_millis();
-            let what = format!(
-                "{origin}: nothing of the request's body was passed on for {limit} ms (read_timeout)"
-            );
-            Fault::sent(Kind::SlowCaller, what)
+            match progress.is_some_and(Progress::is_starved) {
+                true => {
+                    let what = format!(
+                        "{origin}: the caller has sent nothing of its body for {limit} ms (read_timeout)"
+                    );
+                    Fault::sent(Kind::SlowCaller, what)
+                }
+                false => {
+                    let what = format!(
+                        "{origin}: it has taken nothing of the request's body for {limit} ms (read_timeout)"
+                    );
+                    Fault::sent(Kind::ResponseTimeout, what)
+                }
+            }
         }
     }
 }
@@ -430,7 +477,7 @@ fn late(host: &Host, progress: Option<&Progress>) -> Fault {
 fn relay(
     host: &Arc<Host>,
     limits: &Limits<'_>,
-    response: Response<Incoming>,
+    response: Response<Received>,
     carrier: Carrier,
     permit: Permit,
 ) -> Response<Answer> {
@@ -529,6 +576,13 @@ fn refuse(fault: &Fault, mut course: Box<Course>) -> Response<Answer> {
     }
     course.answer(response)
 }
+
+/// So often a call is sent again that the origin has not begun. Two connections that end teach how many calls the next ones
+/// take, so that more are for origins that refuse whatever they are asked.
+const MOST_NOT_BEGUN: u32 = 40;
+
+/// So many of these tries are made without a pause.
+const AT_ONCE: u32 = 6;
 
 /// Before the first try again at an origin that is not there; four times as long before the next.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -26,12 +26,14 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::{
-    body::Incoming,
+    body::{Body, Frame, Incoming, SizeHint},
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -44,6 +46,7 @@ use super::{
     fault::{Fault, Kind},
     figures::HostFigures,
     headers,
+    reading::{Gauge, Reading},
     record::{Connection, Protocol},
     upload::Upload,
 };
@@ -104,6 +107,8 @@ struct State {
     waiting: VecDeque<oneshot::Sender<Result<Carrier, Fault>>>,
     /// What the last new connection spoke.
     spoken: Option<Protocol>,
+    /// How many calls the origin takes over one HTTP/2 connection.
+    quota: Quota,
     /// Nothing is made ahead before that, because it failed; and how long the pause after the next failure is, µs.
     ahead_at: u64,
     ahead_pause: u64,
@@ -117,6 +122,7 @@ struct Kept {
     connection: Connection,
     made: u64,
     used: u64,
+    gauge: Gauge,
 }
 
 /// An HTTP/2 connection.
@@ -129,6 +135,20 @@ struct Shared {
     streams: AtomicUsize,
     /// As many as the origin allows at once.
     most: Arc<AtomicUsize>,
+    /// Calls that were given a share of it so far, and those of them that the origin has not begun.
+    given: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+/// How many calls an origin takes over one HTTP/2 connection before it says GOAWAY (nginx: `keepalive_requests`). It is not
+/// told beforehand: calls that come too late are refused, and made again. Where two connections in a row have ended after
+/// the same number, the next ones are given no more.
+#[derive(Debug, Default)]
+struct Quota {
+    /// What the last connection that refused calls had taken.
+    last: Option<usize>,
+    /// What is kept to, and until when ([`clock::now`]): the origin may be told to take more.
+    kept_to: Option<(usize, u64)>,
 }
 
 impl Connections {
@@ -200,10 +220,17 @@ impl Connections {
             let mut spare = open.saturating_sub(settings.preconnect);
             let State { idle, shared, .. } = &mut *state;
             let all = mem::take(idle);
+            // Those beyond `keepalive` are there because they were in use at once a moment ago.
+            let mut beyond = all.len().saturating_sub(settings.keepalive);
             // The one that was not used for the longest time comes first.
             for kept in all {
                 let unfit = kept.sender.is_closed() || !self.fit(&kept.connection, kept.made, now);
-                let rested = now.saturating_sub(kept.used) > micros(settings.keepalive_timeout);
+                let limit = match beyond > 0 {
+                    true => SPARE_FOR.min(settings.keepalive_timeout),
+                    false => settings.keepalive_timeout,
+                };
+                beyond = beyond.saturating_sub(1);
+                let rested = now.saturating_sub(kept.used) > micros(limit);
                 match unfit || (rested && spare > 0) {
                     true => {
                         spare = spare.saturating_sub(1);
@@ -231,17 +258,17 @@ impl Connections {
         drop(leaving);
     }
 
-    /// Closes what is idle, and keeps nothing from now on: the origin is forgotten.
+    /// Closes what is idle, and keeps nothing from now on: the origin is forgotten. A call that still comes is given a
+    /// connection of its own.
     pub(crate) fn close(&self) {
-        let (idle, shared, waiting);
+        let (idle, shared);
         {
             let mut state = self.lock();
             state.closed = true;
             idle = mem::take(&mut state.idle);
             shared = mem::take(&mut state.shared);
-            waiting = mem::take(&mut state.waiting);
         }
-        drop((idle, shared, waiting));
+        drop((idle, shared));
     }
 
     /// Where its connections lead.
@@ -272,9 +299,10 @@ impl Connections {
                 return Some(self.carrier(Hold::Own(kept), true));
             }
         }
-        let free = |one: &&Arc<Shared>| one.has_room() && self.young(one.made, now);
+        let quota = state.quota.at(now);
+        let free = |one: &&Arc<Shared>| one.has_room(quota) && self.young(one.made, now);
         let shared = state.shared.iter().find(free)?.clone();
-        shared.streams.fetch_add(1, Relaxed);
+        state.give(&shared, quota);
         Some(self.carrier(Hold::Share(shared), true))
     }
 
@@ -302,7 +330,7 @@ impl Connections {
         let waiting = state.waiting.len();
         let wanted = match state.spoken {
             None => waiting.min(1),
-            Some(Protocol::Http2) => waiting.div_ceil(STREAMS),
+            Some(Protocol::Http2) => waiting.div_ceil(STREAMS.min(state.quota.at(clock::now()))),
             Some(Protocol::Http1 | Protocol::Tunnel) => waiting,
         };
         while state.connecting < wanted {
@@ -349,8 +377,12 @@ impl Connections {
     async fn speak(self: &Arc<Self>, link: Link) -> Result<Hold, Fault> {
         let Link { stream, connection } = link;
         let now = clock::precise();
-        let io = TokioIo::new(stream);
         let limit = usize::try_from(self.settings().max_response_head).unwrap_or(usize::MAX);
+        let gauge = match connection.protocol {
+            Protocol::Http2 => Gauge::open(),
+            Protocol::Http1 | Protocol::Tunnel => Gauge::new(limit.max(LEAST_BUFFER)),
+        };
+        let io = TokioIo::new(stream.measured(Reading::new(gauge.clone())));
         let begun = match connection.protocol {
             Protocol::Http2 => {
                 let handshake = http2::Builder::new(TokioExecutor::new())
@@ -371,6 +403,8 @@ impl Connections {
                         used: AtomicU64::new(now),
                         streams: AtomicUsize::new(0),
                         most: Arc::new(AtomicUsize::new(STREAMS)),
+                        given: AtomicUsize::new(0),
+                        refused: AtomicUsize::new(0),
                     });
                     let most = shared.most.clone();
                     tokio::spawn(async move {
@@ -407,6 +441,7 @@ impl Connections {
                                 connection,
                                 made: now,
                                 used: now,
+                                gauge,
                             })
                         })
                     }
@@ -449,16 +484,21 @@ impl Connections {
         loop {
             let waiter = {
                 let mut state = self.lock();
-                if state.closed {
-                    return;
-                }
                 match state.waiting.pop_front() {
                     Some(waiter) => {
                         state.busy += 1;
                         waiter
                     }
+                    None if state.closed => return,
                     None => {
-                        let room = self.settings().keepalive.max(self.settings().preconnect);
+                        // As many as may be at work: closing one that is needed again at once costs a handshake. Those
+                        // beyond `keepalive` go when they were not needed for a moment.
+                        let settings = self.settings();
+                        let room = match settings.keepalive {
+                            0 => 0,
+                            kept => kept.max(settings.maxconn),
+                        };
+                        let room = room.max(settings.preconnect);
                         if state.idle.len() >= room {
                             // The oldest one makes room, unless there is to be none at all.
                             match room {
@@ -488,17 +528,38 @@ impl Connections {
 
     /// Gives shares of an HTTP/2 connection to who waits.
     fn spread(self: &Arc<Self>, shared: &Arc<Shared>) {
-        let mut first = true;
-        while shared.has_room() {
-            let waiter = match self.lock().waiting.pop_front() {
-                Some(waiter) => waiter,
-                None => return,
+        let mut kept = shared.given.load(Relaxed) > 0;
+        loop {
+            let waiter = {
+                let mut state = self.lock();
+                let quota = state.quota.at(clock::now());
+                if !shared.has_room(quota) {
+                    return;
+                }
+                let Some(waiter) = state.waiting.pop_front() else {
+                    return;
+                };
+                state.give(shared, quota);
+                waiter
             };
-            shared.streams.fetch_add(1, Relaxed);
-            let carrier = self.carrier(Hold::Share(shared.clone()), !first);
-            // One that is not wanted any more gives its share back.
-            let _ = waiter.send(Ok(carrier));
-            first = false;
+            let carrier = self.carrier(Hold::Share(shared.clone()), kept);
+            match waiter.send(Ok(carrier)) {
+                Ok(()) => kept = true,
+                // Its call has gone. What is given back by being dropped would come here again, and deeper for each that
+                // has gone.
+                Err(Ok(mut carrier)) => {
+                    carrier.hold = None;
+                    shared.streams.fetch_sub(1, Relaxed);
+                    shared.given.fetch_sub(1, Relaxed);
+                    // The last share may have been that one.
+                    let mut state = self.lock();
+                    let is_there = state.shared.iter().any(|one| Arc::ptr_eq(one, shared));
+                    if !is_there && !state.closed {
+                        state.shared.push(shared.clone());
+                    }
+                }
+                Err(Err(_)) => return,
+            }
         }
     }
 
@@ -561,12 +622,43 @@ impl State {
     fn open(&self) -> usize {
         self.idle.len() + self.shared.len() + self.busy
     }
+
+    /// Counts a share that is given. A connection that has given its last one is not looked at any more: it ends with the
+    /// calls that it carries.
+    fn give(&mut self, shared: &Arc<Shared>, quota: usize) {
+        shared.streams.fetch_add(1, Relaxed);
+        if shared.given.fetch_add(1, Relaxed) + 1 >= quota {
+            self.shared.retain(|one| !Arc::ptr_eq(one, shared));
+        }
+    }
 }
 
 impl Shared {
-    fn has_room(&self) -> bool {
+    /// `quota`: so many calls it takes in all.
+    fn has_room(&self, quota: usize) -> bool {
         let most = self.most.load(Relaxed).clamp(1, STREAMS);
-        !self.sender.is_closed() && self.streams.load(Relaxed) < most
+        !self.sender.is_closed()
+            && self.streams.load(Relaxed) < most
+            && self.given.load(Relaxed) < quota
+    }
+}
+
+impl Quota {
+    /// How many calls a connection is given.
+    fn at(&self, now: u64) -> usize {
+        match self.kept_to {
+            Some((most, until)) if now < until => most,
+            _ => usize::MAX,
+        }
+    }
+
+    /// A connection has ended that took so many, and refused others.
+    fn learn(&mut self, taken: usize, now: u64) {
+        // One that took none at all tells nothing of how many the next one takes.
+        if taken > 0 && self.last == Some(taken) {
+            self.kept_to = Some((taken, now.saturating_add(QUOTA_FOR)));
+        }
+        self.last = Some(taken);
     }
 }
 
@@ -585,11 +677,11 @@ impl Carrier {
     /// what is sent.
     ///
     /// # Errors
-    /// What went wrong, and the request where nothing of it can have been seen.
+    /// What went wrong.
     pub(crate) async fn send(
         &mut self,
         mut request: Request<Upload>,
-    ) -> Result<Response<Incoming>, (Fault, Option<Request<Upload>>)> {
+    ) -> Result<Response<Received>, Unanswered> {
         self.sent = true;
         headers::for_protocol(request.headers_mut(), self.connection.protocol);
         let sent = match &mut self.hold {
@@ -602,22 +694,44 @@ impl Carrier {
                 share.sender.clone().try_send_request(request).await
             }
             None => {
-                let fault = Fault::unsent(Kind::Internal, "a connection that was given back");
-                return Err((fault, Some(request)));
+                return Err(Unanswered {
+                    fault: Fault::unsent(Kind::Internal, "a connection that was given back"),
+                    not_begun: false,
+                });
             }
         };
-        sent.map_err(|mut error| {
-            let request = error.take_message();
-            let origin = &self.home.route.origin;
-            let fault = failure::of_call(origin, error.error(), request.is_some());
-            if let Some(Hold::Share(share)) = &self.hold
-                && !failure::is_of_stream(error.error())
-            {
-                // It takes nothing new: the origin has said so, or it is broken.
-                self.home.put_aside(share);
+        match sent {
+            Ok(response) => {
+                let gauge = match &self.hold {
+                    Some(Hold::Own(own)) => Some(own.gauge.clone()),
+                    _ => None,
+                };
+                if let Some(gauge) = &gauge {
+                    gauge.progress();
+                }
+                Ok(response.map(|body| Received { body, gauge }))
             }
-            (fault, request)
-        })
+            Err(mut error) => {
+                let handed_back = error.take_message().is_some();
+                let error = error.error();
+                let protocol = self.connection.protocol;
+                let not_begun = failure::is_not_begun(error, handed_back, protocol);
+                let origin = &self.home.route.origin;
+                let fault = failure::of_call(origin, error, handed_back || not_begun);
+                if let Some(Hold::Share(share)) = &self.hold
+                    && !failure::is_of_stream(error)
+                {
+                    if not_begun {
+                        share.refused.fetch_add(1, Relaxed);
+                    }
+                    // It takes nothing new: the origin has said so, or it is broken.
+                    self.home.put_aside(share);
+                }
+                // A new connection that ends at once says that the origin cannot, one that was kept only that it is over.
+                let not_begun = not_begun || (handed_back && self.kept);
+                Err(Unanswered { fault, not_begun })
+            }
+        }
     }
 
     /// The answer was read to its end: the connection can take the next call.
@@ -689,12 +803,65 @@ impl Connections {
 
     /// A call over HTTP/2 has ended.
     fn returned(self: &Arc<Self>, share: &Arc<Shared>) {
-        share.used.store(clock::now(), Relaxed);
-        share.streams.fetch_sub(1, Relaxed);
-        if self.lock().waiting.is_empty() {
-            return;
+        let now = clock::now();
+        share.used.store(now, Relaxed);
+        let was_last = share.streams.fetch_sub(1, Relaxed) == 1;
+        let is_needed = {
+            let mut state = self.lock();
+            let refused = share.refused.load(Relaxed);
+            if was_last && refused > 0 {
+                let taken = share.given.load(Relaxed).saturating_sub(refused);
+                state.quota.learn(taken, now);
+                // Not to be learnt from again.
+                share.refused.store(0, Relaxed);
+            }
+            !state.waiting.is_empty()
+        };
+        if is_needed {
+            self.spread(share);
+            // It may have had no room: another one is made then.
+            let mut state = self.lock();
+            self.dial_for_waiting(&mut state);
         }
-        self.spread(share);
+    }
+}
+
+/// A request that had no answer.
+pub(crate) struct Unanswered {
+    pub(crate) fault: Fault,
+    /// The origin cannot have begun with it, and is not to be blamed: it can be sent again at once, whatever its method.
+    pub(crate) not_begun: bool,
+}
+
+/// The body of an answer. Each piece of it is progress of its connection.
+pub(crate) struct Received {
+    body: Incoming,
+    /// None over HTTP/2.
+    gauge: Option<Gauge>,
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Received { body, gauge } = self.get_mut();
+        let polled = Pin::new(body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(_))), Some(gauge)) = (&polled, gauge) {
+            gauge.progress();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -731,6 +898,12 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// An HTTP/2 connection that carries calls and is silent is asked whether it lives.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_LIMIT: Duration = Duration::from_secs(10);
+
+/// An idle connection beyond `keepalive` is closed when it was not needed for so long.
+const SPARE_FOR: Duration = Duration::from_secs(10);
+
+/// How long is kept to what was learnt of the calls that an origin takes over one connection, µs.
+const QUOTA_FOR: u64 = 600 * 1_000_000;
 
 /// hyper's least buffer, bytes.
 const LEAST_BUFFER: usize = 8192;

@@ -12,7 +12,7 @@ use super::{
     fault::{Fault, Kind},
     host::Host,
     record::{CacheUse, CallRecord, Caller},
-    serve::Cut,
+    serve::Seat,
     target::Target,
     tunnel::Carried,
     upload::{Progress, Upload},
@@ -23,8 +23,8 @@ use crate::clock;
 pub(crate) struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
-    /// What becomes of the caller's connection.
-    cut: Cut,
+    /// The caller's connection.
+    seat: Arc<Seat>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) record: CallRecord,
     /// When its head was there ([`clock::now`]).
@@ -38,13 +38,13 @@ impl Course {
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         calling: &Arc<Calling>,
-        cut: Cut,
+        seat: &Arc<Seat>,
         request: &Request<Incoming>,
     ) -> Box<Course> {
         Box::new(Course {
             egress: egress.clone(),
             calling: calling.clone(),
-            cut,
+            seat: seat.clone(),
             host: None,
             record: CallRecord {
                 at: SystemTime::now(),
@@ -117,7 +117,7 @@ impl Course {
         match how {
             Ended::Whole => {}
             Ended::Cut(kind) => {
-                self.cut.mark();
+                self.seat.cut();
                 self.record.fault = Some(kind);
                 let what = match &self.record.origin {
                     Some(origin) => origin.to_string(),
@@ -150,7 +150,7 @@ impl Course {
         Box::new(Course {
             egress: self.egress.clone(),
             calling: self.calling.clone(),
-            cut: self.cut.clone(),
+            seat: self.seat.clone(),
             host: self.host.clone(),
             record: self.record.clone(),
             began: self.began,

@@ -9,7 +9,7 @@ mod stream;
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -98,9 +98,12 @@ impl Dialer {
     /// A call that weir would make to itself, and again.
     fn check_loop(&self, origin: &Origin, addresses: &[IpAddr]) -> Result<(), Fault> {
         let is_own = |ip: &&IpAddr| {
-            let same = |own: &IpAddr| *own == ip.to_canonical() || own.is_unspecified();
+            let same = |own: IpAddr| match own.is_unspecified() {
+                true => is_of_this_machine(**ip),
+                false => own.to_canonical() == ip.to_canonical(),
+            };
             let mut own = self.own.iter();
-            own.any(|own| own.port() == origin.port && same(&own.ip()))
+            own.any(|own| own.port() == origin.port && same(own.ip()))
         };
         match addresses.iter().find(is_own) {
             None => Ok(()),
@@ -129,7 +132,7 @@ impl Dialer {
         let limit = Limit::new(&route.settings, deadline);
         let (stream, mut connection) = self.reach(route, limit).await?;
         let Some(tls) = &route.tls else {
-            let stream = Stream::Plain(stream);
+            let stream = Stream::plain(stream);
             return Ok(Link { stream, connection });
         };
         let begun = clock::now();
@@ -155,7 +158,7 @@ impl Dialer {
             false => Protocol::Http1,
         };
         Ok(Link {
-            stream: Stream::Tls(Box::new(secured.stream)),
+            stream: Stream::tls(secured.stream),
             connection,
         })
     }
@@ -302,6 +305,26 @@ impl Limit {
         let message = format!("{origin}: {what} within {took} ms, {whose}");
         Fault::unsent(kind, message)
     }
+}
+
+/// Whether an address is one of this machine's: what is sent there comes from there. The kernel is asked for the way; nothing
+/// is sent.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    if ip.is_loopback() || ip.is_unspecified() {
+        return true;
+    }
+    let any: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((ip, 9))?;
+        socket.local_addr()
+    };
+    // Without a way there is no loop either.
+    source().is_ok_and(|source| source.ip() == ip)
 }
 
 /// Those of a name's addresses that may be called.

@@ -7,6 +7,8 @@ use weir_pool::Sent;
 
 use super::{
     fault::{Fault, Kind},
+    reading::Endless,
+    record::Protocol,
     target::Origin,
     tls,
 };
@@ -17,10 +19,9 @@ pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
         .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
-/// A request had no answer. `unsent`: hyper has handed it back, so that nothing of it was written; over HTTP/2 the origin
-/// may also say that it has not looked at it (RFC 9113 §8.7).
+/// A request had no answer. `unsent`: nothing of it can have been seen ([`is_not_begun`]), or written.
 pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {
-    let sent = match unsent || refused(error) {
+    let sent = match unsent {
         true => Sent::Nothing,
         false => Sent::Maybe,
     };
@@ -28,18 +29,38 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
     if let Some(fault) = tls::fault(origin, error) {
         return Fault { sent, ..fault };
     }
-    let what = match kind(error) {
+    let kind = match unsent {
+        // hyper's word for a request whose connection has gone is that of a request that is wrong.
+        true => Kind::Terminated,
+        false => kind(error),
+    };
+    let what = match kind {
         Kind::HeadTooLarge => "the head of its answer is longer than max_response_head",
         Kind::BadResponse => "its answer is no HTTP",
         Kind::BadBody => "the request's body broke off",
         _ => "the connection ended before the head of an answer",
     };
     Fault {
-        kind: kind(error),
+        kind,
         message: format!("{origin}: {what}: {}", chain(error)),
         sent,
         retry_after: None,
     }
+}
+
+/// Whether the origin has provably not begun with a request, by HTTP/2's rules (RFC 9113 §6.8, §8.7): it has said so
+/// (REFUSED_STREAM; GOAWAY with an earlier last stream, whatever its reason), or the request was never sent: `handed_back` by
+/// hyper, or still waiting for a stream of its own when the connection was given up.
+pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool, protocol: Protocol) -> bool {
+    if protocol != Protocol::Http2 {
+        return false;
+    }
+    let is_refused = source::<h2::Error>(error).is_some_and(|h2| {
+        h2.is_remote() && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
+    });
+    // hyper drops it with its task, and has no other way to tell it than these words.
+    let is_dropped = || error.is_user() && error.to_string().contains(DROPPED);
+    handed_back || is_refused || is_dropped()
 }
 
 /// Over HTTP/2: it is about this call, and the connection can carry others (RST_STREAM).
@@ -65,7 +86,7 @@ fn kind(error: &hyper::Error) -> Kind {
     if error.is_parse_too_large() {
         return Kind::HeadTooLarge;
     }
-    if error.is_parse() {
+    if error.is_parse() || is_endless(error) {
         return Kind::BadResponse;
     }
     // The body came from the caller.
@@ -76,15 +97,6 @@ fn kind(error: &hyper::Error) -> Kind {
         Some(h2) if h2.reason() == Some(h2::Reason::PROTOCOL_ERROR) => Kind::BadResponse,
         _ => Kind::Terminated,
     }
-}
-
-/// The origin has said that it has not begun with the request: REFUSED_STREAM, or GOAWAY with an earlier last stream.
-fn refused(error: &hyper::Error) -> bool {
-    source::<h2::Error>(error).is_some_and(|h2| {
-        h2.is_remote()
-            && (h2.reason() == Some(h2::Reason::REFUSED_STREAM)
-                || (h2.is_go_away() && h2.reason() == Some(h2::Reason::NO_ERROR)))
-    })
 }
 
 fn source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
@@ -98,6 +110,12 @@ fn source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'
     None
 }
 
+/// The origin's bytes came to nothing.
+fn is_endless(error: &hyper::Error) -> bool {
+    let inner = source::<io::Error>(error).and_then(io::Error::get_ref);
+    inner.is_some_and(|inner| inner.is::<Endless>())
+}
+
 /// An error with what caused it.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -109,3 +127,6 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     }
     text
 }
+
+/// What hyper says of a request that it has dropped before it was sent.
+const DROPPED: &str = "dispatch task is gone";

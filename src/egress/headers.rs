@@ -163,19 +163,31 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes headers whose names differ from this one in `_` for `-` only. Applications behind CGI and its kin see both
-/// under one name, and could take the other for what weir has set.
+/// Removes what a caller says in the place of a header that weir sets, however it writes its name.
+pub(crate) fn remove_all_of(headers: &mut HeaderMap, name: &HeaderName) {
+    headers.remove(name);
+    remove_twins(headers, name);
+}
+
+/// Removes headers whose names an application may take for this one ([`is_twin`]): it could take the other for what weir
+/// has set.
 fn remove_twins(headers: &mut HeaderMap, name: &HeaderName) {
-    let same = |other: &HeaderName| {
-        let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
-        let (own, other) = (name.as_str().bytes(), other.as_str().bytes());
-        own.map(dashed).eq(other.map(dashed))
-    };
-    let twins = headers.keys().filter(|&other| other != name && same(other));
+    let twins = headers.keys().filter(|&other| is_twin(other, name));
     let twins: Vec<HeaderName> = twins.cloned().collect();
     for twin in twins {
         headers.remove(twin);
     }
+}
+
+/// Whether two different names become one variable behind CGI and its kin (`HTTP_X_API_KEY`): PHP makes `_` of `.` and some
+/// others, Apache of whatever is neither letter nor digit.
+fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
+    let alike = |byte: u8| match byte.is_ascii_alphanumeric() {
+        true => byte,
+        false => b'_',
+    };
+    let (own, others) = (one.as_str().bytes(), other.as_str().bytes());
+    one != other && own.map(alike).eq(others.map(alike))
 }
 
 /// Adds a member to a list, in one line: many read the first line only.

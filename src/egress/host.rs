@@ -105,11 +105,14 @@ impl Host {
         Uri::from_parts(parts)
     }
 
-    /// A call begins: it counts for the budget of retries.
+    /// A call begins, whoever will answer it.
     pub(crate) fn begin(&self) {
-        let now = clock::now();
-        self.used.store(now, Relaxed);
-        self.trouble().budget.call(Micros(now));
+        self.used.store(clock::now(), Relaxed);
+    }
+
+    /// The origin is asked: that counts for the budget of retries. An answer that is kept does not.
+    pub(crate) fn calls(&self) {
+        self.trouble().budget.call(Micros(clock::now()));
     }
 
     /// What is set in its calls; `caller`: by whom one is made, none over a unix socket.
@@ -163,9 +166,11 @@ impl Host {
         self.trouble().budget.may_retry(now, failure) == Retry::Again
     }
 
-    /// Nothing is lost with it but connections.
-    fn may_be_forgotten(&self) -> bool {
-        self.settings.preconnect == 0 && HostState::now(self).is_idle()
+    /// Nothing is lost with it but connections. One that somebody holds is called, be its caller still sending the request.
+    fn may_be_forgotten(self: &Arc<Self>) -> bool {
+        self.settings.preconnect == 0
+            && Arc::strong_count(self) == 1
+            && HostState::now(self.as_ref()).is_idle()
     }
 
     /// Says, once, what a tunnel costs.

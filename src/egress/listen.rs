@@ -2,7 +2,10 @@
 
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::OwnedSemaphorePermit,
+};
 use weir_config::Address;
 
 use super::{Egress, serve};
@@ -23,30 +26,20 @@ pub(crate) async fn listen(
     };
     loop {
         let place = tokio::select! {
+            biased;
+            () = egress.drain.started() => break,
             place = egress.places.clone().acquire_owned() => place,
-            () = egress.drain.started() => return Ok(()),
         };
         // It is never closed.
         let Ok(place) = place else { return Ok(()) };
         let accepted = tokio::select! {
+            biased;
+            () = egress.drain.started() => break,
             accepted = listener.accept() => accepted,
-            () = egress.drain.started() => return Ok(()),
         };
         match accepted {
-            Ok(stream) => {
-                let egress = egress.clone();
-                tokio::spawn(async move {
-                    match stream {
-                        Stream::Tcp(stream, address) => {
-                            serve::serve_tcp(egress, stream, address).await
-                        }
-                        Stream::Unix(stream) => serve::serve_unix(egress, stream).await,
-                    }
-                    drop(place);
-                });
-            }
-            // It was given up by its caller before it was looked at (accept(2)).
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Ok(stream) => serve(&egress, stream, place),
+            Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 log::error!("[egress] listen {address}: cannot accept: {error}");
                 // Out of descriptors or memory: others have to end first.
@@ -54,6 +47,37 @@ pub(crate) async fn listen(
             }
         }
     }
+    // Who has been let into the kernel's queue is served: where nobody else has the socket, closing it would reset them.
+    while let Ok(place) = egress.places.clone().try_acquire_owned() {
+        match tokio::time::timeout(Duration::ZERO, listener.accept()).await {
+            Ok(Ok(stream)) => serve(&egress, stream, place),
+            Ok(Err(error)) if is_of_one_connection(&error) => {}
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+fn serve(egress: &Arc<Egress>, stream: Stream, place: OwnedSemaphorePermit) {
+    let egress = egress.clone();
+    tokio::spawn(async move {
+        match stream {
+            Stream::Tcp(stream, address) => {
+                serve::serve_tcp(egress, stream, address, place).await;
+            }
+            Stream::Unix(stream) => serve::serve_unix(egress, stream, place).await,
+        }
+    });
+}
+
+/// It was given up by its caller before it was looked at (accept(2)).
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
 }
 
 enum Listener {
@@ -71,8 +95,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Answers are written when they are there.
-                stream.set_nodelay(true)?;
+                // Answers are written when they are there. Where it cannot be set they are all the same.
+                let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream, address))
             }
             Listener::Unix(listener) => {

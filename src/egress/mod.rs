@@ -39,6 +39,7 @@ mod limiter;
 mod listen;
 mod log;
 mod names;
+mod reading;
 mod record;
 mod rules;
 mod serve;
@@ -115,6 +116,11 @@ impl Drain {
         if !self.started.load(Relaxed) {
             notified.await;
         }
+    }
+
+    /// Whether it has started.
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Relaxed)
     }
 
     fn start(&self) {

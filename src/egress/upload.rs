@@ -1,22 +1,28 @@
 //! The body of a call on its way to the origin.
 //!
 //! A short body is read before the origin is asked for a connection: a slow caller holds none, and the call can be
-//! tried again. A long one is passed on as it comes, once.
+//! tried again. A long one is passed on as it comes; what was read of it first is kept until more is passed on, so that a
+//! try that came to nothing before that can be followed by another.
 
 use std::{
+    fmt,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::fault::{Fault, Kind};
+use super::{
+    fault::{Fault, Kind},
+    reading::Gauge,
+};
 use crate::clock;
 
 /// A body toward the origin.
@@ -25,20 +31,54 @@ pub(crate) enum Upload {
     /// All of it; none where it is empty.
     Whole(Option<Bytes>),
     /// Its beginning, and what is still to come.
-    Streamed {
-        begun: Option<Bytes>,
-        rest: Incoming,
-        progress: Arc<Progress>,
-    },
+    Streamed(Streamed),
+}
+
+/// One try's hold of a streamed body.
+#[derive(Debug)]
+pub(crate) struct Streamed {
+    source: Arc<Source>,
+    /// Which try; an earlier one gets nothing any more.
+    turn: u32,
+    /// What was read before, and is not passed on yet.
+    begun: Option<Bytes>,
+}
+
+/// What another try is made of.
+pub(crate) enum Replay {
+    Whole(Option<Bytes>),
+    Streamed(Arc<Source>),
+}
+
+/// Where a streamed body comes from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    state: Mutex<SourceState>,
+    progress: Arc<Progress>,
+}
+
+#[derive(Debug)]
+struct SourceState {
+    /// What was read first; kept until more is passed on.
+    begun: Bytes,
+    rest: Incoming,
+    /// The latest try.
+    turn: u32,
+    /// Something of the rest was passed on: there is no second try.
+    is_spent: bool,
 }
 
 /// How far a streamed body has come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Progress {
     /// When something was passed on last ([`clock::now`]).
     at: AtomicU64,
     bytes: AtomicU64,
     whole: AtomicBool,
+    /// The next piece was asked for, and the caller has not sent it.
+    starved: AtomicBool,
+    /// Of the caller's connection.
+    gauge: Gauge,
 }
 
 impl Progress {
@@ -52,6 +92,11 @@ impl Progress {
         self.whole.load(Relaxed)
     }
 
+    /// It is the caller who is waited for, and not the origin.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved.load(Relaxed)
+    }
+
     /// Bytes passed on.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
@@ -59,13 +104,14 @@ impl Progress {
 }
 
 impl Upload {
-    /// Reads the beginning of a body, `limit` µs for each piece of it.
+    /// Reads the beginning of a body, `limit` for each piece of it. `gauge`: of the caller's connection.
     ///
     /// # Errors
     /// Where the caller is too slow, or breaks off.
     pub(crate) async fn begin(
         mut body: Incoming,
-        limit: std::time::Duration,
+        limit: Duration,
+        gauge: &Gauge,
     ) -> Result<Upload, Fault> {
         let mut read = BytesMut::new();
         while !body.is_end_stream() {
@@ -81,18 +127,28 @@ impl Upload {
             match frame {
                 None => break,
                 Some(Ok(frame)) => {
+                    gauge.progress();
                     // Trailers are not passed on.
                     let Ok(data) = frame.into_data() else {
                         continue;
                     };
                     read.extend_from_slice(&data);
                     if read.len() > REPLAYABLE {
-                        let progress = Arc::new(Progress::default());
-                        return Ok(Upload::Streamed {
-                            begun: Some(read.freeze()),
-                            rest: body,
-                            progress,
+                        let begun = read.freeze();
+                        let source = Arc::new(Source {
+                            state: Mutex::new(SourceState {
+                                begun: begun.clone(),
+                                rest: body,
+                                turn: 0,
+                                is_spent: false,
+                            }),
+                            progress: Arc::new(Progress::new(gauge)),
                         });
+                        return Ok(Upload::Streamed(Streamed {
+                            source,
+                            turn: 0,
+                            begun: Some(begun),
+                        }));
                     }
                 }
                 Some(Err(error)) => return Err(broken(&error)),
@@ -101,11 +157,11 @@ impl Upload {
         Ok(Upload::Whole((!read.is_empty()).then(|| read.freeze())))
     }
 
-    /// Another one for another try; none where it can be sent only once.
-    pub(crate) fn again(&self) -> Option<Upload> {
+    /// For another try.
+    pub(crate) fn replay(&self) -> Replay {
         match self {
-            Upload::Whole(bytes) => Some(Upload::Whole(bytes.clone())),
-            Upload::Streamed { .. } => None,
+            Upload::Whole(bytes) => Replay::Whole(bytes.clone()),
+            Upload::Streamed(streamed) => Replay::Streamed(streamed.source.clone()),
         }
     }
 
@@ -113,7 +169,7 @@ impl Upload {
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
         match self {
             Upload::Whole(_) => None,
-            Upload::Streamed { progress, .. } => Some(progress.clone()),
+            Upload::Streamed(streamed) => Some(streamed.source.progress.clone()),
         }
     }
 
@@ -121,51 +177,60 @@ impl Upload {
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Upload::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Upload::Streamed { .. } => None,
+            Upload::Streamed(_) => None,
         }
+    }
+}
+
+impl Replay {
+    /// The body from its beginning, for another try; none: more of it was passed on than is kept. The try before gets
+    /// nothing of it any more.
+    pub(crate) fn next(&self) -> Option<Upload> {
+        match self {
+            Replay::Whole(bytes) => Some(Upload::Whole(bytes.clone())),
+            Replay::Streamed(source) => {
+                let mut state = source.state();
+                if state.is_spent {
+                    return None;
+                }
+                state.turn += 1;
+                source.progress.bytes.store(0, Relaxed);
+                Some(Upload::Streamed(Streamed {
+                    source: source.clone(),
+                    turn: state.turn,
+                    begun: Some(state.begun.clone()),
+                }))
+            }
+        }
+    }
+}
+
+impl Source {
+    fn state(&self) -> MutexGuard<'_, SourceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
             Upload::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Upload::Streamed {
-                begun,
-                rest,
-                progress,
-            } => {
-                if let Some(bytes) = begun.take() {
-                    progress.passed(bytes.len());
-                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                }
-                let polled = Pin::new(&mut *rest).poll_frame(cx);
-                match &polled {
-                    Poll::Ready(Some(Ok(frame))) => {
-                        progress.passed(frame.data_ref().map_or(0, Bytes::len));
-                        // hyper does not ask for the end of a body whose length it knows.
-                        if rest.is_end_stream() {
-                            progress.whole.store(true, Relaxed);
-                        }
-                    }
-                    Poll::Ready(None) => progress.whole.store(true, Relaxed),
-                    Poll::Ready(Some(Err(_))) | Poll::Pending => {}
-                }
-                polled
-            }
+            Upload::Streamed(streamed) => streamed.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Upload::Whole(bytes) => bytes.is_none(),
-            Upload::Streamed { begun, rest, .. } => begun.is_none() && rest.is_end_stream(),
+            Upload::Streamed(streamed) => {
+                streamed.begun.is_none() && streamed.source.state().rest.is_end_stream()
+            }
         }
     }
 
@@ -174,10 +239,11 @@ impl Body for Upload {
             Upload::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Upload::Streamed { begun, rest, .. } => {
-                let begun = begun.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            Upload::Streamed(streamed) => {
+                let begun = streamed.begun.as_ref();
+                let begun = begun.map_or(0, |bytes| bytes.len() as u64);
                 let mut hint = SizeHint::new();
-                let rest = rest.size_hint();
+                let rest = streamed.source.state().rest.size_hint();
                 hint.set_lower(begun + rest.lower());
                 if let Some(upper) = rest.upper() {
                     hint.set_upper(begun + upper);
@@ -188,7 +254,78 @@ impl Body for Upload {
     }
 }
 
+impl Streamed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let progress = &self.source.progress;
+        let mut state = self.source.state();
+        if state.turn != self.turn {
+            return Poll::Ready(Some(Err(Broken::Superseded)));
+        }
+        if let Some(bytes) = self.begun.take() {
+            progress.passed(bytes.len());
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        let polled = Pin::new(&mut state.rest).poll_frame(cx);
+        progress.starved.store(polled.is_pending(), Relaxed);
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(frame))) => {
+                progress.passed(frame.data_ref().map_or(0, Bytes::len));
+                progress.gauge.progress();
+                (state.is_spent, state.begun) = (true, Bytes::new());
+                // hyper does not ask for the end of a body whose length it knows.
+                if state.rest.is_end_stream() {
+                    progress.whole.store(true, Relaxed);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(None) => {
+                progress.whole.store(true, Relaxed);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Broken::Caller(error)))),
+        }
+    }
+}
+
+/// Why a body ends before its end.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// It did not come from its caller.
+    Caller(hyper::Error),
+    /// Another try has taken it over.
+    Superseded,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Caller(error) => error.fmt(f),
+            Broken::Superseded => f.write_str("it is sent over another connection"),
+        }
+    }
+}
+
+impl std::error::Error for Broken {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Broken::Caller(error) => error.source(),
+            Broken::Superseded => None,
+        }
+    }
+}
+
 impl Progress {
+    fn new(gauge: &Gauge) -> Progress {
+        Progress {
+            at: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            whole: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            gauge: gauge.clone(),
+        }
+    }
+
     fn passed(&self, bytes: usize) {
         self.at.store(clock::precise(), Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);

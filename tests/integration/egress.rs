@@ -4,6 +4,7 @@ mod cache;
 mod clients;
 mod credentials;
 mod dns;
+mod hostile;
 mod limits;
 mod origins;
 mod see;

@@ -2,6 +2,8 @@
 
 mod checks;
 
+pub use checks::is_credential;
+
 use crate::{
     document::{Document, EgressTables, Named},
     entries::Entries,

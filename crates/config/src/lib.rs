@@ -41,6 +41,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub use access_format::{AccessFormat, CpuTime, FormatCode, FormatPiece, MemoryUnit, TimeUnit};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use egress::is_credential;
 pub use environment::Environment;
 pub use folder::{
     DEFAULT_LISTEN, Folder, FolderPhp, FolderRuntime, folder_toml, parse_address, parse_duration,

@@ -180,31 +180,35 @@ impl Pump {
 
     /// A piece more; false: more than can be kept, and the caller's side goes on from here.
     fn take(&mut self, frame: Frame<Bytes>) -> bool {
-        let mut state = self.fill.state();
         let fits = match frame.into_data() {
-            Ok(data) => {
-                self.taken += data.len() as u64;
-                state.pieces.push(data);
-                let pieces = state.pieces.len() as u64 * PIECE;
-                drop(state);
-                let taken = self.taken;
-                let bytes = self.base + taken + pieces;
-                self.keeping.as_mut().is_some_and(|keeping| {
-                    taken <= keeping.cache.max_object
-                        && pieces <= taken / 2 + CRUMBS
-                        && keeping.room.hold(bytes)
-                })
-            }
+            Ok(data) => self.take_data(data),
             Err(frame) => {
                 // They go to this caller; what is kept does without (RFC 9111 §3.1).
-                state.trailers = frame.into_trailers().ok();
+                self.fill.state().trailers = frame.into_trailers().ok();
                 true
             }
         };
-        if fits && let Some(reader) = self.fill.state().reader.take() {
-            reader.wake();
+        if fits {
+            self.fill.wake_reader();
         }
         fits
+    }
+
+    fn take_data(&mut self, data: Bytes) -> bool {
+        self.taken += data.len() as u64;
+        let pieces = {
+            let mut state = self.fill.state();
+            state.pieces.push(data);
+            state.pieces.len() as u64 * PIECE
+        };
+        let taken = self.taken;
+        let bytes = self.base + taken + pieces;
+        // The room is the cache's, which has a lock of its own: the two are never held together.
+        self.keeping.as_mut().is_some_and(|keeping| {
+            taken <= keeping.cache.max_object
+                && pieces <= taken / 2 + CRUMBS
+                && keeping.room.hold(bytes)
+        })
     }
 
     /// All of it is there.
@@ -261,9 +265,14 @@ impl Fill {
     }
 
     fn end(&self, end: End) {
-        let mut state = self.state();
-        state.end = Some(end);
-        if let Some(reader) = state.reader.take() {
+        self.state().end = Some(end);
+        self.wake_reader();
+    }
+
+    /// Wakes the caller's side, if it waits. No lock is held while it is woken.
+    fn wake_reader(&self) {
+        let reader = self.state().reader.take();
+        if let Some(reader) = reader {
             reader.wake();
         }
     }

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use weir_config::is_credential;
 
 use super::{super::target::Target, directives::Directives};
 
@@ -50,7 +51,8 @@ pub(super) struct Question {
     /// The caller's, without what weir sets.
     pub(super) headers: HeaderMap,
     pub(super) directives: Directives,
-    /// It says who asks: what comes may be for it alone.
+    /// It says who asks ([`is_credential`]): what comes may be for it alone. RFC 9111 §3.5 knows `Authorization` only; cookies
+    /// and what services have of their own mean the same.
     pub(super) is_personal: bool,
     pub(super) stale_if_error: Duration,
 }
@@ -78,13 +80,15 @@ impl Question {
             return Err(Apart::Bypass);
         }
         let mut headers = asked.headers.clone();
+        // It is for weir alone, and goes no further (`token_file`).
+        headers.remove(header::PROXY_AUTHORIZATION);
         for (name, _) in asked.set {
-            headers.remove(name);
+            super::super::headers::remove_all_of(&mut headers, name);
         }
         Ok(Question {
             key: Key::of(asked.target),
             is_head,
-            is_personal: headers.keys().any(is_credential),
+            is_personal: headers.keys().any(|name| is_credential(name.as_str())),
             headers,
             directives,
             stale_if_error: asked.stale_if_error,
@@ -124,25 +128,6 @@ pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> 
     }
     Some(all)
 }
-
-/// Whether a header says who asks. RFC 9111 §3.5 knows `Authorization` only; cookies and what services have of their
-/// own mean the same, and taking one too many for it costs no more than an answer that is not kept.
-fn is_credential(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    CREDENTIALS.iter().any(|part| name.contains(part))
-}
-
-const CREDENTIALS: [&str; 9] = [
-    "auth",
-    "cookie",
-    "token",
-    "api-key",
-    "apikey",
-    "secret",
-    "session",
-    "password",
-    "signature",
-];
 
 /// Ranges are not kept, and conditions other than on what a cache has are the origin's matter.
 const BYPASS: [HeaderName; 4] = [
@@ -227,13 +212,22 @@ mod tests {
             "x-api-key: x",
             "private-token: x",
             "x-auth-user: x",
+            "ocp-apim-subscription-key: x",
+            "x.api.key: x",
+            "x_auth: x",
         ] {
             assert!(
                 ask(Method::GET, header, &[]).unwrap().is_personal,
                 "{header}"
             );
         }
-        for header in ["accept: x", "user-agent: x", "x-request-id: x"] {
+        for header in [
+            "accept: x",
+            "user-agent: x",
+            "x-request-id: x",
+            // weir's own token.
+            "proxy-authorization: Bearer x",
+        ] {
             assert!(
                 !ask(Method::GET, header, &[]).unwrap().is_personal,
                 "{header}"
@@ -241,6 +235,12 @@ mod tests {
         }
         let set = [(header::AUTHORIZATION, HeaderValue::from_static("weir's"))];
         let question = ask(Method::GET, "authorization: x", &set).unwrap();
+        assert!(!question.is_personal && question.headers.is_empty());
+        let set = [(
+            HeaderName::from_static("x-api-key"),
+            HeaderValue::from_static("weir's"),
+        )];
+        let question = ask(Method::GET, "x.api_key: x", &set).unwrap();
         assert!(!question.is_personal && question.headers.is_empty());
     }
 

@@ -12,21 +12,50 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
+use super::super::reading::Reading;
+
 /// A connection's bytes.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) struct Stream {
+    wire: Wire,
+    /// None until somebody reads who has to be kept from reading too much.
+    reading: Option<Reading>,
+}
+
+#[derive(Debug)]
+enum Wire {
     Plain(TcpStream),
     /// It is some kilobyte large.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-#[cfg(test)]
 impl Stream {
+    pub(super) fn plain(stream: TcpStream) -> Stream {
+        Stream {
+            wire: Wire::Plain(stream),
+            reading: None,
+        }
+    }
+
+    pub(super) fn tls(stream: TlsStream<TcpStream>) -> Stream {
+        Stream {
+            wire: Wire::Tls(Box::new(stream)),
+            reading: None,
+        }
+    }
+
+    /// What is read from now on is measured.
+    pub(crate) fn measured(mut self, reading: Reading) -> Stream {
+        self.reading = Some(reading);
+        self
+    }
+
     /// The socket beneath.
+    #[cfg(test)]
     pub(crate) fn socket(&self) -> &TcpStream {
-        match self {
-            Stream::Plain(stream) => stream,
-            Stream::Tls(stream) => stream.get_ref().0,
+        match &self.wire {
+            Wire::Plain(stream) => stream,
+            Wire::Tls(stream) => stream.get_ref().0,
         }
     }
 }
@@ -37,9 +66,14 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        let Stream { wire, reading } = self.get_mut();
+        let mut read = |context: &mut Context<'_>, buffer: &mut ReadBuf<'_>| match wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Wire::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        match reading {
+            Some(reading) => reading.poll(context, buffer, read),
+            None => read(context, buffer),
         }
     }
 }
@@ -50,9 +84,9 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Wire::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -61,30 +95,30 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
+            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(context, pieces),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+        match &self.wire {
+            Wire::Plain(stream) => stream.is_write_vectored(),
+            Wire::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Wire::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -139,6 +139,10 @@ fn set_headers_take_the_place_of_the_callers_and_of_their_twins() {
             ("x-api-key", "2"),
             ("x_api_key", "3"),
             ("X_Api-Key", "4"),
+            ("X.Api.Key", "4"),
+            ("x-api.key", "4"),
+            ("x!api~key", "4"),
+            ("xapikey", "7"),
             ("x-odd", "5"),
             ("x-api-keys", "6"),
         ],
@@ -153,7 +157,8 @@ fn set_headers_take_the_place_of_the_callers_and_of_their_twins() {
             "host: api.example:8443",
             "x-api-key: own",
             "x-api-keys: 6",
-            "x_odd: own"
+            "x_odd: own",
+            "xapikey: 7"
         ]
     );
 }

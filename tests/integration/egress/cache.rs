@@ -241,6 +241,39 @@ fn equal_calls_are_asked_once() {
 }
 
 #[test]
+fn an_answer_that_may_be_kept_and_ends_with_trailers_freezes_nothing() {
+    let origin = Oddity::plain(|talk| {
+        while talk.request().is_some() {
+            talk.send(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 4\r\ntext\r\n0\r\nX-Sum: 1\r\n\r\n",
+            );
+        }
+    });
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .lines("threads = 1")
+        .usual("cache = true")
+        .start();
+    let api = format!("/api.test:{}", origin.address().port());
+    for path in ["/a", "/b", "/c"] {
+        for kept in [false, true] {
+            let mut caller = sidecar.client();
+            caller.send(request(
+                "GET",
+                &format!("{api}{path}"),
+                &[("TE", "trailers"), ("Connection", "TE")],
+                b"",
+            ));
+            let answer = caller.response().expect(200);
+            assert!(answer.whole && answer.text() == "text", "{answer:?}");
+            assert_eq!(cache_status(&answer).contains("hit"), kept, "{answer:?}");
+        }
+    }
+    assert_eq!(origin.asked().len(), 3);
+}
+
+#[test]
 fn when_a_caller_leaves_another_one_asks() {
     let gate = Gate::default();
     let wait = gate.clone();

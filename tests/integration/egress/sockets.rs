@@ -8,12 +8,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::support::oddity::Oddity;
 use crate::support::sidecar::{Outward, Sidecar};
-use crate::support::{Setup, free_address, process, wait_until};
+use crate::support::{LIMIT, Setup, free_address, process, wait_until};
 
 fn origin() -> Oddity {
     Oddity::plain(|talk| talk.answer_all("hello"))
@@ -103,6 +104,78 @@ fn nobody_is_refused_while_weir_reloads_or_its_gateway_dies() {
     sidecar.get(&path(&origin)).expect(200);
     over.store(true, Ordering::SeqCst);
     assert!(callers.join().expect("nobody was refused") > 0);
+}
+
+/// New connections all the time while weir reloads: each is answered, also one that an old gateway had accepted and not yet
+/// read from, and one whose request comes a little after it.
+#[test]
+fn no_caller_is_dropped_by_reloads() {
+    const RELOADS: usize = 6;
+    let origin = origin();
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .lines("threads = 2")
+        .start();
+    let over = AtomicBool::new(false);
+    let (address, path) = (sidecar.address, path(&origin));
+    let answered = |pause: Duration| {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).ok()?;
+        std::thread::sleep(pause);
+        let asked = format!("GET {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n");
+        stream.write_all(asked.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        answer.ends_with("hello").then_some(())
+    };
+    let call = |pause: Duration| {
+        let (mut calls, mut dropped) = (0, 0);
+        while !over.load(Ordering::SeqCst) {
+            calls += 1;
+            dropped += usize::from(answered(pause).is_none());
+        }
+        (calls, dropped)
+    };
+    std::thread::scope(|scope| {
+        let pauses = [0, 0, 1, 20, 100].map(Duration::from_millis);
+        let callers = pauses.map(|pause| scope.spawn(move || call(pause)));
+        for number in 0..RELOADS {
+            reload(&sidecar, |text| text + &format!("\n# {number}\n"));
+        }
+        over.store(true, Ordering::SeqCst);
+        for caller in callers {
+            let (calls, dropped) = caller.join().expect("no panic");
+            assert!(calls > 0 && dropped == 0, "{dropped} of {calls}");
+        }
+    });
+}
+
+/// A connection that is kept may be closed by a reload, but not under a request that is there already.
+#[test]
+fn a_kept_connection_is_told_by_its_next_answer_that_weir_reloads() {
+    let origin = origin();
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .start();
+    let mut caller = sidecar.client();
+    let asked = format!("GET {} HTTP/1.1\r\nHost: weir\r\n\r\n", path(&origin));
+    caller.send(&asked);
+    assert_eq!(caller.response().expect(200).header("connection"), None);
+    let old = sidecar.weir.gateway();
+    std::thread::scope(|scope| {
+        // Asked again and again, it is never at rest for long.
+        let asking = scope.spawn(|| {
+            wait_until("it is told", || {
+                caller.send(&asked);
+                let answer = caller.response().expect(200);
+                answer.header("connection") == Some("close")
+            });
+            caller.expect_closed();
+        });
+        reload(&sidecar, |text| text + "\n# as before\n");
+        asking.join().expect("it is told");
+    });
+    wait_until("the old one is gone", || !old.runs());
 }
 
 #[test]

@@ -340,22 +340,34 @@ fn stands_elsewhere(value: &Secret) -> bool {
         .any(|piece| !matches!(piece, SecretPiece::Text(_)))
 }
 
-/// The header is one that carries what nobody else should know, as its name goes.
-fn is_credential(name: &str) -> bool {
+/// Whether a header carries what nobody else should know, or says who asks, as its name goes: the egress keeps no answer for
+/// others to a request that has one, and `weir check` warns where its value stands in the file. One too many costs little.
+pub fn is_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let words = [
+    let whole: String = name
+        .chars()
+        .filter(|byte| byte.is_ascii_alphanumeric())
+        .collect();
+    const WORDS: [&str; 11] = [
         "authori",
         "authent",
         "token",
         "secret",
-        "password",
+        "passw",
         "cookie",
         "credential",
+        "session",
+        "signature",
+        "apikey",
+        "accesskey",
     ];
-    let ends = ["-key", "apikey", "auth"];
-    name == "key"
-        || ends.iter().any(|end| name.ends_with(end))
-        || words.iter().any(|word| name.contains(word))
+    let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+    // `X-Auth-User` says who asks, `X-Author` who wrote.
+    let is_one = |part: &str| {
+        let auth = part.starts_with("auth") && !part.starts_with("author");
+        auth || part.ends_with("auth") || matches!(part, "key" | "jwt" | "sid" | "bearer")
+    };
+    WORDS.iter().any(|word| whole.contains(word)) || parts.any(is_one)
 }
 
 #[cfg(test)]
@@ -371,10 +383,22 @@ mod tests {
             "ApiKey",
             "X-Amz-Security-Token",
             "Cookie",
+            "X.Api.Key",
+            "X_Auth_User",
+            "Ocp-Apim-Subscription-Key",
+            "X-Session-Id",
+            "X-OAuth-Scopes",
+            "Signature-Input",
         ] {
             assert!(is_credential(name), "{name}");
         }
-        for name in ["User-Agent", "X-Author", "X-Keyword", "Accept"] {
+        for name in [
+            "User-Agent",
+            "X-Author",
+            "X-Keyword",
+            "Accept",
+            "X-Request-Id",
+        ] {
             assert!(!is_credential(name), "{name}");
         }
     }

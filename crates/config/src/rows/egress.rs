@@ -46,7 +46,8 @@ pub(super) const EGRESS: &[Row] = &[
          `api.example.com:*` (any port). Where several tables name a host, the first in the file is used."),
 
     key(BOTH, "keepalive", Kind::Count { min: 0, max: 65_536 }, Value("32"),
-        "Idle connections kept per host.")
+        "Idle connections that stay open per host. Those in use are kept between calls up to `maxconn`; what is above `keepalive` is closed after \
+         10 seconds without a call.")
         .called(&["pool_max_conn", "pool_high_count", "keepalive_idle_conns_per_host", "max_idle_conns_per_host"])
         .begins("Connections to a host"),
     key(BOTH, "keepalive_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
