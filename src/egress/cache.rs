@@ -6,7 +6,7 @@
 //! ```text
 //! look ─┬─ Hit      the answer
 //!       ├─ Ask      the origin: prepare ─► answered, or failed ─► the answer
-//!       └─ Follow   an equal question is on its way: wait ─► Hit or Ask
+//!       └─ Follow   an equal question is on its way: wait ─► Hit, Ask or Failed
 //! ```
 //!
 //! One lock is around all of it, held for as long as it takes to find an answer, and never while anything is waited
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 pub(super) use self::fill::Filling;
 use self::{
     fill::{Keeping, Reservation},
-    flight::{Leader, Stage},
+    flight::{Failure, Journey, Leader, Stage},
     question::{Apart, Key, Question},
     store::Store,
     stored::{CACHE_STATUS, Head, Stored, Worth},
@@ -62,6 +62,16 @@ pub(crate) enum Look {
     Ask(Asking),
     /// Perhaps soon: another asks the same.
     Follow(Following),
+    /// What another that asked the same has met.
+    Failed(Fault),
+}
+
+/// What comes of the origin's answer.
+pub(crate) enum Answered {
+    /// The answer for the caller.
+    Done(Response<Answer>, CacheUse),
+    /// It is about something that is not kept here: the origin has to be asked once more, without conditions.
+    Again(Asking),
 }
 
 /// A call on its way to the origin.
@@ -89,8 +99,7 @@ struct Fetch {
     /// The caller's own conditions go to the origin.
     is_apart: bool,
     leader: Option<Leader>,
-    /// [`Store::epoch`]
-    since: u64,
+    journey: Journey,
     /// Why it was not answered from what is kept (RFC 9211 §2.2).
     forward: &'static str,
 }
@@ -104,8 +113,8 @@ enum Manner {
     Joined,
     /// Nobody is waited for any more.
     Alone,
-    /// Nor is the origin, where something stale will do.
-    AfterFailure,
+    /// As usual, but something stale will do: one that asked the same has met an origin that fails.
+    AfterFailure { left: u32 },
 }
 
 impl Cache {
@@ -149,7 +158,8 @@ impl Cache {
                     return hit(kept, &question, now, manner);
                 }
                 Worth::Stale
-                    if manner == Manner::AfterFailure && kept.may_be_stale(&question, now) =>
+                    if matches!(manner, Manner::AfterFailure { .. })
+                        && kept.may_be_stale(&question, now) =>
                 {
                     drop(store);
                     return Look::Hit(Box::new(stale(kept, &question, now, None)), CacheUse::Stale);
@@ -171,7 +181,7 @@ impl Cache {
             && !found.is_apart
             && stored.as_ref().is_none_or(|stored| stored.lives());
         let mut leader = None;
-        if let (Manner::Usual { left }, true) = (manner, is_joint) {
+        if let (Manner::Usual { left } | Manner::AfterFailure { left }, true) = (manner, is_joint) {
             let flight = store.flight(&question).filter(|_| !question.is_picky());
             if let Some(stage) = flight {
                 return Look::Follow(Following::new(self, question.clone(), stage, left));
@@ -180,8 +190,9 @@ impl Cache {
             let id = store.take_off(&question, stage);
             leader = Some(Leader::new(self, &question, id, sender));
         }
-        let since = store.epoch();
+        let since = store.sets_out(&question.key);
         drop(store);
+        let journey = Journey::new(self, &question.key, since);
         Look::Ask(Asking {
             cache: self.clone(),
             asked: now,
@@ -191,10 +202,53 @@ impl Cache {
                 stored,
                 is_validating: false,
                 leader,
-                since,
+                journey,
                 forward,
             })),
         })
+    }
+
+    /// What who waited gets when the one that asked has met that.
+    fn after_failure(&self, question: &Question, now: SystemTime, failure: &Failure) -> Look {
+        let stored = self.store().find(question, now).stored;
+        if let Some(kept) = &stored {
+            match kept.worth(question, now) {
+                Worth::Fresh => return hit(kept, question, now, Manner::Joined),
+                Worth::Stale if kept.may_be_stale(question, now) => {
+                    let status = match failure {
+                        Failure::Status(status, _) => Some(*status),
+                        _ => None,
+                    };
+                    let answer = stale(kept, question, now, status);
+                    return Look::Hit(Box::new(answer), CacheUse::Stale);
+                }
+                Worth::Stale | Worth::None => {}
+            }
+        }
+        match failure {
+            Failure::Fault(fault) => Look::Failed((**fault).clone()),
+            Failure::Cut(kind) => Look::Failed(Fault::sent(
+                *kind,
+                "the answer to an equal call ended before its end, and so did those of others after it",
+            )),
+            Failure::Status(status, retry_after) => {
+                let text = format!(
+                    "weir: the origin answered equal calls with {}\n",
+                    status.as_u16()
+                );
+                let mut answer = Response::new(Answer::bytes(text));
+                *answer.status_mut() = *status;
+                let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+                answer.headers_mut().insert(header::CONTENT_TYPE, plain);
+                if let Some(after) = retry_after {
+                    let after = after.clone();
+                    answer.headers_mut().insert(header::RETRY_AFTER, after);
+                }
+                let said = format!("fwd=uri-miss; fwd-status={}; collapsed", status.as_u16());
+                say(&mut answer, &said);
+                Look::Hit(Box::new(answer), CacheUse::Joined)
+            }
+        }
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -233,12 +287,13 @@ impl Asking {
         }
     }
 
+    /// Whether the origin is asked about something that is kept, so that it may have to be asked once more.
+    pub(crate) fn may_come_again(&self) -> bool {
+        matches!(&self.purpose, Purpose::Fetch(fetch) if fetch.stored.is_some())
+    }
+
     /// What the caller gets, after the origin's answer; headers of the hop are gone from that.
-    pub(crate) fn answered(
-        self,
-        answer: Response<Answer>,
-        now: SystemTime,
-    ) -> (Response<Answer>, CacheUse) {
+    pub(crate) fn outcome(self, answer: Response<Answer>, now: SystemTime) -> Answered {
         let (mut answer, forward) = match self.purpose {
             Purpose::Fetch(fetch) => return fetch.answered(&self.cache, answer, self.asked, now),
             Purpose::Pass(Apart::Bypass) => (answer, "bypass"),
@@ -255,7 +310,7 @@ impl Asking {
             }
         };
         say(&mut answer, &format!("fwd={forward}"));
-        (answer, CacheUse::None)
+        Answered::Done(answer, CacheUse::None)
     }
 
     /// What the caller gets though the origin cannot be had.
@@ -273,7 +328,7 @@ impl Asking {
         if !excuses(fault.kind) {
             return Err(fault);
         }
-        fetch.ends(Stage::Failed);
+        fetch.ends(Stage::Failed(Failure::Fault(Arc::new(fault.clone()))));
         match fetch.stored {
             Some(stored) if stored.may_be_stale(&fetch.question, now) => {
                 let answer = stale(&stored, &fetch.question, now, None);
@@ -286,21 +341,35 @@ impl Asking {
 
 impl Fetch {
     fn answered(
-        mut self,
+        mut self: Box<Self>,
         cache: &Arc<Cache>,
         answer: Response<Answer>,
         asked: SystemTime,
         now: SystemTime,
-    ) -> (Response<Answer>, CacheUse) {
+    ) -> Answered {
         let status = answer.status();
         if let Some(stored) = self.stored.take() {
             if status == StatusCode::NOT_MODIFIED && self.is_validating {
-                return self.validated(cache, &stored, answer.headers(), asked, now);
+                if !stored.is_meant_by(answer.headers()) {
+                    // What is kept is another one, and what the origin means is not here.
+                    cache.store().forget(&self.question.key);
+                    let since = cache.store().sets_out(&self.question.key);
+                    self.journey = Journey::new(cache, &self.question.key, since);
+                    self.is_validating = false;
+                    self.forward = "miss";
+                    return Answered::Again(Asking {
+                        cache: cache.clone(),
+                        asked: now,
+                        purpose: Purpose::Fetch(self),
+                    });
+                }
+                let (answer, how) = self.validated(cache, &stored, answer.headers(), asked, now);
+                return Answered::Done(answer, how);
             }
             if FAILURES.contains(&status) && stored.may_be_stale(&self.question, now) {
-                self.ends(Stage::Failed);
+                self.ends(Stage::Failed(failed(&answer)));
                 let answer = stale(&stored, &self.question, now, Some(status));
-                return (answer, CacheUse::Stale);
+                return Answered::Done(answer, CacheUse::Stale);
             }
         }
         let (parts, body) = answer.into_parts();
@@ -315,10 +384,10 @@ impl Fetch {
         let is_short = length.is_none_or(|length| length <= cache.max_object);
         let stored = Stored::judge(&self.question, head).filter(|_| is_short);
         let Some(stored) = stored else {
-            self.passes(cache, status, now);
             let mut answer = Response::from_parts(parts, body);
+            self.passes(cache, &answer, now);
             say(&mut answer, &said);
-            return (answer, CacheUse::Miss);
+            return Answered::Done(answer, CacheUse::Miss);
         };
         if !stored.lives() {
             // Who waits would have to ask by itself anyway.
@@ -329,14 +398,14 @@ impl Fetch {
             self.ends(Stage::Apart);
             let mut answer = Response::from_parts(parts, body);
             say(&mut answer, &said);
-            return (answer, CacheUse::Miss);
+            return Answered::Done(answer, CacheUse::Miss);
         };
         let known = stored.not_modified(&self.question, now);
         let keeping = Keeping {
             cache: cache.clone(),
             question: self.question,
             stored,
-            since: self.since,
+            journey: self.journey,
             leader: self.leader,
             room,
         };
@@ -349,12 +418,12 @@ impl Fetch {
             (None, None) => Response::from_parts(parts, Answer::empty()),
         };
         say(&mut answer, &format!("{said}; stored"));
-        (answer, CacheUse::Miss)
+        Answered::Done(answer, CacheUse::Miss)
     }
 
     /// The origin says that what is kept is still right.
     fn validated(
-        mut self,
+        mut self: Box<Self>,
         cache: &Arc<Cache>,
         stored: &Stored,
         headers: &HeaderMap,
@@ -369,10 +438,10 @@ impl Fetch {
         };
         let (fresh, may_be_kept) = stored.freshened(&self.question, head);
         let fresh = Arc::new(fresh);
-        let kept = match may_be_kept && stored.is_meant_by(headers) {
+        let kept = match may_be_kept {
             true => cache
                 .store()
-                .keep(&self.question, fresh.clone(), self.since),
+                .keep(&self.question, fresh.clone(), self.journey.since()),
             false => {
                 cache.store().forget(&self.question.key);
                 false
@@ -393,9 +462,10 @@ impl Fetch {
     }
 
     /// An answer that is not to be kept; nor is what was kept for it, unless it is only that the origin fails.
-    fn passes(&mut self, cache: &Cache, status: StatusCode, now: SystemTime) {
+    fn passes(&mut self, cache: &Cache, answer: &Response<Answer>, now: SystemTime) {
+        let status = answer.status();
         if status.is_server_error() {
-            return self.ends(Stage::Failed);
+            return self.ends(Stage::Failed(failed(answer)));
         }
         let speaks_for_others = !self.question.is_head && !self.question.is_personal;
         if speaks_for_others && status != StatusCode::NOT_MODIFIED {
@@ -409,6 +479,12 @@ impl Fetch {
             leader.ends(stage);
         }
     }
+}
+
+/// An answer that says that the origin fails.
+fn failed(answer: &Response<Answer>) -> Failure {
+    let after = answer.headers().get(header::RETRY_AFTER).cloned();
+    Failure::Status(answer.status(), after)
 }
 
 fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) -> Look {

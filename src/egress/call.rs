@@ -21,7 +21,7 @@ use weir_pool::{Failure, Sent};
 use super::{
     Egress,
     body::{Answer, Guarded, Pace},
-    cache::{Asked, Look},
+    cache::{Answered, Asked, Look},
     callers::{Calling, Peer},
     compress::{self, Wish},
     connections::{Carrier, Received, Unanswered},
@@ -110,6 +110,7 @@ async fn steps(
             course.record.cache = how;
             *response
         }
+        Some(Look::Failed(fault)) => return Err(fault),
         found => {
             prepare(calling, &host, &target, &mut parts, &upload)?;
             fetch(&host, &limits, found, parts, upload, course).await?
@@ -212,18 +213,43 @@ async fn fetch(
     let Some(Look::Ask(mut asking)) = found else {
         return ask(host, limits, parts, upload, course).await;
     };
+    // Only a question that has no body asks about what is kept.
+    let mut again = asking.may_come_again().then(|| copy(&parts));
     asking.prepare(&mut parts.headers);
-    let (response, how) = match ask(host, limits, parts, upload, course).await {
-        Ok(response) => asking.answered(response, SystemTime::now()),
-        Err(fault) => {
-            let instead = asking.failed(fault.clone(), SystemTime::now())?;
-            // The caller has its answer, and somebody should know all the same.
-            course.complain(&fault);
-            instead
-        }
-    };
-    course.record.cache = how;
-    Ok(response)
+    let mut answered = ask(host, limits, parts, upload, course).await;
+    loop {
+        let (response, how) = match answered {
+            Ok(response) => match (asking.outcome(response, SystemTime::now()), again.take()) {
+                (Answered::Done(response, how), _) => (response, how),
+                (Answered::Again(next), Some(mut parts)) => {
+                    asking = next;
+                    asking.prepare(&mut parts.headers);
+                    answered = ask(host, limits, parts, Upload::Whole(None), course).await;
+                    continue;
+                }
+                (Answered::Again(_), None) => {
+                    let what = format!("{}: 304 to a question without conditions", host.origin);
+                    return Err(Fault::sent(Kind::BadResponse, what));
+                }
+            },
+            Err(fault) => {
+                let instead = asking.failed(fault.clone(), SystemTime::now())?;
+                // The caller has its answer, and somebody should know all the same.
+                course.complain(&fault);
+                instead
+            }
+        };
+        course.record.cache = how;
+        return Ok(response);
+    }
+}
+
+fn copy(parts: &Parts) -> Parts {
+    let mut copy = Request::new(()).into_parts().0;
+    copy.method = parts.method.clone();
+    copy.uri = parts.uri.clone();
+    copy.headers = parts.headers.clone();
+    copy
 }
 
 /// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.

@@ -17,6 +17,9 @@
 //!
 //! A connection that is too old or leads to a former address takes no new call; what it carries ends in peace.
 
+mod carrier;
+mod quota;
+
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -26,26 +29,21 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{Request, Response};
-use hyper::{
-    body::{Body, Frame, Incoming, SizeHint},
-    client::conn::{http1, http2},
-};
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::oneshot;
 use weir_config::{HostSettings, Scheme};
 
+pub(crate) use self::carrier::{Carrier, Received, Unanswered};
+use self::quota::Quota;
 use super::{
     dial::{Dialer, Link, Route},
     failure,
     fault::{Fault, Kind},
     figures::HostFigures,
-    headers,
     reading::{Gauge, Reading},
     record::{Connection, Protocol},
     upload::Upload,
@@ -73,20 +71,6 @@ pub(crate) struct Census {
     pub(crate) waiting: usize,
     /// What the origin speaks; none: not known yet.
     pub(crate) protocol: Option<Protocol>,
-}
-
-/// The right to send one request over a connection.
-///
-/// Dropped before anything was sent, it gives the connection back; dropped later, it closes it, unless
-/// [`Carrier::done`] was called. Over HTTP/2 it is a share of one.
-pub(crate) struct Carrier {
-    home: Arc<Connections>,
-    /// None only while it is taken apart.
-    hold: Option<Hold>,
-    connection: Connection,
-    /// It was there, and was not made for this call.
-    kept: bool,
-    sent: bool,
 }
 
 enum Hold {
@@ -138,17 +122,6 @@ struct Shared {
     /// Calls that were given a share of it so far, and those of them that the origin has not begun.
     given: AtomicUsize,
     refused: AtomicUsize,
-}
-
-/// How many calls an origin takes over one HTTP/2 connection before it says GOAWAY (nginx: `keepalive_requests`). It is not
-/// told beforehand: calls that come too late are refused, and made again. Where two connections in a row have ended after
-/// the same number, the next ones are given no more.
-#[derive(Debug, Default)]
-struct Quota {
-    /// What the last connection that refused calls had taken.
-    last: Option<usize>,
-    /// What is kept to, and until when ([`clock::now`]): the origin may be told to take more.
-    kept_to: Option<(usize, u64)>,
 }
 
 impl Connections {
@@ -643,137 +616,6 @@ impl Shared {
     }
 }
 
-impl Quota {
-    /// How many calls a connection is given.
-    fn at(&self, now: u64) -> usize {
-        match self.kept_to {
-            Some((most, until)) if now < until => most,
-            _ => usize::MAX,
-        }
-    }
-
-    /// A connection has ended that took so many, and refused others.
-    fn learn(&mut self, taken: usize, now: u64) {
-        // One that took none at all tells nothing of how many the next one takes.
-        if taken > 0 && self.last == Some(taken) {
-            self.kept_to = Some((taken, now.saturating_add(QUOTA_FOR)));
-        }
-        self.last = Some(taken);
-    }
-}
-
-impl Carrier {
-    /// What it is, for the log; `made` is set where it was made for this call.
-    pub(crate) fn connection(&self) -> Connection {
-        self.connection
-    }
-
-    /// It was there before this call.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept
-    }
-
-    /// Sends a request, and waits for the head of its answer. `request` has an absolute URI; over HTTP/1.1 its path is
-    /// what is sent.
-    ///
-    /// # Errors
-    /// What went wrong.
-    pub(crate) async fn send(
-        &mut self,
-        mut request: Request<Upload>,
-    ) -> Result<Response<Received>, Unanswered> {
-        self.sent = true;
-        headers::for_protocol(request.headers_mut(), self.connection.protocol);
-        let sent = match &mut self.hold {
-            Some(Hold::Own(own)) => {
-                to_origin_form(&mut request);
-                own.sender.try_send_request(request).await
-            }
-            Some(Hold::Share(share)) => {
-                *request.version_mut() = http::Version::HTTP_2;
-                share.sender.clone().try_send_request(request).await
-            }
-            None => {
-                return Err(Unanswered {
-                    fault: Fault::unsent(Kind::Internal, "a connection that was given back"),
-                    not_begun: false,
-                });
-            }
-        };
-        match sent {
-            Ok(response) => {
-                let gauge = match &self.hold {
-                    Some(Hold::Own(own)) => Some(own.gauge.clone()),
-                    _ => None,
-                };
-                if let Some(gauge) = &gauge {
-                    gauge.progress();
-                }
-                Ok(response.map(|body| Received { body, gauge }))
-            }
-            Err(mut error) => {
-                let handed_back = error.take_message().is_some();
-                let error = error.error();
-                let protocol = self.connection.protocol;
-                let not_begun = failure::is_not_begun(error, handed_back, protocol);
-                let origin = &self.home.route.origin;
-                let fault = failure::of_call(origin, error, handed_back || not_begun);
-                if let Some(Hold::Share(share)) = &self.hold
-                    && !failure::is_of_stream(error)
-                {
-                    if not_begun {
-                        share.refused.fetch_add(1, Relaxed);
-                    }
-                    // It takes nothing new: the origin has said so, or it is broken.
-                    self.home.put_aside(share);
-                }
-                // A new connection that ends at once says that the origin cannot, one that was kept only that it is over.
-                let not_begun = not_begun || (handed_back && self.kept);
-                Err(Unanswered { fault, not_begun })
-            }
-        }
-    }
-
-    /// The answer was read to its end: the connection can take the next call.
-    pub(crate) fn done(mut self) {
-        match self.hold.take() {
-            Some(Hold::Own(mut own)) => {
-                own.used = clock::now();
-                let home = self.home.clone();
-                // hyper's task may still have to see the end that the answer's reader has seen.
-                match own.sender.is_ready() {
-                    true => home.given_back(own),
-                    false => drop(tokio::spawn(async move {
-                        match own.sender.ready().await {
-                            Ok(()) => home.given_back(own),
-                            Err(_) => home.lost(),
-                        }
-                    })),
-                }
-            }
-            Some(Hold::Share(share)) => self.home.returned(&share),
-            None => {}
-        }
-    }
-}
-
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        match self.hold.take() {
-            Some(Hold::Own(own)) if !self.sent && own.sender.is_ready() => {
-                self.home.given_back(own)
-            }
-            // It closes with its sender.
-            Some(Hold::Own(own)) => {
-                drop(own);
-                self.home.lost();
-            }
-            Some(Hold::Share(share)) => self.home.returned(&share),
-            None => {}
-        }
-    }
-}
-
 impl Connections {
     /// An HTTP/1.1 connection is free again.
     fn given_back(self: &Arc<Self>, own: Kept) {
@@ -826,45 +668,6 @@ impl Connections {
     }
 }
 
-/// A request that had no answer.
-pub(crate) struct Unanswered {
-    pub(crate) fault: Fault,
-    /// The origin cannot have begun with it, and is not to be blamed: it can be sent again at once, whatever its method.
-    pub(crate) not_begun: bool,
-}
-
-/// The body of an answer. Each piece of it is progress of its connection.
-pub(crate) struct Received {
-    body: Incoming,
-    /// None over HTTP/2.
-    gauge: Option<Gauge>,
-}
-
-impl Body for Received {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Received { body, gauge } = self.get_mut();
-        let polled = Pin::new(body).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(_))), Some(gauge)) = (&polled, gauge) {
-            gauge.progress();
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// Counts a connection that is being made, until it is there or not.
 struct Connecting<'a>(&'a Connections);
 
@@ -872,15 +675,6 @@ impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         self.0.lock().connecting -= 1;
     }
-}
-
-/// `https://host/path` → `/path`, as HTTP/1.1 wants it of an origin (RFC 9112 §3.2.1).
-fn to_origin_form(request: &mut Request<Upload>) {
-    let path = mem::take(request.uri_mut()).into_parts().path_and_query;
-    let mut parts = http::uri::Parts::default();
-    parts.path_and_query = path;
-    // A path alone is a URI.
-    *request.uri_mut() = http::Uri::from_parts(parts).unwrap_or_default();
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -901,9 +695,6 @@ const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// An idle connection beyond `keepalive` is closed when it was not needed for so long.
 const SPARE_FOR: Duration = Duration::from_secs(10);
-
-/// How long is kept to what was learnt of the calls that an origin takes over one connection, µs.
-const QUOTA_FOR: u64 = 600 * 1_000_000;
 
 /// hyper's least buffer, bytes.
 const LEAST_BUFFER: usize = 8192;

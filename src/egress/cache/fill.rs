@@ -20,7 +20,7 @@ use super::{
         fault::Kind,
     },
     Cache,
-    flight::{Leader, Stage},
+    flight::{Failure, Journey, Leader, Stage},
     question::Question,
     stored::Stored,
 };
@@ -30,8 +30,7 @@ pub(super) struct Keeping {
     pub(super) cache: Arc<Cache>,
     pub(super) question: Arc<Question>,
     pub(super) stored: Stored,
-    /// [`super::store::Store::epoch`] when it was asked for.
-    pub(super) since: u64,
+    pub(super) journey: Journey,
     /// Others may wait for it.
     pub(super) leader: Option<Leader>,
     pub(super) room: Reservation,
@@ -152,7 +151,10 @@ impl Pump {
                         return self.keep();
                     }
                 }
-                Some(Some(Err(error))) => return self.end(End::Cut(error.0), Stage::Failed),
+                Some(Some(Err(error))) => {
+                    let failure = Failure::Cut(error.0);
+                    return self.end(End::Cut(error.0), Stage::Failed(failure));
+                }
                 Some(None) => return self.keep(),
             }
         }
@@ -235,7 +237,7 @@ impl Pump {
         let kept = keeping
             .cache
             .store()
-            .keep(&keeping.question, stored, keeping.since);
+            .keep(&keeping.question, stored, keeping.journey.since());
         if let Some(leader) = keeping.leader {
             leader.ends(if kept { Stage::Kept } else { Stage::Apart });
         }

@@ -2,14 +2,19 @@
 
 use std::{sync::Arc, time::SystemTime};
 
+use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use super::{Cache, Look, Manner, question::Question};
+use super::{
+    super::fault::{Fault, Kind},
+    Cache, Look, Manner,
+    question::{Key, Question},
+};
 use crate::clock;
 
 /// What became of a question, for those that wait. That its sender is gone without a word means that its caller left:
 /// one of them leads then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Stage {
     /// It is asked, or its answer is being read.
     Underway,
@@ -18,7 +23,53 @@ pub(super) enum Stage {
     /// Its answer is for nobody else.
     Apart,
     /// The origin failed.
-    Failed,
+    Failed(Failure),
+}
+
+/// How an origin failed, for those that wait.
+#[derive(Debug, Clone)]
+pub(super) enum Failure {
+    /// It could not be asked, after all tries that there may be.
+    Fault(Arc<Fault>),
+    /// It answered so (5xx), and said when to come again.
+    Status(StatusCode, Option<HeaderValue>),
+    /// Its answer ended before its end.
+    Cut(Kind),
+}
+
+impl Failure {
+    /// Whether the next one might have more luck: whoever could not ask has tried again already.
+    fn may_pass(&self) -> bool {
+        !matches!(self, Failure::Fault(_))
+    }
+}
+
+/// A question on its way to the origin, from when it is asked to the end of its answer.
+pub(super) struct Journey {
+    cache: Arc<Cache>,
+    key: Key,
+    since: u64,
+}
+
+impl Journey {
+    /// `since`: [`super::store::Store::sets_out`]'s.
+    pub(super) fn new(cache: &Arc<Cache>, key: &Key, since: u64) -> Journey {
+        Journey {
+            cache: cache.clone(),
+            key: key.clone(),
+            since,
+        }
+    }
+
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+}
+
+impl Drop for Journey {
+    fn drop(&mut self) {
+        self.cache.store().arrives(&self.key);
+    }
 }
 
 /// The one that asks.
@@ -101,14 +152,22 @@ impl Following {
             mut stage,
             mut left,
         } = self;
+        let mut failed = 0;
         loop {
             let settled = async {
-                let settled = stage.wait_for(|stage| *stage != Stage::Underway).await;
-                settled.map(|stage| *stage).ok()
+                let settled = stage.wait_for(|stage| !matches!(stage, Stage::Underway));
+                settled.await.map(|stage| stage.clone()).ok()
             };
             let manner = match clock::in_time(settled, deadline).await? {
                 Some(Stage::Kept) => Manner::Joined,
-                Some(Stage::Failed) => Manner::AfterFailure,
+                // If all asked by themselves now, an origin that fails would be asked by all of them at once.
+                Some(Stage::Failed(failure)) if failure.may_pass() && failed < MOST_FAILED => {
+                    failed += 1;
+                    Manner::AfterFailure { left }
+                }
+                Some(Stage::Failed(failure)) => {
+                    return Some(cache.after_failure(&question, time(), &failure));
+                }
                 Some(Stage::Apart | Stage::Underway) => Manner::Alone,
                 None if left == MOST_LEADERS => Manner::Alone,
                 None => Manner::Usual { left: left + 1 },
@@ -122,6 +181,9 @@ impl Following {
         }
     }
 }
+
+/// Whose leaders have failed so often gets what the last one got.
+const MOST_FAILED: u32 = 2;
 
 /// Who was left by so many leaders goes alone.
 const MOST_LEADERS: u32 = 5;

@@ -4,7 +4,7 @@
 //! that are being read to be kept ([`Reservation`]), and the notes that some are not worth it.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::SystemTime,
 };
@@ -32,9 +32,17 @@ pub(super) struct Store {
     tick: u64,
     flights: HashMap<Key, Vec<Flight>>,
     flight_ids: u64,
-    /// Counts what was forgotten, and names the last of it: an answer that was asked for before must not come after.
+    /// Keys that somebody is asking the origin for: an answer that was asked for before something was forgotten must not be
+    /// kept after it.
+    underway: HashMap<Key, Underway>,
+}
+
+/// Questions of one key that are not answered to their end.
+#[derive(Debug, Default)]
+struct Underway {
+    questions: usize,
+    /// How often what is kept there was forgotten meanwhile.
     forgets: u64,
-    forgotten: VecDeque<Key>,
 }
 
 /// What is known of one key.
@@ -77,8 +85,7 @@ impl Store {
             tick: 0,
             flights: HashMap::new(),
             flight_ids: 0,
-            forgets: 0,
-            forgotten: VecDeque::new(),
+            underway: HashMap::new(),
         }
     }
 
@@ -109,10 +116,11 @@ impl Store {
         }
     }
 
-    /// Keeps an answer to a question that was asked at `since` ([`Store::epoch`]), in the place of the one that would
+    /// Keeps an answer to a question that was asked at `since` ([`Store::sets_out`]), in the place of the one that would
     /// have been taken for it.
     pub(super) fn keep(&mut self, question: &Question, stored: Arc<Stored>, since: u64) -> bool {
-        if self.was_forgotten(&question.key, since) {
+        let underway = self.underway.get(&question.key);
+        if underway.is_none_or(|underway| underway.forgets != since) {
             return false;
         }
         self.drop_variants(question);
@@ -149,16 +157,27 @@ impl Store {
     /// What is kept is no longer true, nor what is on its way.
     pub(super) fn forget(&mut self, key: &Key) {
         self.remove(key);
-        self.forgets += 1;
-        self.forgotten.push_back(key.clone());
-        if self.forgotten.len() > FORGOTTEN {
-            self.forgotten.pop_front();
+        if let Some(underway) = self.underway.get_mut(key) {
+            underway.forgets += 1;
         }
     }
 
-    /// Before a question is asked: what is forgotten later is not kept when it is answered.
-    pub(super) fn epoch(&self) -> u64 {
-        self.forgets
+    /// A question goes to the origin; the number is for [`Store::keep`]: what is forgotten from now on is not kept when it is
+    /// answered. [`Store::arrives`] has to follow.
+    pub(super) fn sets_out(&mut self, key: &Key) -> u64 {
+        let underway = self.underway.entry(key.clone()).or_default();
+        underway.questions += 1;
+        underway.forgets
+    }
+
+    /// A question is answered to its end, or given up.
+    pub(super) fn arrives(&mut self, key: &Key) {
+        if let Some(underway) = self.underway.get_mut(key) {
+            underway.questions -= 1;
+            if underway.questions == 0 {
+                self.underway.remove(key);
+            }
+        }
     }
 
     /// Takes so many bytes more, and puts out what was not used for the longest time; false: there are not so many.
@@ -212,18 +231,6 @@ impl Store {
                 self.flights.remove(key);
             }
         }
-    }
-
-    fn was_forgotten(&self, key: &Key, since: u64) -> bool {
-        let later = self.forgets - since;
-        // What was forgotten longer ago than is remembered may have been this one.
-        later > self.forgotten.len() as u64
-            || self
-                .forgotten
-                .iter()
-                .rev()
-                .take(later as usize)
-                .any(|own| own == key)
     }
 
     /// Removes what fits the question, and with the last of it the place.
@@ -284,6 +291,12 @@ impl Store {
         true
     }
 
+    /// Keys that somebody is asking the origin for.
+    #[cfg(test)]
+    pub(super) fn underway(&self) -> usize {
+        self.underway.len()
+    }
+
     /// Whether its own books are right.
     #[cfg(test)]
     pub(super) fn check(&self) {
@@ -312,6 +325,3 @@ const PLACE: u64 = 400;
 
 /// Answers under one key that differ by what they vary by; the oldest goes first.
 const MOST_VARIANTS: usize = 16;
-
-/// What was forgotten last; longer ago than that, an answer that was on its way is not kept, whatever it is.
-const FORGOTTEN: usize = 256;

@@ -128,6 +128,7 @@ impl World {
             Look::Ask(asking) => asking,
             Look::Hit(..) => panic!("{path} is kept"),
             Look::Follow(_) => panic!("{path} is on its way"),
+            Look::Failed(_) => panic!("{path} has failed"),
         }
     }
 
@@ -166,6 +167,16 @@ impl World {
     async fn kept_body(&self, path: &str, headers: Headers<'_>) -> Option<String> {
         let answer = self.kept(path, headers)?;
         Some(read(answer, CacheUse::Hit).await.body)
+    }
+}
+
+impl Asking {
+    /// What the caller gets of an answer that is about what is kept.
+    fn answered(self, answer: Response<Answer>, now: SystemTime) -> (Response<Answer>, CacheUse) {
+        match self.outcome(answer, now) {
+            Answered::Done(answer, how) => (answer, how),
+            Answered::Again(_) => panic!("it is asked again"),
+        }
     }
 }
 

@@ -256,3 +256,21 @@ fn families_and_addresses_take_turns() {
     let many: Vec<IpAddr> = (0..100).map(|n| Ipv4Addr::from_bits(n).into()).collect();
     assert_eq!(dialer.order(&many, 443, 1).len(), MOST_TRIED);
 }
+
+/// A listener on all addresses is met at those of this machine, and at no others.
+#[test]
+fn a_wildcard_listener_is_a_loop_for_this_machine_only() {
+    let origin = Origin {
+        scheme: Scheme::Http,
+        host: "api.test".into(),
+        port: 8083,
+    };
+    for own in ["0.0.0.0:8083", "[::]:8083"] {
+        let mut dialer = dialer("");
+        dialer.own = vec![own.parse().unwrap()];
+        let is_loop = |ip: &str| dialer.check_loop(&origin, &[ip.parse().unwrap()]).is_err();
+        assert!(is_loop("127.0.0.1") && is_loop("127.1.2.3") && is_loop("0.0.0.0"));
+        // RFC 5737: an address of nobody, and so none of this machine.
+        assert!(!is_loop("192.0.2.7"), "{own}");
+    }
+}

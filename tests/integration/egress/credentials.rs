@@ -1,12 +1,16 @@
 //! Who may call, and as whom weir calls: tokens, keys and certificates.
 
 use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::support::authority::Authority;
+use crate::support::oddity::Oddity;
 use crate::support::origin::Origin;
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::{mode, write};
-use crate::support::{Setup, free_address};
+use crate::support::{Setup, free_address, wait_until};
 
 const TOKEN: &str = "a-token-of-the-test-0123456789";
 
@@ -147,4 +151,40 @@ fn a_tunnel_can_be_refused() {
     refused.expect_reason("not_allowed");
     assert_eq!(origin.connections(), 0);
     sidecar.get(&format!("/{host}/echo")).expect(200);
+}
+
+/// A tunnel is a caller's connection as long as it lasts, and no reload ends it.
+#[test]
+fn a_tunnel_counts_for_max_connections_and_outlives_a_reload() {
+    let origin = Oddity::plain(|talk| talk.answer_all("through"));
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .lines("max_connections = 1")
+        .start();
+    let port = origin.address().port();
+    let mut tunnel = sidecar.client();
+    tunnel.send(format!(
+        "CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n"
+    ));
+    assert_eq!(tunnel.head().expect("an answer").status, 200);
+    let asked = "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n";
+    tunnel.send(asked);
+    assert_eq!(tunnel.response().expect(200).text(), "through");
+    // There is no place for another.
+    let mut other = sidecar.client();
+    other.send(format!(
+        "GET /api.test:{port}/ HTTP/1.1\r\nHost: weir\r\n\r\n"
+    ));
+    assert!(other.quiet_for(Duration::from_millis(300)));
+    let before = sidecar.weir.gateway();
+    sidecar.weir.signal(Signal::HUP);
+    sidecar.weir.wait_for_error(&["reloaded"]);
+    assert_eq!(other.response().expect(200).text(), "through");
+    for _ in 0..3 {
+        tunnel.send(asked);
+        assert_eq!(tunnel.response().expect(200).text(), "through");
+    }
+    assert!(before.runs());
+    drop(tunnel);
+    wait_until("the old gateway is gone", || !before.runs());
 }

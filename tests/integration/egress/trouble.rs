@@ -508,3 +508,181 @@ fn tries_again_are_no_more_than_the_budget_allows() {
         assert!(asked <= 100 + most + by_time, "{asked}");
     }
 }
+
+/// nginx ends an HTTP/2 connection after `keepalive_requests` calls (GOAWAY), whatever else is on its way over it.
+#[test]
+fn posts_survive_an_origin_that_ends_its_connections_after_some_calls() {
+    const CALLERS: usize = 40;
+    const EACH: usize = 50;
+    let setup = Setup::new();
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = Origin::start(
+        setup.folder(),
+        free_address(),
+        &Origin::listen_tls(&identity, true),
+        "keepalive_requests 20;",
+    );
+    let sidecar = outward
+        .name("api.test", origin.address())
+        // Neither counts for what the origin has not begun.
+        .usual("retries = 0\nretry_budget = 0")
+        .start_in(setup);
+    let (port, address) = (origin.address().port(), sidecar.address);
+    let failed: Vec<String> = thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    let calls = (0..EACH).map(|number| {
+                        let path = format!("/api.test:{port}/echo/{caller}/{number}");
+                        // Some bodies are longer than what is read first.
+                        let body = match number % 10 {
+                            0 => vec![b'x'; 100_000],
+                            _ => b"order".to_vec(),
+                        };
+                        let length = body.len();
+                        client.send(format!(
+                            "POST {path} HTTP/1.1\r\nHost: weir\r\nContent-Length: {length}\r\n\r\n"
+                        ));
+                        client.send(body);
+                        (client.response(), path)
+                    });
+                    let failed = calls.filter(|(answer, _)| answer.status != 200);
+                    let failed: Vec<_> = failed
+                        .map(|(answer, path)| format!("{path}: {answer:?}"))
+                        .collect();
+                    failed
+                })
+            })
+            .collect();
+        let failed = callers
+            .into_iter()
+            .map(|caller| caller.join().expect("no panic"));
+        failed.flatten().collect()
+    });
+    assert!(
+        failed.is_empty(),
+        "{} are lost: {:?}",
+        failed.len(),
+        failed.first()
+    );
+    let calls = origin.wait_for_calls(CALLERS * EACH);
+    let mut lines: Vec<&str> = calls.iter().map(|call| call.line.as_str()).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(
+        (calls.len(), lines.len()),
+        (CALLERS * EACH, CALLERS * EACH),
+        "none is doubled"
+    );
+    // weir has learnt how many calls a connection takes: few more are made than there have to be.
+    assert!(origin.connections() < (CALLERS * EACH / 20 * 2) as u64);
+}
+
+/// An origin that refuses whatever it is asked is not asked without an end.
+#[test]
+fn an_origin_that_refuses_every_stream_is_given_up() {
+    let outward = Outward::new();
+    let identity = outward.authority.server(&["DNS:api.test"]);
+    let origin = H2::start(&identity, 10, |_| Turn::Reset(Reason::REFUSED_STREAM));
+    let sidecar = outward
+        .name("api.test", origin.address())
+        .usual("retries = 0")
+        .start();
+    let answer = sidecar.call(
+        "POST",
+        &format!("/api.test:{}/x", origin.address().port()),
+        &[],
+        b"body",
+    );
+    refused(&answer, 502, "connection_terminated", "terminated");
+    let asked = origin.asked().len();
+    assert!((2..100).contains(&asked), "{asked}");
+    assert_eq!(
+        origin.connections(),
+        1,
+        "it is about the stream, not about the connection"
+    );
+}
+
+/// A busy origin over HTTP/1.1: as many connections as there are calls at once, and no others.
+#[test]
+fn connections_in_use_are_kept_beyond_keepalive() {
+    const CALLERS: usize = 50;
+    let origin = Oddity::plain(|talk| talk.answer_all("fine"));
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .usual("keepalive = 2\nmaxconn = 60")
+        .start();
+    let path = format!("/api.test:{}/echo", origin.address().port());
+    let address = sidecar.address;
+    thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                let mut client = Client::connect(address);
+                for _ in 0..20 {
+                    client.send(request("GET", &path, &[("Connection", "keep-alive")], b""));
+                    client.response().expect(200);
+                }
+            });
+        }
+    });
+    let made = origin.connections();
+    assert!(made <= 60, "{made} connections for {CALLERS} calls at once");
+}
+
+/// The origin reads nothing: that is its slowness, not the caller's.
+#[test]
+fn an_origin_that_takes_nothing_of_a_body_is_to_blame_and_not_its_caller() {
+    let over = Gate::default();
+    let is_over = over.clone();
+    let (origin, sidecar) = oddity("read_timeout = \"500ms\"\nretries = 0", move |talk| {
+        // It reads nothing.
+        is_over.pass();
+        talk.reset();
+    });
+    let mut caller = sidecar.client();
+    let port = origin.address().port();
+    caller.send(format!(
+        "POST /api.test:{port}/x HTTP/1.1\r\nHost: weir\r\nContent-Length: 100000000\r\n\r\n"
+    ));
+    let mut stream = caller.stream().try_clone().expect("a descriptor");
+    let sending = thread::spawn(move || {
+        use std::io::Write;
+        while stream.write_all(&[b'x'; 65536]).is_ok() {}
+    });
+    let answer = caller.response();
+    refused(&answer, 504, "http_response_timeout", "response_timeout");
+    over.open();
+    drop(sidecar);
+    sending.join().expect("it ends");
+}
+
+/// A host is forgotten for others, but not under a call whose caller is still sending.
+#[test]
+fn a_host_that_is_called_slowly_is_not_forgotten_and_not_stormed() {
+    let slow = Oddity::plain(|talk| talk.answer_all("slow"));
+    let others: Vec<Oddity> = (0..3)
+        .map(|_| Oddity::plain(|talk| talk.answer_all("other")))
+        .collect();
+    let mut outward = Outward::new()
+        .plain_name("slow.test", slow.address())
+        .lines("max_hosts = 1");
+    for (number, other) in others.iter().enumerate() {
+        outward = outward.plain_name(&format!("other{number}.test"), other.address());
+    }
+    let sidecar = outward.start();
+    let mut caller = sidecar.client();
+    let port = slow.address().port();
+    caller.send(format!(
+        "POST /slow.test:{port}/x HTTP/1.1\r\nHost: weir\r\nContent-Length: 10\r\n\r\nfirst"
+    ));
+    for (number, other) in others.iter().enumerate() {
+        let path = format!("/other{number}.test:{}/", other.address().port());
+        assert_eq!(sidecar.get(&path).expect(200).text(), "other");
+    }
+    caller.send("after");
+    assert_eq!(caller.response().expect(200).text(), "slow");
+    assert_eq!(slow.connections(), 1);
+}

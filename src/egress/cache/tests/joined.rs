@@ -12,6 +12,7 @@ impl World {
             Look::Follow(following) => following,
             Look::Hit(..) => panic!("{path} is kept"),
             Look::Ask(_) => panic!("{path} is not waited for"),
+            Look::Failed(_) => panic!("{path} has failed"),
         }
     }
 
@@ -30,6 +31,7 @@ async fn end(waiting: JoinHandle<Look>) -> Result<Got, Asking> {
         Look::Hit(answer, how) => Ok(read(*answer, how).await),
         Look::Ask(asking) => Err(asking),
         Look::Follow(_) => panic!("it waits on"),
+        Look::Failed(fault) => panic!("{fault:?}"),
     }
 }
 
@@ -236,14 +238,62 @@ async fn when_the_origin_fails_all_get_what_is_stale() {
 }
 
 #[tokio::test]
-async fn when_the_origin_fails_and_nothing_is_kept_all_go_alone() {
+async fn when_the_origin_cannot_be_asked_all_are_told_what_the_first_was_told() {
     let world = world();
     let leading = world.ask(Method::GET, "/", &[]);
     let waiting: Vec<_> = (0..5).map(|_| world.wait("/")).collect();
     let fault = Fault::unsent(Kind::ConnectTimeout, "nobody there");
     assert!(leading.failed(fault, world.now()).is_err());
     for waiting in waiting {
-        assert!(end(waiting).await.is_err());
+        match waiting.await.unwrap() {
+            Look::Failed(fault) => assert_eq!(fault.kind, Kind::ConnectTimeout),
+            _ => panic!("it asks by itself"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_answers_with_errors_is_not_asked_by_all_at_once() {
+    let world = world();
+    let mut leading = world.ask(Method::GET, "/", &[]);
+    let mut waiting: Vec<_> = (0..50).map(|_| world.wait("/")).collect();
+    for _ in 0..2 {
+        drop(leading.answered(answer(503, &[("retry-after", "7")], "no"), world.now()));
+        // One of them asks, the others wait for what it gets.
+        world.settle().await;
+        let at = waiting.iter().position(|waiting| waiting.is_finished());
+        let next = waiting.remove(at.expect("one of them asks"));
+        leading = end(next).await.err().expect("it asks");
+        assert!(!waiting.iter().any(|waiting| waiting.is_finished()));
+    }
+    drop(leading.answered(answer(503, &[("retry-after", "7")], "no"), world.now()));
+    assert_eq!(waiting.len(), 48);
+    for waiting in waiting {
+        let Look::Hit(answer, how) = waiting.await.unwrap() else {
+            panic!("it asks by itself");
+        };
+        assert_eq!((answer.status().as_u16(), how), (503, CacheUse::Joined));
+        assert_eq!(header(&answer, "retry-after"), "7");
+    }
+}
+
+#[tokio::test]
+async fn one_that_asks_after_an_error_may_have_more_luck() {
+    let world = world();
+    let leading = world.ask(Method::GET, "/", &[]);
+    let mut waiting: Vec<_> = (0..10).map(|_| world.wait("/")).collect();
+    drop(leading.answered(answer(503, &[], "no"), world.now()));
+    world.settle().await;
+    let at = waiting.iter().position(|waiting| waiting.is_finished());
+    let next = waiting.remove(at.expect("one of them asks"));
+    let next = end(next).await.err().expect("it asks");
+    let (answer, how) = next.answered(answer(200, &[FRESH], "yes"), world.now());
+    assert_eq!(read(answer, how).await.body, "yes");
+    for waiting in waiting {
+        assert_eq!(
+            end(waiting).await.ok(),
+            Some(got(200, "yes", CacheUse::Joined))
+        );
     }
 }
 
@@ -314,6 +364,7 @@ async fn many_at_once_ask_once() {
                     assert_eq!(read(answer, how).await.body, path);
                 }
                 Look::Follow(_) => panic!("it waits on"),
+                Look::Failed(fault) => panic!("{fault:?}"),
             }
         }));
     }
