@@ -363,7 +363,7 @@ impl Fetch {
                         purpose: Purpose::Fetch(self),
                     });
                 }
-                let (answer, how) = self.validated(cache, &stored, answer.headers(), asked, now);
+                let (answer, how) = (*self).validated(cache, &stored, answer.headers(), asked, now);
                 return Answered::Done(answer, how);
             }
             if FAILURES.contains(&status) && stored.may_be_stale(&self.question, now) {
@@ -423,7 +423,7 @@ impl Fetch {
 
     /// The origin says that what is kept is still right.
     fn validated(
-        mut self: Box<Self>,
+        mut self,
         cache: &Arc<Cache>,
         stored: &Stored,
         headers: &HeaderMap,

@@ -263,7 +263,7 @@ async fn an_origin_that_answers_with_errors_is_not_asked_by_all_at_once() {
         world.settle().await;
         let at = waiting.iter().position(|waiting| waiting.is_finished());
         let next = waiting.remove(at.expect("one of them asks"));
-        leading = end(next).await.err().expect("it asks");
+        leading = end(next).await.expect_err("it asks");
         assert!(!waiting.iter().any(|waiting| waiting.is_finished()));
     }
     drop(leading.answered(answer(503, &[("retry-after", "7")], "no"), world.now()));
@@ -286,7 +286,7 @@ async fn one_that_asks_after_an_error_may_have_more_luck() {
     world.settle().await;
     let at = waiting.iter().position(|waiting| waiting.is_finished());
     let next = waiting.remove(at.expect("one of them asks"));
-    let next = end(next).await.err().expect("it asks");
+    let next = end(next).await.expect_err("it asks");
     let (answer, how) = next.answered(answer(200, &[FRESH], "yes"), world.now());
     assert_eq!(read(answer, how).await.body, "yes");
     for waiting in waiting {
