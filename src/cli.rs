@@ -1,9 +1,11 @@
 //! Commands and flags: what was typed → [`Command`], what is meant; performs it and turns it into an exit code.
 //!
-//! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 70 internal, 78 wrong configuration.
+//! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 69 no weir runs there, 70 internal, 78 wrong
+//! configuration.
 
 mod advise;
 mod folder;
+mod version;
 mod window;
 
 use std::{
@@ -34,6 +36,9 @@ use crate::{
 
 /// Wrong command line (sysexits.h).
 pub const EX_USAGE: u8 = 64;
+
+/// No weir runs there (sysexits.h).
+pub const EX_UNAVAILABLE: u8 = 69;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -116,6 +121,7 @@ pub fn main() -> ExitCode {
     match &typed[..] {
         [name, arguments @ ..] if fpm::is_name(name) => return fpm::main(name, arguments),
         [name, command, arguments @ ..] if command == "fpm" => return fpm::main(name, arguments),
+        [_, asked] if asked == "--version" || asked == "-V" => return print(&version::text()),
         _ => {}
     }
     match parse() {
@@ -289,6 +295,9 @@ enum TypedCommand {
         /// Again every two seconds
         #[arg(long, conflicts_with = "json")]
         watch: bool,
+        /// Of this pool only
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
         #[command(flatten)]
         window: WindowArgs,
     },
@@ -430,8 +439,9 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Status {
             json,
             watch,
+            pool,
             window,
-        } => return Ok(Command::Ask(Asked::Status { json, watch }, window)),
+        } => return Ok(Command::Ask(Asked::Status { json, watch, pool }, window)),
         TypedCommand::Reload { window } => return Ok(Command::Ask(Asked::Reload, window)),
         TypedCommand::Stop { now, window } => {
             return Ok(Command::Ask(Asked::Stop { now }, window));

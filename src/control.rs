@@ -318,6 +318,8 @@ pub struct ProcessUse {
     pub cpu: u64,
     /// Memory, what is shared counted once (proportional set size), bytes.
     pub memory: u64,
+    /// Descriptors that are open; 0: not looked at.
+    pub files: u64,
 }
 
 /// What the manager has done since its start.

@@ -158,6 +158,19 @@ pub struct About<'a> {
     pub request: Option<u64>,
     /// The worker.
     pub worker: Option<Worker<'a>>,
+    /// Who asked for what.
+    pub asked: Option<Asked<'a>>,
+}
+
+/// What a client asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The client's address.
+    pub client: &'a str,
+    /// Its method.
+    pub method: &'a str,
+    /// Path and query as it sent them.
+    pub url: &'a str,
 }
 
 impl Source for About<'_> {
@@ -173,6 +186,11 @@ impl Source for About<'_> {
         }
         if let Some(worker) = &self.worker {
             visitor.visit_pair(Key::from_str("worker"), Value::from_display(worker))?;
+        }
+        if let Some(asked) = &self.asked {
+            visitor.visit_pair(Key::from_str("client"), Value::from(asked.client))?;
+            visitor.visit_pair(Key::from_str("method"), Value::from(asked.method))?;
+            visitor.visit_pair(Key::from_str("url"), Value::from(asked.url))?;
         }
         Ok(())
     }
@@ -564,6 +582,11 @@ mod tests {
         pool: Some("my shop"),
         request: Some(42),
         worker: Some(Worker::Pid(7)),
+        asked: Some(Asked {
+            client: "2001:db8::7",
+            method: "GET",
+            url: "/a?b=\"c",
+        }),
     };
 
     fn line(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) -> String {
@@ -593,7 +616,8 @@ mod tests {
     fn line_of_an_event() {
         assert_eq!(
             line(Level::Error, &ABOUT, format_args!("worker died: {}", 11)),
-            "2026-11-20T12:14:00.123Z error [gateway] worker died: 11 site=shop pool=\"my shop\" request=42 worker=7\n"
+            "2026-11-20T12:14:00.123Z error [gateway] worker died: 11 site=shop pool=\"my shop\" request=42 worker=7 \
+             client=2001:db8::7 method=GET url=\"/a?b=\\\"c\"\n"
         );
         let server = About {
             worker: Some(Worker::Server("unix:/run/a.sock")),

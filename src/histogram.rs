@@ -5,17 +5,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::metrics::Durations;
 
 /// How many durations there were, by how long they were.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum: AtomicU64,
     longest: AtomicU64,
 }
 
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            counts: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
+            sum: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Histogram {
     /// Counts a duration, µs.
     pub(crate) fn add(&self, micros: u64) {
-        let bucket = BOUNDS.iter().take_while(|bound| **bound < micros).count();
+        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum.fetch_add(micros, Relaxed);
         if micros > self.longest.load(Relaxed) {
@@ -42,11 +52,28 @@ impl Histogram {
     }
 }
 
-/// Upper bounds, µs: 1 ms to 60 s, each about twice the one before.
-const BOUNDS: [u64; 15] = [
-    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
-    5_000_000, 10_000_000, 30_000_000, 60_000_000,
-];
+/// Upper bounds, µs: ten for each power of ten from 100 µs to 75 s, and six up to 10 minutes. A percentile is off by half
+/// at most, mostly by a quarter. They include [`crate::metrics::SCRAPED_BOUNDS`].
+const BOUNDS: [u64; 66] = bounds();
+
+const fn bounds() -> [u64; 66] {
+    const STEPS: [u64; 10] = [100, 125, 150, 200, 250, 300, 400, 500, 600, 750];
+    const SLOW: [u64; 6] = [100, 150, 200, 300, 450, 600];
+    let mut bounds = [0; 66];
+    let (mut at, mut scale) = (0, 1);
+    while at < 60 {
+        bounds[at] = STEPS[at % 10] * scale;
+        at += 1;
+        if at.is_multiple_of(10) {
+            scale *= 10;
+        }
+    }
+    while at < 66 {
+        bounds[at] = SLOW[at - 60] * 1_000_000;
+        at += 1;
+    }
+    bounds
+}
 
 #[cfg(test)]
 mod tests {
@@ -55,14 +82,28 @@ mod tests {
     #[test]
     fn a_duration_is_counted_within_the_first_bound_that_it_does_not_exceed() {
         let histogram = Histogram::default();
-        for micros in [0, 1_000, 1_001, 60_000_001] {
+        for micros in [0, 100, 101, 600_000_001] {
             histogram.add(micros);
         }
         let mut durations = histogram.durations();
         assert_eq!(durations.counts[..2], [2, 1]);
         assert_eq!(durations.counts.last(), Some(&1));
-        assert_eq!((durations.sum, durations.longest), (60_002_002, 60_000_001));
+        assert_eq!(
+            (durations.sum, durations.longest),
+            (600_000_202, 600_000_001)
+        );
         histogram.add_to(&mut durations);
         assert_eq!(durations.count(), 8);
+    }
+
+    #[test]
+    fn bounds_grow_by_half_at_most_and_have_what_is_scraped() {
+        assert_eq!((BOUNDS[0], BOUNDS[65]), (100, 600_000_000));
+        for pair in BOUNDS.windows(2) {
+            assert!(pair[0] < pair[1] && pair[1] * 2 <= pair[0] * 3, "{pair:?}");
+        }
+        for bound in crate::metrics::SCRAPED_BOUNDS {
+            assert!(BOUNDS.contains(&bound), "{bound}");
+        }
     }
 }

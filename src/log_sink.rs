@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,30 @@ pub enum Trouble {
     Recovered(u64),
 }
 
+/// How a log of this process does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// What reports call it.
+    pub name: String,
+    /// Lines lost since the start.
+    pub lost: u64,
+    /// When the last of them was lost, as long ago.
+    pub lost_ago: Option<Duration>,
+    /// Why it cannot be written now; none: it can, as far as is known.
+    pub failing: Option<String>,
+    /// Bytes that wait to be written.
+    pub waiting: usize,
+}
+
+/// How all logs of this process do that are written by a [`Sink`], in the order of their start.
+pub fn health() -> Vec<Health> {
+    let mut all = SINKS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|sink| sink.strong_count() > 0);
+    let sinks: Vec<Arc<Shared>> = all.iter().filter_map(Weak::upgrade).collect();
+    drop(all);
+    sinks.iter().map(|shared| shared.health()).collect()
+}
+
 impl Sink {
     /// Starts the writer. `name` is what reports call this log.
     ///
@@ -88,6 +112,8 @@ impl Sink {
                 accepted: 0,
                 done: 0,
                 lost: 0,
+                lost_at: None,
+                failing: None,
                 told: Told::default(),
                 writer: Writer::Busy,
                 replacement: None,
@@ -103,6 +129,10 @@ impl Sink {
             .name(format!("weir {name}"))
             .stack_size(STACK)
             .spawn(move || write_all(&theirs, Outlet::new(file)))?;
+        let mut all = SINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|sink| sink.strong_count() > 0);
+        all.push(Arc::downgrade(&shared));
+        drop(all);
         Ok(Self {
             shared: Some(shared),
         })
@@ -130,6 +160,7 @@ impl Sink {
         let mut state = shared.lock();
         if state.closed || state.buffer.len() + state.in_flight + size > shared.options.limit {
             state.lost += 1;
+            state.lost_at = Some(Instant::now());
             let trouble = Trouble::Losing(state.lost);
             let tell = shared.may_tell(&mut state);
             drop(state);
@@ -260,6 +291,10 @@ struct State {
     done: u64,
     /// Lines.
     lost: u64,
+    /// When the last line was lost.
+    lost_at: Option<Instant>,
+    /// Why the last try to write failed; none: it did not.
+    failing: Option<Failing>,
     told: Told,
     writer: Writer,
     replacement: Option<Outlet>,
@@ -268,6 +303,15 @@ struct State {
     /// The writer is to end, at this time at the latest.
     closing: Option<Instant>,
     closed: bool,
+}
+
+/// Why a log cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    /// This went wrong (errno).
+    Error(Option<i32>, ErrorKind),
+    /// Nobody reads the pipe.
+    Blocked,
 }
 
 /// What of the trouble with this log was reported.
@@ -293,6 +337,21 @@ enum Writer {
 }
 
 impl Shared {
+    fn health(&self) -> Health {
+        let state = self.lock();
+        Health {
+            name: self.name.clone(),
+            lost: state.lost,
+            lost_ago: state.lost_at.map(|at| at.elapsed()),
+            failing: state.failing.map(|failing| match failing {
+                Failing::Error(Some(errno), _) => io::Error::from_raw_os_error(errno).to_string(),
+                Failing::Error(None, kind) => kind.to_string(),
+                Failing::Blocked => "nobody reads the pipe that it is written to".to_owned(),
+            }),
+            waiting: state.buffer.len() + state.in_flight,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic while the lock is held can only come from the making of a line; all fields agree even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -423,7 +482,13 @@ fn write_all(shared: &Shared, mut outlet: Outlet) {
         let mut state = shared.lock();
         state.in_flight = 0;
         state.done += batch.len() as u64;
-        state.lost += memchr::memchr_iter(b'\n', &batch[unwritten..]).count() as u64;
+        let given_up = memchr::memchr_iter(b'\n', &batch[unwritten..]).count() as u64;
+        if given_up > 0 {
+            state.lost += given_up;
+            state.lost_at = Some(Instant::now());
+        } else {
+            state.failing = None;
+        }
         drop(state);
         shared.progress.notify_all();
         batch.clear();
@@ -449,6 +514,10 @@ fn write_batch(shared: &Shared, outlet: &mut Outlet, batch: &[u8]) -> usize {
         };
         let blocked = error.kind() == ErrorKind::WouldBlock;
         let mut state = shared.lock();
+        state.failing = Some(match blocked {
+            true => Failing::Blocked,
+            false => Failing::Error(error.raw_os_error(), error.kind()),
+        });
         if !blocked && shared.may_tell(&mut state) {
             let trouble = Trouble::Failing(error, state.lost);
             drop(state);
@@ -504,6 +573,9 @@ impl Outlet {
         self.file.write(&bytes[..lines])
     }
 }
+
+/// All sinks of this process.
+static SINKS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// pipe(7): what is written to a pipe in one piece.
 const PIPE_BUF: usize = 4096;

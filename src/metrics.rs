@@ -92,9 +92,12 @@ impl Page {
     pub fn put_durations(&mut self, metric: Metric, labels: &[&str], durations: &Durations) {
         let mut histogram = proto::Histogram::default();
         let mut count = 0;
-        let mut buckets = Vec::with_capacity(durations.bounds.len());
+        let mut buckets = Vec::with_capacity(SCRAPED_BOUNDS.len());
         for (bound, within) in durations.bounds.iter().zip(&durations.counts) {
             count += within;
+            if !SCRAPED_BOUNDS.contains(bound) {
+                continue;
+            }
             let mut bucket = proto::Bucket::default();
             bucket.set_upper_bound(*bound as f64 / 1e6);
             bucket.set_cumulative_count(count);
@@ -123,6 +126,26 @@ impl Durations {
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// What came after `before`, which was taken earlier from the same counts.
+    pub fn since(&self, before: &Durations) -> Durations {
+        let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts: Vec<u64> = (self.counts.iter().zip(earlier))
+            .map(|(now, earlier)| now.saturating_sub(earlier))
+            .collect();
+        // The longest of these is not known, but in which bucket it is.
+        let last = counts.iter().rposition(|count| *count > 0);
+        let longest = last.map_or(0, |last| {
+            let bound = self.bounds.get(last).copied().unwrap_or(u64::MAX);
+            bound.min(self.longest)
+        });
+        Durations {
+            counts,
+            bounds: self.bounds,
+            sum: self.sum.saturating_sub(before.sum),
+            longest,
+        }
     }
 
     /// For the operator's window: seconds; quantiles by the histogram's bounds.
@@ -159,6 +182,13 @@ impl Durations {
     }
 }
 
+/// Upper bounds of the buckets in `GET /metrics`, µs: 1 ms to 60 s, each about twice the one before. What is counted by finer
+/// bounds is added up: each bucket is a time series for whoever scrapes.
+pub const SCRAPED_BOUNDS: [u64; 15] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
 /// The media type of the text.
 pub const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -193,13 +223,18 @@ fn reference() -> String {
 fn family(row: &Row) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(row.name.to_owned());
-    family.set_help(row.help.to_owned());
+    family.set_help(plain(row.help));
     family.set_field_type(match row.kind {
         Kind::Counter => MetricType::COUNTER,
         Kind::Gauge => MetricType::GAUGE,
         Kind::Histogram => MetricType::HISTOGRAM,
     });
     family
+}
+
+/// Without Markdown, which is for the reference page.
+fn plain(help: &str) -> String {
+    help.replace("**", "").replace('`', "")
 }
 
 fn labelled(metric: Metric, values: &[&str]) -> proto::Metric {
@@ -251,6 +286,15 @@ rows! {
             "`max_children`, `maxconn`"
         QueueSecondsPerSecond Gauge "weir_pool_queue_seconds_per_second" ["pool"]
             "The same over the last ten seconds, for scalers that take a gauge."
+            "`max_children`, `maxconn`"
+        BusySeconds Counter "weir_busy_seconds_total" ["pool"]
+            "Time that workers have had a request, all of them together. Its rate is the mean number of busy workers; divided by `weir_pool_capacity_requests` it is what to scale on before anybody waits."
+            "`max_children`, `maxconn`"
+        PoolCapacity Gauge "weir_pool_capacity_requests" ["pool"]
+            "Requests that may be at workers at once: `max_children` and `maxconn`, or what servers may have."
+            "`max_children`, `maxconn`"
+        PoolBusyRatio Gauge "weir_pool_busy_ratio" ["pool"]
+            "Which part of that was in use over the last ten seconds, from 0 to 1, for scalers that take a gauge."
             "`max_children`, `maxconn`"
         PoolQueue Gauge "weir_pool_queue_requests" ["pool"]
             "Requests that wait for a worker now."
@@ -388,14 +432,14 @@ rows! {
             "Bytes of answers' bodies."
             ""
         SiteWait Histogram "weir_site_queue_duration_seconds" ["site"]
-            "How long requests waited for a worker, those that got none included."
-            ""
+            "How long requests waited for a worker, those that got none included. Of sites that have a pool."
+            "`site_histograms`"
         SiteService Histogram "weir_site_service_duration_seconds" ["site"]
-            "How long a worker had a request, until it was free again."
-            ""
+            "How long a worker had a request, until it was free again. Of sites that have a pool."
+            "`site_histograms`"
         SiteTotal Histogram "weir_site_request_duration_seconds" ["site"]
-            "From a request's first byte to the last of its answer: files, redirects and refusals too."
-            ""
+            "From a request's first byte to the last of its answer: files, redirects and refusals too. Of sites that have a pool."
+            "`site_histograms`"
     }
     "Connections": {
         Connections Gauge "weir_connections" ["state"]
@@ -553,6 +597,15 @@ rows! {
         ProcessMemory Gauge "weir_process_memory_bytes" ["process"]
             "Memory of the `manager` and of the `gateway` (PSS)."
             ""
+        ProcessFiles Gauge "weir_process_open_fds" ["process"]
+            "Descriptors that the `manager` and the `gateway` have open."
+            "`max_connections`"
+        ProcessFilesLimit Gauge "weir_process_max_fds" ["process"]
+            "As many the `gateway` may have open."
+            ""
+        LogLinesLost Counter "weir_log_lines_lost_total" ["log"]
+            "Lines of logs that could not be written, by the log's name."
+            ""
     }
 }
 
@@ -570,8 +623,23 @@ sizes in bytes. Labels are names of the configuration and the words that stand h
 
 Counters begin at 0 with each gateway, that is at each reload too, which Prometheus' `rate()` takes for what it is.
 
-To scale on: `rate(weir_queue_seconds_total[1m])`, the mean number of requests that waited in each pool. It is 0 while
-every request finds a worker, and says by how many workers a pool is too small.
+To scale on, two figures that belong together:
+
+```promql
+# The part of a pool that is in use, on average. More machines (or workers) from 0.7 on, fewer below 0.4.
+sum by (pool) (rate(weir_busy_seconds_total[5m])) / sum by (pool) (weir_pool_capacity_requests)
+
+# How many requests wait, on average. Above 0 there is too little already: more machines at once.
+sum by (pool) (rate(weir_queue_seconds_total[1m]))
+```
+
+The first one tells before anybody waits; the second one is 0 while every request finds a worker, and says by how many workers
+a pool is too small. A scaler that takes gauges and no queries has the same over the last ten seconds:
+`weir_pool_busy_ratio` and `weir_pool_queue_seconds_per_second`. A pool with `pm = \"auto\"` uses fewer workers than it may
+where more would not help: give it a `max_children` that its machine can bear, or the first figure stays low.
+
+Answers are compressed for who sends `Accept-Encoding: gzip`, as Prometheus does. Each site that has a pool has three
+histograms; with hundreds of sites, `site_histograms = false` leaves them out.
 ";
 
 #[cfg(test)]
@@ -601,6 +669,7 @@ mod tests {
             assert!(names.insert(row.name), "{} is there twice", row.name);
             assert!(row.name.starts_with("weir_"), "{}", row.name);
             assert!(row.help.ends_with('.'), "{}", row.name);
+            assert!(!plain(row.help).contains('`'), "{}", row.name);
             let counts = row.kind == Kind::Counter;
             assert_eq!(counts, row.name.ends_with("_total"), "{}", row.name);
             let lasts = row.kind == Kind::Histogram;
@@ -644,6 +713,25 @@ mod tests {
             assert!(text.contains(&line), "{line}: {text}");
         }
         assert!(!text.contains("weir_ready"), "{text}");
+    }
+
+    #[test]
+    fn what_came_since_has_its_own_quantiles() {
+        let of = |counts: [u64; 3], sum, longest| Durations {
+            counts: counts.to_vec(),
+            bounds: &[1_000, 5_000],
+            sum,
+            longest,
+        };
+        let (before, now) = (
+            of([0, 0, 9], 90_000_000, 10_000_000),
+            of([4, 0, 9], 90_002_000, 10_000_000),
+        );
+        let since = now.since(&before);
+        assert_eq!((since.count(), since.sum, since.longest), (4, 2_000, 1_000));
+        assert_eq!(since.quantile(0.99), Some(990));
+        assert_eq!(now.since(&Durations::default()), now);
+        assert_eq!(now.since(&now).count(), 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fmt::{self, Write},
+    fs,
     future::Future,
     io,
     net::SocketAddr,
@@ -48,9 +49,22 @@ pub enum Error {
     Silent {
         /// How long was waited.
         limit: Duration,
+        /// The processes of that weir, and what keeps them, as far as it can be seen: `the gateway (process 8) is stopped`.
+        seen: Vec<Stuck>,
     },
     /// weir says no, and why.
     Refused(String),
+}
+
+/// A process that does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// What it is: `manager`, `gateway`.
+    pub role: &'static str,
+    /// Its number.
+    pub pid: u32,
+    /// It was stopped by a signal; else it waits for a disk.
+    pub stopped: bool,
 }
 
 /// Asks the window at `place`, and waits for the answer's text.
@@ -64,22 +78,59 @@ pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
         .map_err(|error| Error::Broken(error.to_string()))?;
     runtime.block_on(async {
         if method == Method::GET {
-            return within(SOON, exchange(place, method, path)).await;
+            return within(place, SOON, exchange(place, method, path)).await;
         }
         // What is asked for may take long. Whether anybody will do it shows at once.
-        within(SOON, exchange(place, Method::GET, "/healthz")).await?;
-        within(PATIENCE, exchange(place, method, path)).await
+        within(place, SOON, exchange(place, Method::GET, "/healthz")).await?;
+        within(place, PATIENCE, exchange(place, method, path)).await
     })
 }
 
 async fn within(
+    place: &Place,
     limit: Duration,
     asked: impl Future<Output = Result<String, Error>>,
 ) -> Result<String, Error> {
     match tokio::time::timeout(limit, asked).await {
         Ok(answer) => answer,
-        Err(_) => Err(Error::Silent { limit }),
+        Err(_) => Err(Error::Silent {
+            limit,
+            seen: manager_of(place).await.map(stuck).unwrap_or_default(),
+        }),
     }
+}
+
+/// The process that listens at a window's socket.
+async fn manager_of(place: &Place) -> Option<u32> {
+    let Place::Unix(socket) = place else {
+        return None;
+    };
+    let stream = UnixStream::connect(socket).await.ok()?;
+    u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
+}
+
+/// Which of the processes of a weir do not run.
+fn stuck(manager: u32) -> Vec<Stuck> {
+    let listed = |task: u32| fs::read_to_string(format!("/proc/{manager}/task/{task}/children"));
+    let children = listed(manager).unwrap_or_default();
+    let children = children.split_ascii_whitespace().flat_map(str::parse);
+    let is_gateway = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"weir: gateway")
+    };
+    let gateways = children.filter(is_gateway).map(|pid| ("gateway", pid));
+    let all = std::iter::once(("manager", manager)).chain(gateways);
+    all.filter_map(|(role, pid)| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // proc_pid_stat(5): the state is behind the program's name, which may hold anything.
+        let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
+        matches!(state, 'T' | 't' | 'D').then_some(Stuck {
+            role,
+            pid,
+            stopped: state != 'D',
+        })
+    })
+    .collect()
 }
 
 async fn exchange(place: &Place, method: Method, path: &str) -> Result<String, Error> {
@@ -145,9 +196,16 @@ impl fmt::Display for Error {
                 }
             },
             Self::Broken(cause) => write!(f, "the running weir did not answer: {cause}"),
-            Self::Silent { limit } => {
+            Self::Silent { limit, seen } => {
                 let seconds = limit.as_secs();
-                write!(f, "weir runs, and has not answered for {seconds} s")
+                write!(f, "weir runs, and has not answered for {seconds} s")?;
+                seen.iter().try_for_each(|Stuck { role, pid, stopped }| {
+                    let how = match stopped {
+                        true => "is stopped",
+                        false => "waits for a disk",
+                    };
+                    write!(f, "; its {role} (process {pid}) {how}")
+                })
             }
             // Who answers may be no weir: nothing of it moves or colours anything.
             Self::Refused(why) => why

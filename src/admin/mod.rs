@@ -26,4 +26,4 @@ mod route;
 pub mod server;
 mod text;
 
-pub use text::status as status_text;
+pub use text::{of_pool, status as status_text, status_on_screen};

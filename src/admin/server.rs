@@ -17,12 +17,14 @@ use std::{
     time::Duration,
 };
 
+use async_compression::{Level, tokio::write::GzipEncoder};
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::AsyncWriteExt,
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::{AbortHandle, JoinSet},
 };
@@ -33,6 +35,7 @@ use super::{
     route::{Route, route},
 };
 use crate::{
+    content_coding::{Accepted, Coding},
     control::WindowSockets,
     metrics,
     window::{Task, Window},
@@ -254,11 +257,11 @@ async fn answer<B>(
             let mut status = window.status();
             status["troubles"] = advice::as_json(&status);
             let status = format!("{status:#}\n");
-            respond(StatusCode::OK, "application/json", status)
+            compressed(request.headers(), "application/json", status.into()).await
         }
         Route::Metrics => {
             window.refresh().await;
-            respond(StatusCode::OK, metrics::TEXT_TYPE, window.metrics())
+            compressed(request.headers(), metrics::TEXT_TYPE, window.metrics()).await
         }
         Route::Healthy => plain(StatusCode::OK, "ok\n"),
         Route::Ready => match window.ready() {
@@ -276,6 +279,37 @@ async fn answer<B>(
             }
         }
     }
+}
+
+/// An answer that may be large, with gzip for who takes it.
+async fn compressed(
+    headers: &HeaderMap,
+    kind: &'static str,
+    mut body: Vec<u8>,
+) -> Response<Full<Bytes>> {
+    let order = [Coding::Gzip, Coding::Zstd, Coding::Brotli];
+    let takes_gzip = Accepted::of(headers).choose(order, |coding| coding == Coding::Gzip);
+    let mut coding = takes_gzip.filter(|_| body.len() >= WORTH_IT);
+    if coding.is_some() {
+        // It writes into memory, and so neither waits nor fails.
+        let mut encoder = GzipEncoder::with_quality(Vec::new(), Level::Fastest);
+        let written = async {
+            encoder.write_all(&body).await?;
+            encoder.shutdown().await
+        };
+        match written.await {
+            Ok(()) => body = encoder.into_inner(),
+            Err(_) => coding = None,
+        }
+    }
+    let mut response = respond(StatusCode::OK, kind, body);
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if let Some(coding) = coding {
+        let name = HeaderValue::from_static(coding.name());
+        headers.insert(header::CONTENT_ENCODING, name);
+    }
+    response
 }
 
 fn wrong_method(path: &str, acts: bool) -> Response<Full<Bytes>> {
@@ -306,6 +340,9 @@ fn respond(
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
     response
 }
+
+/// A shorter answer is not compressed, bytes.
+const WORTH_IT: usize = 1024;
 
 /// Who may be inside at once over the unix socket.
 const UNIX_PLACES: usize = 16;

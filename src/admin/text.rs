@@ -8,15 +8,37 @@ use serde_json::Value;
 
 use super::advice;
 
-/// The status in lines.
+/// The status in lines of 80 columns.
 pub fn status(status: &Value) -> String {
-    let mut out = String::new();
-    head(&mut out, status);
+    status_in(status, WIDTH)
+}
+
+/// The status as it fits a terminal of so many columns and rows: what is not well is at the top, and what has no room is left
+/// out, with a line that says so.
+pub fn status_on_screen(status: &Value, (columns, rows): (usize, usize)) -> String {
+    let text = status_in(status, columns.clamp(NARROWEST, WIDEST));
+    let (lines, rows) = (text.lines().count(), rows.max(SHORTEST));
+    // The last row stays empty: a newline there would move all of it up.
+    if lines < rows {
+        return text;
+    }
+    let shown = rows - 2;
+    let mut screen: String = text.split_inclusive('\n').take(shown).collect();
+    let _ = writeln!(screen, "and {} more lines: weir status", lines - shown);
+    screen
+}
+
+fn status_in(status: &Value, width: usize) -> String {
+    let mut out = Sheet {
+        text: String::new(),
+        width,
+    };
     let troubles = advice::troubles(status);
+    head(&mut out, status, troubles.len());
     for trouble in &troubles {
         out.push('\n');
-        wrap(&mut out, "! ", &trouble.what);
-        wrap(&mut out, "  ", &format!("> {}", trouble.help));
+        out.wrap("! ", &trouble.what);
+        out.wrap("  ", &format!("> {}", trouble.help));
     }
     for pool in list(&status["pools"]) {
         out.push('\n');
@@ -25,23 +47,52 @@ pub fn status(status: &Value) -> String {
     sites(&mut out, list(&status["sites"]));
     egress::egress(&mut out, &status["egress"]);
     listeners(&mut out, status);
-    out
+    out.text
 }
 
-fn head(out: &mut String, status: &Value) {
+/// What is left of the status where only one pool is wanted.
+///
+/// # Errors
+/// The names that there are, where this is none of them.
+pub fn of_pool(status: &mut Value, name: &str) -> Result<(), Vec<String>> {
+    let is_it = |pool: &Value| pool["name"] == name;
+    let pools = list(&status["pools"]);
+    if !pools.iter().any(is_it) {
+        return Err(pools.iter().map(|pool| text(&pool["name"])).collect());
+    }
+    if let Some(pools) = status["pools"].as_array_mut() {
+        pools.retain(is_it);
+    }
+    if let Some(troubles) = status["troubles"].as_array_mut() {
+        troubles.retain(|trouble| trouble["pool"].is_null() || trouble["pool"] == name);
+    }
+    if let Some(status) = status.as_object_mut() {
+        for other in ["sites", "egress", "listeners", "kernel"] {
+            status.remove(other);
+        }
+    }
+    Ok(())
+}
+
+fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     let ready = match (&status["ready"], &status["not_ready"]) {
         (Value::Bool(true), _) => ", ready".to_owned(),
         (Value::Bool(false), why) => format!(", NOT READY: {}", text(why)),
         _ => String::new(),
     };
+    let troubles = match troubles {
+        0 => String::new(),
+        1 => ", 1 trouble".to_owned(),
+        count => format!(", {count} troubles"),
+    };
     let line = format!(
-        "weir {}, {}, process {}, up {}{ready}",
+        "weir {}, {}, process {}, up {}{ready}{troubles}",
         text(&status["version"]),
         text(&status["state"]),
         text(&status["manager_pid"]),
         span(&status["uptime"]),
     );
-    wrap(out, "", &line);
+    out.wrap("", &line);
     let connections = &status["connections"];
     let now = connections["now"].as_u64().unwrap_or(0);
     let idle = connections["idle"].as_u64().unwrap_or(0).min(now);
@@ -72,7 +123,7 @@ fn head(out: &mut String, status: &Value) {
     }
 }
 
-fn pool(out: &mut String, pool: &Value) {
+fn pool(out: &mut Sheet, pool: &Value) {
     let (workers, queue, requests) = (&pool["workers"], &pool["queue"], &pool["requests"]);
     let _ = writeln!(
         out,
@@ -100,10 +151,18 @@ fn pool(out: &mut String, pool: &Value) {
         text(&pool["pm"]),
         text(&workers["most_busy"]),
     );
-    wrap(out, "  workers   ", &line);
+    out.wrap("  workers   ", &line);
+    running(out, &pool["running"]);
+    // What is foreseen is worth nothing where it is less than what was waited already.
+    let (oldest, expected) = (&queue["oldest_wait"], &queue["expected_wait"]);
     let expected = match queue["waiting"].as_u64() {
         None | Some(0) => String::new(),
-        Some(_) => format!(", a new client {}", span(&queue["expected_wait"])),
+        Some(_) if expected.as_f64() > oldest.as_f64() => format!(
+            ", the first for {} so far, a new client would for {}",
+            span(oldest),
+            span(expected)
+        ),
+        Some(_) => format!(", the first for {} so far", span(oldest)),
     };
     let overloaded = match queue["overloaded"] == true {
         true => "; OVERLOADED",
@@ -117,7 +176,7 @@ fn pool(out: &mut String, pool: &Value) {
         text(&queue["most_waiting"]),
         span(&queue["longest_wait"]),
     );
-    wrap(out, "  queue     ", &line);
+    out.wrap("  queue     ", &line);
     // Those whose worker was stopped because nobody waited any more are among the lost.
     let cancelled = match requests["cancelled"].as_u64() {
         None | Some(0) => String::new(),
@@ -132,14 +191,14 @@ fn pool(out: &mut String, pool: &Value) {
         text(&requests["slow"]),
         requests["left"].as_u64().unwrap_or(0) + requests["left_running"].as_u64().unwrap_or(0),
     );
-    wrap(out, "  requests  ", &line);
+    out.wrap("  requests  ", &line);
     if let Some(reasons) = requests["refused_by"].as_object() {
         let reasons = reasons.iter().filter(|(_, count)| count.as_u64() > Some(0));
         let reasons: Vec<String> = reasons
             .map(|(reason, count)| format!("{} {}", text(count), reason.replace('_', " ")))
             .collect();
         if !reasons.is_empty() {
-            wrap(out, "  refused   ", &reasons.join(", "));
+            out.wrap("  refused   ", &reasons.join(", "));
         }
     }
     let (rates, times) = (&pool["rates"], &pool["times"]);
@@ -152,16 +211,21 @@ fn pool(out: &mut String, pool: &Value) {
             rate(&rates["refused"]),
         );
     }
-    if times["service"]["count"].as_u64() > Some(0) {
-        let both = |time: &Value| format!("{} / {}", span(&time["p50"]), span(&time["p95"]));
-        let line = format!(
-            "waiting {}, at a worker {}, in all {}",
-            both(&times["queue"]),
-            both(&times["service"]),
-            both(&times["total"]),
-        );
-        wrap(out, "  p50 / p95 ", &line);
-    }
+    let last_minute = &pool["last_minute"]["times"];
+    let mut percentiles = |times: &Value, of: &str| {
+        if times["total"]["count"].as_u64() > Some(0) {
+            let both = |time: &Value| format!("{} / {}", span(&time["p50"]), span(&time["p95"]));
+            let line = format!(
+                "waiting {}, at a worker {}, in all {} ({of})",
+                both(&times["queue"]),
+                both(&times["service"]),
+                both(&times["total"]),
+            );
+            out.wrap("  p50 / p95 ", &line);
+        }
+    };
+    percentiles(last_minute, "the last minute");
+    percentiles(times, "since the start");
     if pool["memory"].is_object() {
         let _ = writeln!(
             out,
@@ -183,7 +247,7 @@ fn pool(out: &mut String, pool: &Value) {
             text(&server["downs"]),
             bad_check(&server["last_check"]),
         );
-        wrap(out, "  server    ", &line);
+        out.wrap("  server    ", &line);
     }
     for script in list(&pool["crashing"]) {
         let line = format!(
@@ -196,9 +260,33 @@ fn pool(out: &mut String, pool: &Value) {
     }
     for decision in list(&pool["decisions"]) {
         let time = text(&decision["time"]);
-        wrap(out, "  ", &format!("{time} {}", text(&decision["what"])));
+        out.wrap("  ", &format!("{time} {}", text(&decision["what"])));
     }
     processes(out, list(&pool["processes"]));
+}
+
+/// What runs now, the longest first, and which scripts that is.
+fn running(out: &mut Sheet, running: &Value) {
+    let oldest = &running["oldest"];
+    if !oldest.is_object() {
+        return;
+    }
+    let mut line = format!(
+        "{} now, the oldest for {}: {} {}",
+        text(&running["count"]),
+        span(&oldest["time"]),
+        text(&oldest["method"]),
+        text(&oldest["uri"]),
+    );
+    if oldest["pid"].as_u64() > Some(0) {
+        let _ = write!(line, " (process {})", text(&oldest["pid"]));
+    }
+    let scripts = list(&running["scripts"]).iter();
+    let scripts: Vec<String> = scripts
+        .map(|script| format!("{} {}", text(&script["count"]), text(&script["script"])))
+        .collect();
+    let _ = write!(line, "; {}", scripts.join(", "));
+    out.wrap("  running   ", &line);
 }
 
 /// What the last check found, where it was not good.
@@ -209,7 +297,7 @@ fn bad_check(check: &Value) -> String {
     }
 }
 
-fn processes(out: &mut String, processes: &[Value]) {
+fn processes(out: &mut Sheet, processes: &[Value]) {
     if processes.is_empty() {
         return;
     }
@@ -234,7 +322,7 @@ fn processes(out: &mut String, processes: &[Value]) {
             text(&process["requests"]),
             span(&process["time"]),
         );
-        let _ = writeln!(out, "{}", cut(&line));
+        out.line(&line);
     }
     if processes.len() > MOST_PROCESSES {
         let more = processes.len() - MOST_PROCESSES;
@@ -242,7 +330,7 @@ fn processes(out: &mut String, processes: &[Value]) {
     }
 }
 
-fn sites(out: &mut String, sites: &[Value]) {
+fn sites(out: &mut Sheet, sites: &[Value]) {
     if sites.is_empty() {
         return;
     }
@@ -252,7 +340,8 @@ fn sites(out: &mut String, sites: &[Value]) {
         "site", "requests", "a second", "4xx", "5xx", "p50", "p95"
     );
     for site in sites {
-        let (statuses, total) = (&site["statuses"], &site["times"]["total"]);
+        let total = &site["last_minute"]["times"]["total"];
+        let statuses = &site["statuses"];
         let line = format!(
             "{:<24} {:>9} {:>9} {:>7} {:>7} {:>9} {:>9}",
             text(&site["name"]),
@@ -263,11 +352,11 @@ fn sites(out: &mut String, sites: &[Value]) {
             span(&total["p50"]),
             span(&total["p95"]),
         );
-        let _ = writeln!(out, "{}", cut(&line));
+        out.line(&line);
     }
 }
 
-fn listeners(out: &mut String, status: &Value) {
+fn listeners(out: &mut Sheet, status: &Value) {
     let listeners = list(&status["listeners"]);
     if !listeners.is_empty() {
         out.push('\n');
@@ -290,7 +379,7 @@ fn listeners(out: &mut String, status: &Value) {
             text(&listener["protocol"]),
             text(&listener["serves"]),
         );
-        wrap(out, "", &line);
+        out.wrap("", &line);
     }
     let overflows = &status["kernel"]["overflows"];
     if overflows.as_u64() > Some(0) {
@@ -298,35 +387,58 @@ fn listeners(out: &mut String, status: &Value) {
             "{} connections were turned away by the kernel because a queue was full (of any listener here)",
             text(overflows)
         );
-        wrap(out, "", &line);
+        out.wrap("", &line);
     }
 }
 
-/// Writes a text in lines of [`WIDTH`], each after as much space as `label` takes.
-fn wrap(out: &mut String, label: &str, words: &str) {
-    let indent = label.chars().count();
-    let mut column = indent;
-    out.push_str(label);
-    for (index, word) in words.split(' ').enumerate() {
-        let length = word.chars().count();
-        if index > 0 && column + 1 + length > WIDTH {
-            let _ = write!(out, "\n{:indent$}", "");
-            column = indent;
-        } else if index > 0 {
-            out.push(' ');
-            column += 1;
+/// What is written, in lines of a width.
+struct Sheet {
+    text: String,
+    width: usize,
+}
+
+impl Sheet {
+    fn push(&mut self, c: char) {
+        self.text.push(c);
+    }
+
+    /// Writes a text in lines that fit, each after as much space as `label` takes.
+    fn wrap(&mut self, label: &str, words: &str) {
+        let indent = label.chars().count();
+        let mut column = indent;
+        self.text.push_str(label);
+        for (index, word) in words.split(' ').enumerate() {
+            let length = word.chars().count();
+            if index > 0 && column + 1 + length > self.width {
+                let _ = write!(self.text, "\n{:indent$}", "");
+                column = indent;
+            } else if index > 0 {
+                self.push(' ');
+                column += 1;
+            }
+            self.text.push_str(word);
+            column += length;
         }
-        out.push_str(word);
-        column += length;
+        self.push('\n');
     }
-    out.push('\n');
+
+    /// A line that must not be longer than it may: what is too much is left out.
+    fn line(&mut self, line: &str) {
+        match line.chars().count() > self.width {
+            true => {
+                self.text.extend(line.chars().take(self.width - 1));
+                self.push('…');
+            }
+            false => self.text.push_str(line.trim_end()),
+        }
+        self.push('\n');
+    }
 }
 
-/// A line that must not be longer: what is too much is left out.
-fn cut(line: &str) -> String {
-    match line.chars().count() > WIDTH {
-        true => line.chars().take(WIDTH - 1).chain(['…']).collect(),
-        false => line.trim_end().to_owned(),
+impl Write for Sheet {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.text.push_str(text);
+        Ok(())
     }
 }
 
@@ -338,7 +450,7 @@ fn list(value: &Value) -> &[Value] {
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.chars().fold(String::new(), |mut shown, c| {
-            match c.is_control() {
+            match c.is_control() || is_invisible(c) {
                 true => shown.extend(c.escape_default()),
                 false => shown.push(c),
             }
@@ -348,6 +460,11 @@ pub(super) fn text(value: &Value) -> String {
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
+}
+
+/// What changes how text runs (Unicode's bidirectional controls) or ends a line.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Seconds as a person says them.
@@ -366,7 +483,7 @@ pub(super) fn span(value: &Value) -> String {
 }
 
 /// Bytes as a person says them.
-fn size(value: &Value) -> String {
+pub(super) fn size(value: &Value) -> String {
     let Some(bytes) = value.as_u64() else {
         return "-".into();
     };
@@ -389,6 +506,11 @@ fn rate(value: &Value) -> String {
 
 /// Columns of a terminal that nobody has widened.
 const WIDTH: usize = 80;
+
+/// A terminal is taken to have that many columns and rows at least, and no text is wider.
+const NARROWEST: usize = 40;
+const WIDEST: usize = 120;
+const SHORTEST: usize = 6;
 
 /// Workers of a pool that are shown.
 const MOST_PROCESSES: usize = 24;

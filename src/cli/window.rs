@@ -13,8 +13,9 @@ use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{Address, Window, parse_address};
+use weir_sys::terminal;
 
-use super::{Source, print, refuse_config};
+use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
 use crate::{
     admin::{self, client::Place},
     console, machine,
@@ -55,6 +56,8 @@ pub enum Asked {
         json: bool,
         /// Again and again.
         watch: bool,
+        /// Of this pool only.
+        pool: Option<String>,
     },
     /// `weir drain`
     Drain {
@@ -88,8 +91,11 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
         Ok(place) => place,
         Err(code) => return code,
     };
-    if let Asked::Status { watch: true, .. } = asked {
-        return watch(&place);
+    if let Asked::Status {
+        watch: true, pool, ..
+    } = asked
+    {
+        return watch(&place, pool.as_deref());
     }
     let (method, path) = match asked {
         Asked::Status { .. } => (Method::GET, "/status".to_owned()),
@@ -111,10 +117,21 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
         }
     };
     match (admin::client::ask(&place, method, &path), asked) {
-        (Ok(status), Asked::Status { json: false, .. }) => match shown(&status) {
-            Ok(text) => print(&text),
-            Err(code) => code,
-        },
+        (
+            Ok(status),
+            Asked::Status {
+                json: true,
+                pool: None,
+                ..
+            },
+        ) => print(&status),
+        (Ok(status), Asked::Status { json, pool, .. }) => {
+            match status_of(&status, pool.as_deref()) {
+                Ok(status) if *json => print(&format!("{status:#}\n")),
+                Ok(status) => print(&admin::status_text(&status)),
+                Err(code) => code,
+            }
+        }
         (Ok(answer), _) => print(&answer),
         (Err(error), _) => {
             let (hint, code) = match &error {
@@ -123,17 +140,24 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                     ..
                 } => (
                     "is weir running, with admin_tcp or --admin of that address?",
-                    EX_SOFTWARE,
+                    EX_UNAVAILABLE,
                 ),
                 admin::client::Error::Unreachable { .. } => (
                     "is weir running, and as this user? Its window is named by --admin, or by -c FILE",
-                    EX_SOFTWARE,
+                    EX_UNAVAILABLE,
                 ),
-                admin::client::Error::Silent { .. } => (
-                    "its gateway or manager hangs or is stopped; the manager (\"weir serve\" in ps) takes signals: \
-                     SIGTERM ends it, SIGHUP has it reload",
-                    EX_SOFTWARE,
-                ),
+                admin::client::Error::Silent { seen, .. } => {
+                    let stopped: Vec<String> = (seen.iter())
+                        .filter(|process| process.stopped)
+                        .map(|process| process.pid.to_string())
+                        .collect();
+                    let hint = match &stopped[..] {
+                        [] => HANGS.to_owned(),
+                        stopped => format!("`kill -CONT {}` has it go on", stopped.join(" ")),
+                    };
+                    console::say_error(error.to_string(), &hint);
+                    return ExitCode::from(EX_SOFTWARE);
+                }
                 admin::client::Error::Refused(_) if matches!(asked, Asked::Reload) => {
                     ("", EX_CONFIG)
                 }
@@ -145,32 +169,45 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
     }
 }
 
-/// The status for people.
-fn shown(status: &str) -> Result<String, ExitCode> {
-    match serde_json::from_str(status) {
-        Ok(status) => Ok(admin::status_text(&status)),
-        Err(error) => {
-            console::say_error(format!("the status is no JSON: {error}"), "");
-            Err(ExitCode::from(EX_SOFTWARE))
-        }
+/// The status, or what of it concerns `pool`.
+fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, ExitCode> {
+    let mut status: serde_json::Value = serde_json::from_str(status).map_err(|error| {
+        console::say_error(format!("the status is no JSON: {error}"), "");
+        ExitCode::from(EX_SOFTWARE)
+    })?;
+    if let Some(name) = pool {
+        admin::of_pool(&mut status, name).map_err(|known| {
+            let hint = match known.is_empty() {
+                true => "it has no pools".to_owned(),
+                false => format!("its pools: {}", known.join(", ")),
+            };
+            console::say_error(format!("the running weir has no pool {name:?}"), &hint);
+            ExitCode::from(EX_USAGE)
+        })?;
     }
+    Ok(status)
 }
 
 /// Shows the status again and again until it is interrupted.
-fn watch(place: &Place) -> ExitCode {
+fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
     loop {
+        let size = match std::io::stdout().is_terminal() {
+            true => Some(terminal::size(std::io::stdout()).unwrap_or(USUAL_SIZE)),
+            false => None,
+        };
         let text = match admin::client::ask(place, Method::GET, "/status") {
-            Ok(status) => match shown(&status) {
-                Ok(text) => text,
-                Err(code) => return code,
+            Ok(status) => match (status_of(&status, pool), size) {
+                (Ok(status), Some(size)) => admin::status_on_screen(&status, size),
+                (Ok(status), None) => admin::status_text(&status),
+                (Err(code), _) => return code,
             },
             // It may come again: whoever watches a reload or a restart goes on watching.
             Err(error) => format!("{error}\n"),
         };
         // To the upper left corner, and nothing below what was there before (ECMA-48, CUP and ED).
-        let frame = match std::io::stdout().is_terminal() {
-            true => format!("\x1b[H\x1b[2J{text}"),
-            false => format!("{text}\n"),
+        let frame = match size {
+            Some(_) => format!("\x1b[H\x1b[2J{text}"),
+            None => format!("{text}\n"),
         };
         let mut out = std::io::stdout();
         if out
@@ -295,6 +332,13 @@ fn token(file: &Path) -> Result<String, ExitCode> {
         )),
     }
 }
+
+/// What helps where nothing of a silent weir is known.
+const HANGS: &str = "its gateway or manager hangs; the manager (\"weir serve\" in ps) takes signals: SIGTERM ends it, SIGHUP has \
+     it reload";
+
+/// Columns and rows of a terminal that does not tell.
+const USUAL_SIZE: (usize, usize) = (80, 24);
 
 /// Between two looks of `weir status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);

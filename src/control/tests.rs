@@ -43,7 +43,7 @@ fn limits() -> impl Strategy<Value = (Option<u32>, Option<u32>)> {
 }
 
 fn process_use() -> impl Strategy<Value = ProcessUse> {
-    any::<(u64, u64)>().prop_map(|(cpu, memory)| ProcessUse { cpu, memory })
+    any::<(u64, u64, u64)>().prop_map(|(cpu, memory, files)| ProcessUse { cpu, memory, files })
 }
 
 fn owner() -> impl Strategy<Value = Owner> {

@@ -41,6 +41,7 @@ impl Writer {
     pub(super) fn of_process(&mut self, taken: ProcessUse) {
         self.u64(taken.cpu);
         self.u64(taken.memory);
+        self.u64(taken.files);
     }
 
     /// Text, cut to what fits any message: it is meant for people.
@@ -102,6 +103,7 @@ impl Reader<'_> {
         Ok(ProcessUse {
             cpu: self.u64()?,
             memory: self.u64()?,
+            files: self.u64()?,
         })
     }
 

@@ -54,127 +54,171 @@ impl Machine {
     }
 }
 
-/// All workers together.
+/// All workers together. `pm = "auto"` starts no more than there is memory for: such a pool has a line of its own.
 fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
-    let mut sum = 0_u64;
-    let mut parts = Vec::new();
-    let mut measured_all = true;
+    let (mut taken, mut allowed) = (Vec::new(), Vec::new());
+    let mut unknown = false;
     for (index, pool) in case.config.pools.iter().enumerate() {
         let Some(workers) = pool.workers() else {
             continue;
         };
-        let most = workers.max_children as u64;
-        let shared = opcache(case, index);
-        match measured(case, pool) {
-            Some(each) => {
-                sum = sum.saturating_add(each.saturating_mul(most));
-                let count = running(case, pool).len();
-                parts.push(format!(
-                    "[pool.{}] {most} × {} (measured; {count} of them run)",
-                    pool.name,
-                    size(each)
-                ));
-            }
-            None => {
-                measured_all = false;
-                if let Some(limit) = bound(case, index, pool) {
-                    bounded(pool, most, limit, machine, notes);
-                }
-            }
-        }
-        if let Some(shared) = shared {
-            sum = sum.saturating_add(shared);
-        }
         opcache_enough(case, index, pool, notes);
-    }
-    if parts.is_empty() {
-        if case
-            .config
-            .pools
-            .iter()
-            .any(|pool| pool.workers().is_some())
-        {
-            notes.unseen(
-                "what workers really take",
-                "run `weir doctor` while weir runs, as root or as who started it",
-            );
+        let measured = measured(case, pool);
+        let limit = bound(case, index, pool);
+        if matches!(workers.pm, Pm::Auto { .. }) {
+            automatic(case, pool, measured, limit, machine, notes);
+            continue;
         }
-        return;
+        match (measured, limit) {
+            (Some(each), _) => taken.push(Share::of(pool, each)),
+            (None, Some(limit)) => allowed.push(Share::of(pool, limit)),
+            (None, None) => unknown = true,
+        }
     }
-    let all_auto = case.config.pools.iter().all(|pool| {
-        pool.workers()
-            .is_none_or(|workers| matches!(workers.pm, Pm::Auto { .. }))
-    });
-    let parts = parts.join(", ");
-    let what = format!(
-        "all workers at once take {} of {}: {parts}",
-        size(sum),
-        size(machine.total)
-    );
-    let but = match measured_all {
-        true => "",
-        false => "; pools that were not measured come on top",
-    };
-    if sum <= machine.total / 5 * 4 {
-        notes.ok(format!("{what}{but}"));
-    } else if all_auto {
-        notes.note(
-            format!("{what}{but}"),
-            "pm = \"auto\" starts no more than there is memory for",
-            "",
+    if unknown || !allowed.is_empty() {
+        notes.unseen(
+            "what workers really take",
+            "run `weir doctor` while weir runs, as root or as who started it",
         );
-    } else {
-        let fit = |pool: &&Pool| {
-            pool.workers()
-                .is_some_and(|w| !matches!(w.pm, Pm::Auto { .. }))
+    }
+    if !taken.is_empty() {
+        let rest = unknown || !allowed.is_empty();
+        together(case, &taken, rest, machine, notes);
+    }
+    if !allowed.is_empty() {
+        bounded(&allowed, machine, notes);
+    }
+}
+
+/// What a pool's workers take when all of them are there.
+struct Share<'c> {
+    pool: &'c Pool,
+    workers: u64,
+    /// Of one worker, bytes.
+    each: u64,
+}
+
+impl<'c> Share<'c> {
+    fn of(pool: &'c Pool, each: u64) -> Self {
+        let workers = pool.workers().map_or(0, |workers| workers.max_children);
+        Share {
+            pool,
+            workers: workers as u64,
+            each,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.each.saturating_mul(self.workers)
+    }
+
+    fn sum(shares: &[Share<'_>]) -> u64 {
+        shares
+            .iter()
+            .fold(0, |sum, share| sum.saturating_add(share.all()))
+    }
+
+    /// As many workers as fit, where all pools are made smaller alike.
+    fn mend(shares: &[Share<'_>], room: u64) -> String {
+        let sum = u128::from(Share::sum(shares).max(1));
+        let fit = |share: &Share<'_>| {
+            let fit = u128::from(share.workers) * u128::from(room) / sum;
+            format!("[pool.{}] max_children = {}", share.pool.name, fit.max(1))
         };
-        let largest = case.config.pools.iter().filter(fit);
-        let largest = largest.max_by_key(|pool| {
-            let most = pool
-                .workers()
-                .map_or(0, |workers| workers.max_children as u64);
-            measured(case, pool).unwrap_or(0).saturating_mul(most)
-        });
-        let mend = largest.map_or(String::new(), |pool| {
-            let most = pool
-                .workers()
-                .map_or(0, |workers| workers.max_children as u64);
-            let fit = most.saturating_mul(machine.total / 5 * 4) / sum.max(1);
+        let fits: Vec<String> = shares.iter().map(fit).collect();
+        format!("{}; or pm = \"auto\"", fits.join(", "))
+    }
+}
+
+/// A pool that measures what its workers take.
+fn automatic(
+    case: &Case<'_>,
+    pool: &Pool,
+    measured: Option<u64>,
+    limit: Option<u64>,
+    machine: &Machine,
+    notes: &mut Notes,
+) {
+    let name = &pool.name;
+    let fit = |each: u64| machine.total / each.max(1);
+    let known = match (measured, limit) {
+        (Some(each), _) => {
+            let run = running(case, pool).len();
             format!(
-                "[pool.{}] max_children = {}, or pm = \"auto\"",
-                pool.name,
-                fit.max(1)
+                "one takes {} (measured; {run} run), so that {} have room for about {}",
+                size(each),
+                size(machine.total),
+                fit(each)
             )
-        });
-        notes.warn(
-            format!("{what}{but}"),
+        }
+        (None, Some(limit)) => format!(
+            "one that took all of its memory_limit would take {}, so that {} have room for {} at least",
+            size(limit),
+            size(machine.total),
+            fit(limit)
+        ),
+        (None, None) => "what one takes is known when it runs".to_owned(),
+    };
+    notes.ok(format!(
+        "[pool.{name}] pm = \"auto\" starts no more workers than there is memory for; {known}"
+    ));
+}
+
+/// Pools that run: what all of their workers would take.
+fn together(
+    case: &Case<'_>,
+    shares: &[Share<'_>],
+    rest: bool,
+    machine: &Machine,
+    notes: &mut Notes,
+) {
+    let part = |share: &Share<'_>| {
+        let run = running(case, share.pool).len();
+        let (name, workers, each) = (&share.pool.name, share.workers, size(share.each));
+        format!("[pool.{name}] {workers} × {each} (measured; {run} of them run)")
+    };
+    let parts: Vec<String> = shares.iter().map(part).collect();
+    let sum = Share::sum(shares);
+    let but = match rest {
+        true => "; pools that were not measured come on top",
+        false => "",
+    };
+    let what = format!(
+        "all workers at once take {} of {}: {}{but}",
+        size(sum),
+        size(machine.total),
+        parts.join(" + ")
+    );
+    let room = machine.total / 5 * 4;
+    match sum <= room {
+        true => notes.ok(what),
+        false => notes.warn(
+            what,
             "when all are busy the kernel kills processes, the largest first",
-            mend,
-        );
+            Share::mend(shares, room),
+        ),
     }
 }
 
 /// Where nothing was measured: what scripts are allowed.
-fn bounded(pool: &Pool, most: u64, limit: u64, machine: &Machine, notes: &mut Notes) {
-    let sum = limit.saturating_mul(most);
+fn bounded(shares: &[Share<'_>], machine: &Machine, notes: &mut Notes) {
+    let part = |share: &Share<'_>| {
+        let (name, workers, each) = (&share.pool.name, share.workers, size(share.each));
+        format!("[pool.{name}] {workers} × memory_limit {each}")
+    };
+    let parts: Vec<String> = shares.iter().map(part).collect();
+    let sum = Share::sum(shares);
     let what = format!(
-        "[pool.{}] max_children = {most} × memory_limit = {} is {} of {}",
-        pool.name,
-        size(limit),
+        "scripts may take {} of {} if all workers use all that they may: {}",
         size(sum),
-        size(machine.total)
+        size(machine.total),
+        parts.join(" + ")
     );
-    let auto = pool
-        .workers()
-        .is_some_and(|workers| matches!(workers.pm, Pm::Auto { .. }));
-    match sum > machine.total && !auto {
+    match sum > machine.total {
         true => notes.note(
             what,
             "an upper bound, which few scripts come near; if many do at once, the kernel kills processes",
-            format!(
-                "max_children = {}, a lower memory_limit, or pm = \"auto\", which measures",
-                (machine.total / limit.max(1)).max(1)
-            ),
+            format!("{}, or a lower memory_limit", Share::mend(shares, machine.total)),
         ),
         false => notes.ok(what),
     }
@@ -201,15 +245,6 @@ fn bound(case: &Case<'_>, index: usize, pool: &Pool) -> Option<u64> {
         (limit, 0) => limit,
         (limit, most) => Some(limit.map_or(most, |limit| limit.min(most))),
     }
-}
-
-/// Shared memory of the pool's OPcache, bytes.
-fn opcache(case: &Case<'_>, index: usize) -> Option<u64> {
-    let on = case.php_setting(index, "opcache.enable")?;
-    let on = !matches!(on.as_str(), "" | "0" | "Off");
-    let megabytes = case.php_setting(index, "opcache.memory_consumption")?;
-    on.then(|| megabytes.parse::<u64>().ok())?
-        .map(|megabytes| megabytes << 20)
 }
 
 fn opcache_enough(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
@@ -391,20 +426,72 @@ mod tests {
     #[test]
     fn what_scripts_are_allowed_is_held_against_the_machine() {
         let php = "runtime = \"php\"\npm = \"static\"\nmax_children = 64\nphp_admin_value = { memory_limit = \"128M\" }\n";
-        let found = looked(php, &WELL, workers);
+        let bounds = |pool: &str| {
+            let found = looked(pool, &WELL, workers).into_iter();
+            let found: Vec<String> = found.filter(|text| text.contains("scripts may")).collect();
+            found
+        };
+        let found = bounds(php);
         assert!(
-            found[0].starts_with("note: ") && found[0].contains("8.0 GiB of 4.0 GiB"),
+            found[0].starts_with("note: ")
+                && found[0].contains("8.0 GiB of 4.0 GiB")
+                && found[0].contains("[pool.app] 64 × memory_limit 128 MiB"),
             "{found:?}"
         );
         assert!(found[0].contains("max_children = 32"), "{found:?}");
-        let found = looked(&php.replace("128M", "16M"), &WELL, workers);
-        assert!(
-            !found.iter().any(|f| f.contains("memory_limit")),
-            "{found:?}"
+        assert_eq!(bounds(&php.replace("128M", "16M")), [""; 0]);
+        assert_eq!(bounds(&php.replace("static", "auto")), [""; 0]);
+    }
+
+    #[test]
+    fn pools_that_fit_alone_and_not_together_are_told_with_a_sum_that_adds_up() {
+        let pool = |name: &str| {
+            format!(
+                "[pool.{name}]\nruntime = \"php\"\npm = \"static\"\nmax_children = 24\n\
+                 php_admin_value = {{ memory_limit = \"128M\" }}\n"
+            )
+        };
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"one\"\n{}{}",
+            pool("one"),
+            pool("two")
         );
-        let found = looked(&php.replace("static", "auto"), &WELL, workers);
+        let found = with_config(&text, |case| {
+            let mut notes = Notes::default();
+            workers(case, &WELL, &mut notes);
+            said(&notes)
+        });
+        let told = found.iter().find(|text| text.contains("scripts may take"));
+        let told = told.expect("a bound");
         assert!(
-            !found.iter().any(|f| f.contains("memory_limit")),
+            told.starts_with("note: ") && told.contains("6.0 GiB of 4.0 GiB"),
+            "{told}"
+        );
+        assert!(
+            told.contains("[pool.one] 24 × memory_limit 128 MiB + [pool.two] 24"),
+            "{told}"
+        );
+        assert!(
+            told.contains("[pool.one] max_children = 16, [pool.two] max_children = 16"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn workers_that_are_counted_by_memory_are_not_multiplied_by_their_limit() {
+        let php = "runtime = \"php\"\npm = \"auto\"\nmax_children = 2000\nphp_admin_value = { memory_limit = \"128M\" }\n";
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n[pool.app]\n{php}\n"
+        );
+        let found = with_config(&text, |case| {
+            let mut notes = Notes::default();
+            workers(case, &WELL, &mut notes);
+            said(&notes)
+        });
+        assert!(!found.iter().any(|text| text.contains("250")), "{found:?}");
+        let auto = found.iter().find(|text| text.contains("pm = \"auto\""));
+        assert!(
+            auto.is_some_and(|text| text.starts_with("ok: ") && text.contains("room for 32")),
             "{found:?}"
         );
     }

@@ -62,6 +62,8 @@ pub(crate) trait HostState: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HostNow {
     pub(crate) breaker: BreakerNow,
+    /// So long the breaker still refuses calls, µs; 0: the next call goes.
+    pub(crate) pause: u64,
     /// Calls that have a place.
     pub(crate) at_work: usize,
     /// Calls that wait for one.

@@ -65,8 +65,14 @@ impl HostState for Host {
     fn now(&self) -> HostNow {
         let connections = self.connections.census();
         let calls = self.limiter.view();
+        let now = Micros(clock::now());
+        let state = self.trouble().breaker.state(now);
         HostNow {
-            breaker: match self.trouble().breaker.state(Micros(clock::now())) {
+            pause: match state {
+                BreakerState::Open { until, .. } => until.since(now).0,
+                BreakerState::Closed { .. } | BreakerState::HalfOpen { .. } => 0,
+            },
+            breaker: match state {
                 BreakerState::Closed { .. } => BreakerNow::Closed,
                 BreakerState::HalfOpen { .. } => BreakerNow::HalfOpen,
                 BreakerState::Open { .. } => BreakerNow::Open,

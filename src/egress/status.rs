@@ -100,6 +100,8 @@ fn host_status(host: &HostFigures) -> Value {
         "scheme": host.origin.as_ref().map(|origin| origin.scheme.as_str()),
         "port": host.origin.as_ref().map(|origin| origin.port),
         "breaker": now.map(|now| now.breaker.as_str()),
+        // Seconds for which it still refuses calls.
+        "breaker_pause": now.map(|now| now.pause as f64 / 1e6),
         "breaker_opened": get(&host.breaker_opened),
         "at_work": now.map(|now| now.at_work),
         "waiting": now.map(|now| now.waiting),
@@ -246,6 +248,7 @@ mod tests {
         fn now(&self) -> HostNow {
             HostNow {
                 breaker: BreakerNow::Open,
+                pause: 2_000_000,
                 at_work: 2,
                 waiting: 3,
                 idle: 4,

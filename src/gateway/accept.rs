@@ -200,6 +200,7 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
                 draining = true;
             }
         }
+        gateway.pulse.beat(home);
         let now = clock::now();
         if now >= sweep_files_at {
             route::sweep(clock::instant());

@@ -16,6 +16,7 @@ mod cancels;
 mod lease;
 mod limits;
 mod refusals;
+mod running;
 mod scaling;
 mod servers;
 mod suspects;
@@ -46,7 +47,8 @@ use self::{
 };
 pub(crate) use self::{
     lease::Lease,
-    servers::{ServerStatus, Toward},
+    running::Script,
+    servers::{ServerStatus, Toward, UnknownName},
 };
 use super::{
     scoreboard::{Card, Cost, PoolStatus},
@@ -173,6 +175,9 @@ struct State {
     slow_requests: u64,
     /// The most memory that a request took, bytes.
     memory_peak: u64,
+    /// When a worker was last given a request, and when one was last given back ([`clock::now`]).
+    last_lent: u64,
+    last_end: u64,
 }
 
 /// A place for one worker: a process that weir runs, or one connection to servers.
@@ -232,6 +237,8 @@ impl PoolHandle {
             wakes_at: clock::NEVER,
             slow_requests: 0,
             memory_peak: 0,
+            last_lent: 0,
+            last_end: 0,
         };
         let cancels = settings.workers();
         let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
@@ -582,6 +589,13 @@ impl PoolHandle {
         none_is_up || (none_starts && state.pool.stats().workers == 0)
     }
 
+    /// Why no worker can be started, where that is so.
+    pub(crate) fn down_because(&self) -> Option<String> {
+        let state = self.state();
+        let why = state.scaling.as_ref().and_then(Scaling::down_because);
+        why.map(str::to_owned)
+    }
+
     /// What the scaling decided lately, the oldest first.
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
@@ -648,7 +662,12 @@ fn limits(queue: &Queue) -> Limits {
 
 impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
+        self.last_lent = clock::now();
         let slot = &mut self.slots[worker.0 as usize];
+        if self.farm.is_some() && slot.card.is_none() {
+            // Of this place; the process is another's.
+            slot.card = Some(Arc::new(Card::new(0)));
+        }
         slot.leased = true;
         slot.requests = slot.requests.saturating_add(1);
         let conn = slot.conn.take();
@@ -667,7 +686,7 @@ impl State {
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,
-            lent: clock::now(),
+            lent: self.last_lent,
             begun: false,
             site: None,
         }

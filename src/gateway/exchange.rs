@@ -544,6 +544,9 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
         status.as_u16(),
         refusal.reason
     );
+    if status.is_server_error() {
+        record.failed(status.as_u16(), Some(refusal.reason), &refusal.message);
+    }
     if refusal.message.is_empty() {
         return;
     }

@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use http::{Method, Uri};
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_pool::Finish;
@@ -34,6 +35,7 @@ use super::{
     client_io::Conn,
     clock::{self, NEVER},
     dispatch::{Lease, PoolHandle},
+    record::Ends,
     scoreboard::Cost,
     spool::{SpoolFile, Spooled, off_the_reactor},
     worker_conn::WorkerConn,
@@ -69,7 +71,15 @@ pub(crate) enum OnDrop {
 
 /// Whose response it is: its pool and the request's number; none where it had ended before.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64)>);
+pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64, Asked)>);
+
+/// Who asked for what, for the log's lines. Cloning it copies no text.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) ends: Arc<Ends>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+}
 
 /// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
 /// has taken, more is left out.
@@ -94,6 +104,7 @@ struct Live {
     watch: Watch,
     /// Lines of standard error go to the log with it.
     id: u64,
+    asked: Asked,
     stderr: WorkerStderr,
     /// Pieces of the request that were accepted by the kernel.
     sent: u64,
@@ -167,7 +178,7 @@ impl Run {
         lease: Lease,
         mut conn: WorkerConn,
         client: &Arc<Conn>,
-        id: u64,
+        (id, asked): (u64, Asked),
         mut params: Vec<u8>,
         body: &Spooled,
     ) -> Run {
@@ -201,6 +212,7 @@ impl Run {
             },
             watch: Watch::new(settings.read_timeout, client.clone()),
             id,
+            asked,
             stderr: WorkerStderr::new(),
             sent: 0,
             copied_stderr: None,
@@ -337,8 +349,19 @@ impl Run {
         Owner(
             self.live
                 .as_ref()
-                .map(|live| (live.lease.pool().clone(), live.id)),
+                .map(|live| (live.lease.pool().clone(), live.id, live.asked.clone())),
         )
+    }
+}
+
+impl Asked {
+    /// As the log's lines name it.
+    pub(crate) fn named(&self) -> error_log::Asked<'_> {
+        error_log::Asked {
+            client: &self.ends.remote_addr,
+            method: self.method.as_str(),
+            url: self.uri.path_and_query().map_or("*", |url| url.as_str()),
+        }
     }
 }
 
@@ -359,8 +382,9 @@ impl Owner {
     /// For the error log.
     pub(crate) fn about(&self) -> About<'_> {
         About {
-            pool: self.0.as_ref().map(|(pool, _)| pool.settings.name.as_str()),
-            request: self.0.as_ref().map(|(_, id)| *id),
+            pool: (self.0.as_ref()).map(|(pool, ..)| pool.settings.name.as_str()),
+            request: self.0.as_ref().map(|(_, id, _)| *id),
+            asked: self.0.as_ref().map(|(.., asked)| asked.named()),
             ..About::default()
         }
     }
@@ -547,6 +571,7 @@ impl Live {
         About {
             pool: Some(&self.lease.pool().settings.name),
             request: Some(self.id),
+            asked: Some(self.asked.named()),
             ..About::default()
         }
     }

@@ -8,8 +8,14 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 use weir_pool::{Micros, ServerState, Stats};
 use weir_sys::net_stat::Overflows;
 
-use super::{Gateway, dispatch::PoolHandle, measured::Uses, tally::TimeCounts};
-use crate::metrics::{Metric, Page};
+use super::{
+    Gateway, dispatch::PoolHandle, history::REASONS, measured::Uses, tally::TimeCounts,
+    window::ratio,
+};
+use crate::{
+    log_sink,
+    metrics::{Metric, Page},
+};
 
 /// All metrics as they are now.
 pub(super) fn page(gateway: &Gateway) -> Page {
@@ -49,6 +55,10 @@ fn put_pool(
     put(Metric::QueueSeconds, stats.queue_time.0 as f64 / 1e6);
     let rates = gateway.history.pool(gateway, index);
     put(Metric::QueueSecondsPerSecond, rates.waiting);
+    let capacity = pool.capacity(&stats);
+    put(Metric::BusySeconds, stats.busy_time.0 as f64 / 1e6);
+    put(Metric::PoolCapacity, capacity as f64);
+    put(Metric::PoolBusyRatio, ratio(rates.busy, capacity));
     put(Metric::PoolQueue, stats.waiting as f64);
     put(Metric::PoolQueueLimit, queue.max_queue as f64);
     put(Metric::PoolQueueTimeout, queue.timeout.as_secs_f64());
@@ -135,7 +145,7 @@ fn put_pool(
 }
 
 /// Requests that the pool refused, by reason, since the gateway's start.
-pub(super) fn shed_reasons(stats: &Stats) -> [(&'static str, u64); 7] {
+pub(super) fn shed_reasons(stats: &Stats) -> [(&'static str, u64); REASONS] {
     [
         ("queue_full", stats.shed_queue_full),
         ("queue_timeout", stats.shed_queue_timeout),
@@ -158,8 +168,10 @@ fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str
     }
     page.put(Metric::SiteReceived, &[name], counts.bytes_in as f64);
     page.put(Metric::SiteSent, &[name], counts.bytes_out as f64);
-    let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
-    put_times(page, times, name, &counts.times);
+    if gateway.config.server.site_histograms && has_pool(gateway, index) {
+        let times = [Metric::SiteWait, Metric::SiteService, Metric::SiteTotal];
+        put_times(page, times, name, &counts.times);
+    }
 }
 
 fn put_times(page: &mut Page, metrics: [Metric; 3], name: &str, times: &TimeCounts) {
@@ -200,9 +212,25 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     let started = gateway.started.duration_since(UNIX_EPOCH);
     let started = started.unwrap_or_default().as_secs_f64();
     page.put(Metric::StartTime, &[], started);
+    for log in log_sink::health() {
+        page.put(Metric::LogLinesLost, &[&log.name], log.lost as f64);
+    }
+    if let Some(limit) = gateway.open_files_limit {
+        page.put(Metric::ProcessFilesLimit, &["gateway"], limit as f64);
+    }
     let ready = gateway.readiness().is_ok();
     page.put(Metric::Ready, &[], flag(ready));
     page.put(Metric::Draining, &[], flag(gateway.keeps_no_connections()));
+}
+
+/// Whether a site has requests that go to workers.
+fn has_pool(gateway: &Gateway, site: Option<usize>) -> bool {
+    let site = site.and_then(|index| gateway.config.sites.get(index));
+    site.is_some_and(|site| {
+        let routes = site.routes.iter().map(|route| &route.settings);
+        let mut settings = std::iter::once(&site.settings).chain(routes);
+        settings.any(|settings| settings.pool.is_some())
+    })
 }
 
 fn put_kernel(page: &mut Page, gateway: &Gateway) {
@@ -229,6 +257,7 @@ fn put_uses(page: &mut Page, uses: &Uses) {
     page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
     page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
     for (process, taken) in [("manager", uses.manager), ("gateway", uses.gateway)] {
+        page.put(Metric::ProcessFiles, &[process], taken.files as f64);
         page.put(Metric::ProcessCpu, &[process], taken.cpu as f64 / 1e6);
         page.put(Metric::ProcessMemory, &[process], taken.memory as f64);
     }

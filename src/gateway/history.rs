@@ -1,4 +1,4 @@
-//! What the last seconds were like: rates for the operator's window.
+//! What the last seconds and the last minute were like, for the operator's window.
 
 use std::{
     collections::VecDeque,
@@ -6,12 +6,19 @@ use std::{
     time::Duration,
 };
 
-use super::Gateway;
+use weir_pool::Stats;
+
+use super::{Gateway, figures, tally::TimeCounts};
 use crate::clock;
 
-/// Totals, taken once a second, of the last ten.
+/// Totals, taken again and again.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<VecDeque<Sample>>);
+pub(super) struct History {
+    /// Once a second, of the last ten.
+    seconds: Mutex<VecDeque<Sample>>,
+    /// Every ten seconds, of the last minute.
+    minute: Mutex<VecDeque<MinuteSample>>,
+}
 
 /// What has happened in a second, on average of the last ten.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -22,8 +29,12 @@ pub(super) struct PoolRates {
     pub(super) finished: f64,
     /// Requests that were refused.
     pub(super) shed: f64,
+    /// The same by reason, in the order of [`figures::shed_reasons`].
+    pub(super) shed_by: [f64; REASONS],
     /// Seconds that requests have spent waiting, all together: the mean length of the queue.
     pub(super) waiting: f64,
+    /// Seconds that workers have had a request, all together: the mean number of busy ones.
+    pub(super) busy: f64,
 }
 
 /// See [`PoolRates`].
@@ -32,6 +43,13 @@ pub(super) struct SiteRates {
     pub(super) requests: f64,
     /// Of these: those with a status of 500 or above.
     pub(super) failures: f64,
+}
+
+/// What a pool did in the last minute.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PoolMinute {
+    pub(super) totals: PoolTotals,
+    pub(super) times: TimeCounts,
 }
 
 #[derive(Debug)]
@@ -43,13 +61,30 @@ struct Sample {
     sites: Vec<SiteTotals>,
 }
 
+#[derive(Debug)]
+struct MinuteSample {
+    pools: Vec<PoolMinute>,
+    sites: Vec<TimeCounts>,
+}
+
+/// What a pool has counted.
 #[derive(Debug, Clone, Copy, Default)]
-struct PoolTotals {
-    asked: u64,
-    finished: u64,
-    shed: u64,
+pub(super) struct PoolTotals {
+    /// Requests that asked for a worker.
+    pub(super) asked: u64,
+    /// Requests that workers have done.
+    pub(super) finished: u64,
+    /// Requests whose worker ended under them.
+    pub(super) lost: u64,
+    /// Requests that were refused, by reason.
+    pub(super) shed_by: [u64; REASONS],
+    /// Workers that crashed.
+    pub(super) crashed: u64,
+    /// Workers that could not be started.
+    pub(super) could_not_start: u64,
     /// µs
     waiting: u64,
+    busy: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,14 +96,12 @@ struct SiteTotals {
 impl History {
     /// Takes the totals once a second, for ever.
     pub(super) async fn keep(&self, gateway: &Gateway) {
-        loop {
+        for second in 0_u64.. {
             let sample = Sample::of(gateway);
-            {
-                let mut samples = self.samples();
-                if samples.len() > SAMPLES {
-                    samples.pop_front();
-                }
-                samples.push_back(sample);
+            push(&mut lock(&self.seconds), sample, SAMPLES);
+            if second.is_multiple_of(MINUTE_STEP) {
+                let sample = MinuteSample::of(gateway);
+                push(&mut lock(&self.minute), sample, MINUTE_SAMPLES);
             }
             tokio::time::sleep(STEP).await;
         }
@@ -82,14 +115,44 @@ impl History {
         let now = PoolTotals::of(pool);
         self.since(|first, seconds| {
             let before = first.pools.get(index).copied().unwrap_or_default();
-            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+            let since = now.since(&before);
+            let rate = |count: u64| count as f64 / seconds;
             PoolRates {
-                asked: rate(now.asked, before.asked),
-                finished: rate(now.finished, before.finished),
-                shed: rate(now.shed, before.shed),
-                waiting: rate(now.waiting, before.waiting) / 1e6,
+                asked: rate(since.asked),
+                finished: rate(since.finished),
+                shed: rate(since.shed_by.iter().sum()),
+                shed_by: since.shed_by.map(rate),
+                waiting: rate(since.waiting) / 1e6,
+                busy: rate(since.busy) / 1e6,
             }
         })
+    }
+
+    /// What the pool's last minute was like, up to now.
+    pub(super) fn pool_minute(&self, gateway: &Gateway, index: usize) -> PoolMinute {
+        let Some(now) = PoolMinute::of(gateway, index) else {
+            return PoolMinute::default();
+        };
+        let samples = lock(&self.minute);
+        let first = samples.front().and_then(|first| first.pools.get(index));
+        match first {
+            Some(before) => PoolMinute {
+                totals: now.totals.since(&before.totals),
+                times: now.times.since(&before.times),
+            },
+            None => now,
+        }
+    }
+
+    /// What the site's last minute was like, up to now.
+    pub(super) fn site_minute(&self, gateway: &Gateway, index: usize) -> TimeCounts {
+        let now = gateway.tally.site(Some(index)).times;
+        let samples = lock(&self.minute);
+        let first = samples.front().and_then(|first| first.sites.get(index));
+        match first {
+            Some(before) => now.since(before),
+            None => now,
+        }
     }
 
     /// What the site's last seconds were like, up to now; none: what belongs to no site.
@@ -108,7 +171,7 @@ impl History {
 
     /// The oldest sample, and how many seconds ago it was taken.
     fn since<T: Default>(&self, compare: impl FnOnce(&Sample, f64) -> T) -> T {
-        let samples = self.samples();
+        let samples = lock(&self.seconds);
         let Some(first) = samples.front() else {
             return T::default();
         };
@@ -119,10 +182,18 @@ impl History {
             micros => compare(first, micros as f64 / 1e6),
         }
     }
+}
 
-    fn samples(&self) -> MutexGuard<'_, VecDeque<Sample>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(samples: &Mutex<VecDeque<T>>) -> MutexGuard<'_, VecDeque<T>> {
+    samples.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds a sample; the oldest of more than `most` goes.
+fn push<T>(samples: &mut VecDeque<T>, sample: T, most: usize) {
+    while samples.len() >= most {
+        samples.pop_front();
     }
+    samples.push_back(sample);
 }
 
 impl Sample {
@@ -138,16 +209,67 @@ impl Sample {
     }
 }
 
+impl MinuteSample {
+    fn of(gateway: &Gateway) -> MinuteSample {
+        let pools = 0..gateway.pools.len();
+        let sites = 0..gateway.config.sites.len();
+        MinuteSample {
+            pools: pools
+                .filter_map(|index| PoolMinute::of(gateway, index))
+                .collect(),
+            sites: sites
+                .map(|site| gateway.tally.site(Some(site)).times)
+                .collect(),
+        }
+    }
+}
+
+impl PoolMinute {
+    /// All since the start.
+    fn of(gateway: &Gateway, index: usize) -> Option<PoolMinute> {
+        let pool = gateway.pools.get(index)?;
+        Some(PoolMinute {
+            totals: PoolTotals::of(pool),
+            times: gateway.tally.pool(pool.id).times,
+        })
+    }
+}
+
 impl PoolTotals {
     fn of(pool: &super::PoolHandle) -> PoolTotals {
-        let stats = pool.stats();
+        let (stats, figures) = (pool.stats(), pool.scaling());
         PoolTotals {
             asked: stats.admitted,
             finished: stats.finished,
-            shed: stats.shed(),
+            lost: stats.lost,
+            shed_by: shed(&stats),
+            crashed: figures.as_ref().map_or(0, |figures| figures.crashed),
+            could_not_start: figures.as_ref().map_or(0, |figures| figures.failed),
             waiting: stats.queue_time.0,
+            busy: stats.busy_time.0,
         }
     }
+
+    fn since(&self, before: &PoolTotals) -> PoolTotals {
+        let mut shed_by = self.shed_by;
+        for (now, before) in shed_by.iter_mut().zip(before.shed_by) {
+            *now = now.saturating_sub(before);
+        }
+        PoolTotals {
+            asked: self.asked.saturating_sub(before.asked),
+            finished: self.finished.saturating_sub(before.finished),
+            lost: self.lost.saturating_sub(before.lost),
+            shed_by,
+            crashed: self.crashed.saturating_sub(before.crashed),
+            could_not_start: self.could_not_start.saturating_sub(before.could_not_start),
+            waiting: self.waiting.saturating_sub(before.waiting),
+            busy: self.busy.saturating_sub(before.busy),
+        }
+    }
+}
+
+fn shed(stats: &Stats) -> [u64; REASONS] {
+    figures::shed_reasons(stats).map(|(_, count)| count)
 }
 
 impl SiteTotals {
@@ -160,11 +282,18 @@ impl SiteTotals {
     }
 }
 
+/// Reasons for a refusal by the queue.
+pub(super) const REASONS: usize = 7;
+
 /// Rates are those of so many steps.
-const SAMPLES: usize = 10;
+const SAMPLES: usize = 11;
 
 /// How often totals are taken.
 const STEP: Duration = Duration::from_secs(1);
+
+/// A minute's samples are so many steps apart, and the first of so many is a minute old.
+const MINUTE_STEP: u64 = 10;
+const MINUTE_SAMPLES: usize = 7;
 
 /// A rate over less than that says nothing, µs.
 const SHORTEST: u64 = 100_000;

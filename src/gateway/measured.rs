@@ -31,6 +31,8 @@ pub(super) struct Uses {
     /// When the manager was asked last, and has answered ([`clock::precise`]); 0: never.
     asked: u64,
     pub(super) told: u64,
+    /// Since when it has been asked and has not answered ([`clock::precise`]); 0: it has.
+    unanswered: u64,
 }
 
 /// What a pool's processes take.
@@ -55,10 +57,18 @@ impl Measured {
             }
             if last.asked == 0 || now >= last.asked + FRESH {
                 last.asked = now;
+                if last.unanswered == 0 {
+                    last.unanswered = now;
+                }
                 (manager.0)(ToManager::Measure);
             }
         }
-        let _ = tokio::time::timeout(PATIENCE, told).await;
+        // A manager that is only busy answers within that time, so that one that hangs can be told from it.
+        let patience = match self.silent() {
+            None => SILENCE,
+            Some(_) => PATIENCE,
+        };
+        let _ = tokio::time::timeout(patience, told).await;
     }
 
     /// The manager tells of a pool.
@@ -74,6 +84,7 @@ impl Measured {
             last.gateway = gateway;
             last.counts = counts;
             last.told = clock::precise();
+            last.unanswered = 0;
         }
         self.told.notify_waiters();
     }
@@ -84,6 +95,13 @@ impl Measured {
         (last.told > 0).then(|| last.clone())
     }
 
+    /// For how long the manager has owed an answer; none: it has answered, or not for long enough to be a sign.
+    pub(super) fn silent(&self) -> Option<Duration> {
+        let since = self.last().unanswered;
+        let silent = Duration::from_micros(clock::precise().saturating_sub(since));
+        (since > 0 && silent + SLACK >= SILENCE).then_some(silent)
+    }
+
     fn last(&self) -> MutexGuard<'_, Uses> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,5 +110,11 @@ impl Measured {
 /// What was told so lately is told again, µs.
 const FRESH: u64 = 500_000;
 
-/// How long somebody who asks for the status waits for the manager.
+/// How long somebody who asks for the status waits for a manager that is known to hang.
 const PATIENCE: Duration = Duration::from_millis(20);
+
+/// A manager that has not answered for so long hangs or is stopped.
+const SILENCE: Duration = Duration::from_millis(1500);
+
+/// Timers may be early by that much.
+const SLACK: Duration = Duration::from_millis(5);

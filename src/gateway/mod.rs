@@ -29,6 +29,7 @@ mod connection;
 mod cookies;
 mod dispatch;
 mod exchange;
+mod failures;
 mod fastcgi;
 mod fastcgi_front;
 mod figures;
@@ -40,6 +41,7 @@ mod measured;
 mod params;
 mod policy;
 mod pool_log;
+mod pulse;
 mod read_ahead;
 mod record;
 mod refusal;
@@ -77,11 +79,13 @@ use self::{
     access_log::AccessLog,
     callers::{AtWork, Owners},
     dispatch::{Manager, NewWorker, PoolHandle},
+    failures::Failures,
     history::History,
     kernel_queues::{KernelQueues, KernelView},
     measured::{Measured, PoolUse},
     policy::Policy,
     pool_log::PoolLog,
+    pulse::Pulse,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -114,7 +118,11 @@ pub(crate) struct Gateway {
     pub(crate) tally: Arc<Tally>,
     /// What the last seconds were like.
     history: History,
+    /// What went wrong lately.
+    pub(crate) failures: Failures,
     measured: Measured,
+    /// Whether the reactors move.
+    pulse: Pulse,
     manager: Manager,
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
@@ -134,6 +142,8 @@ pub(crate) struct Gateway {
     /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
+    /// Descriptors that it may have open; none: no limit, or not known.
+    open_files_limit: Option<u64>,
 }
 
 /// Whether the gateway, or a part of it, finishes what runs and takes nothing new.
@@ -366,8 +376,10 @@ impl Gateway {
                 reactors,
                 config.listeners.len(),
             )),
+            failures: Failures::default(),
             history: History::default(),
             measured: Measured::default(),
+            pulse: Pulse::new(reactors),
             manager: manager.clone(),
             declines: AtomicBool::new(false),
             tally,
@@ -381,6 +393,8 @@ impl Gateway {
             window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
+            open_files_limit: Some(weir_sys::limits::open_files().soft)
+                .filter(|most| *most < u64::MAX),
             router,
             pools,
             listener_policies,
@@ -408,6 +422,18 @@ impl Gateway {
             let name = &pool.settings.name;
             if pool.is_lost() {
                 return Err(format!("pool {name} has no worker that can start"));
+            }
+            let point = self.config.server.ready_stalled;
+            if let Some(stalled) = pool.stalled()
+                && !point.is_zero()
+                && stalled >= point
+            {
+                let seconds = stalled.as_secs();
+                return Err(format!(
+                    "all workers of pool {name} have been busy with the same requests for {seconds} s \
+                     (ready_stalled is {} s)",
+                    point.as_secs_f64()
+                ));
             }
             let (full, point) = (pool.fullness(), self.config.server.ready_saturation);
             if point > 0 && full >= point as f64 {
@@ -649,7 +675,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                         ..About::default()
                     };
                     tell!(error, about, "no worker can start: {message}");
-                    pool.down();
+                    pool.down(message);
                 }
             }
             ToGateway::AccessLog(fd) => gateway.access_log.sink().reopen(fd),

@@ -25,6 +25,8 @@ use super::{
     client_io::Conn,
     clock::{self, NEVER},
     dispatch::{PoolHandle, Wait},
+    failures::{Cause, Failed},
+    fastcgi::Asked,
     params,
     policy::{self, Worth},
     pool_log,
@@ -34,7 +36,10 @@ use super::{
     template::Variables,
     trace,
 };
-use crate::log_text::{self, Worker};
+use crate::{
+    error_log,
+    log_text::{self, Worker},
+};
 
 /// What is known of a request.
 #[derive(Debug)]
@@ -197,6 +202,29 @@ impl Record {
             .map_or(&self.parts.method, |(method, _)| method)
     }
 
+    /// What the client asked for, to be kept beyond the request's end.
+    pub(crate) fn asked_for(&self) -> Asked {
+        Asked {
+            ends: self.ends.clone(),
+            method: self.method().clone(),
+            uri: self.uri().clone(),
+        }
+    }
+
+    /// What the client asked for, as the log's lines name it.
+    pub(crate) fn named(&self) -> error_log::Asked<'_> {
+        error_log::Asked {
+            client: &self.ends.remote_addr,
+            method: self.method().as_str(),
+            url: (self.uri().path_and_query()).map_or("*", PathAndQuery::as_str),
+        }
+    }
+
+    /// The URI that the client used.
+    fn uri(&self) -> &Uri {
+        self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)
+    }
+
     /// The site's NAME.
     pub(crate) fn site_name(&self) -> Option<&str> {
         self.site
@@ -295,7 +323,7 @@ impl Record {
             remote_addr: &self.ends.remote_addr,
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
-            uri: uri(self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)),
+            uri: uri(self.uri()),
             protocol: protocol(&self.parts),
             host: &self.host,
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
@@ -337,6 +365,13 @@ impl Record {
     fn count(&self, now: u64, left: bool) {
         let waited = self.waited(now);
         let pool = self.pool.as_ref().map(|pool| pool.id);
+        // What weir refuses itself was noted with its cause.
+        if let Some(status) = self.status
+            && (self.reason == Some("truncated")
+                || (self.reason.is_none() && status.is_server_error()))
+        {
+            self.failed(status.as_u16(), self.reason, "");
+        }
         self.gateway.tally.ended(&Ended {
             site: self.site,
             pool: pool.zip(waited),
@@ -346,6 +381,23 @@ impl Record {
             total: now.saturating_sub(self.started),
             left_running: left && self.wait.is_some_and(|wait| wait.waited.is_some()),
         });
+    }
+
+    /// Notes for the operator's window that it is answered with a status of 500 or above: by a script, or for a reason of
+    /// weir's own, of which the error log says `message`.
+    pub(super) fn failed(&self, status: u16, reason: Option<&'static str>, message: &str) {
+        let cause = Cause {
+            pool: self.pool.as_ref().map(|pool| pool.id),
+            status,
+            reason,
+        };
+        let failed = Failed {
+            id: self.id,
+            method: self.method().as_str(),
+            uri: uri(self.uri()),
+            message,
+        };
+        self.gateway.failures.note(cause, &failed);
     }
 
     /// The line in the pool's own log, if it has one and the request belongs there. `now`: [`clock::now`].

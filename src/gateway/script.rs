@@ -253,7 +253,14 @@ async fn attempt(
     record.first_byte = None;
     lease.begin(&facts(record, body.map_or(0, Spooled::len)));
     note(record, conn, pool, &mut lease, &request);
-    let mut run = Run::start(lease, worker, conn, record.id, request, spooled);
+    let mut run = Run::start(
+        lease,
+        worker,
+        conn,
+        (record.id, record.asked_for()),
+        request,
+        spooled,
+    );
     run.ends_at(record.worth.deadline);
     run.on_drop(match record.worth.on_client_left {
         OnClientLeft::Finish => OnDrop::Finish,
@@ -728,6 +735,7 @@ pub(crate) fn about(record: &Record) -> About<'_> {
         pool: record.pool.as_ref().map(|pool| pool.settings.name.as_str()),
         request: Some(record.id),
         worker: None,
+        asked: Some(record.named()),
     }
 }
 

@@ -186,6 +186,17 @@ impl SiteCounts {
     }
 }
 
+impl TimeCounts {
+    /// What came after `before`, which was taken earlier.
+    pub(crate) fn since(&self, before: &TimeCounts) -> TimeCounts {
+        TimeCounts {
+            wait: self.wait.since(&before.wait),
+            service: self.service.since(&before.service),
+            total: self.total.since(&before.total),
+        }
+    }
+}
+
 impl Times {
     fn add_to(&self, counts: &mut TimeCounts) {
         self.wait.add_to(&mut counts.wait);
@@ -233,7 +244,7 @@ mod tests {
         let site = tally.site(Some(0));
         assert_eq!(site.statuses, [0, 3, 0, 0, 0]);
         assert_eq!((site.bytes_in, site.bytes_out), (3, 30));
-        assert_eq!(site.times.wait.counts[1], 3);
+        assert_eq!((site.times.wait.count(), site.times.wait.sum), (3, 6_000));
         assert_eq!(site.times.service.sum, 90_000);
         assert_eq!(site.times.total.longest, 40_000);
         assert_eq!(tally.site(None).statuses, [0, 0, 0, 1, 0]);

@@ -14,14 +14,21 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use weir_config::{Protocol, Runtime};
+use weir_pool::Stats;
 
 use super::{
-    Gateway, dispatch::Manager, dispatch::PoolHandle, figures, kernel_queues::KernelView,
-    measured::Uses, scoreboard::WorkerStatus,
+    Gateway,
+    dispatch::{Manager, PoolHandle, Script},
+    figures,
+    history::REASONS,
+    kernel_queues::KernelView,
+    measured::Uses,
+    scoreboard::WorkerStatus,
+    tally::TimeCounts,
 };
 use crate::{
     control::{Action, ProcessUse, ToManager},
-    log_text,
+    log_sink, log_text,
     window::{Task, Window},
 };
 
@@ -91,6 +98,16 @@ impl Window for View {
                 "max": gateway.config.server.max_connections,
                 "idle": gateway.census.idle(),
             },
+            // What shows that a part of weir hangs.
+            "silent": {
+                "manager": gateway.measured.silent().map(|time| time.as_secs_f64()),
+                "reactors": gateway.pulse.silent().into_iter().map(|(reactor, time)| {
+                    json!({ "reactor": reactor, "seconds": seconds(time) })
+                }).collect::<Vec<_>>(),
+            },
+            "logs": logs(),
+            // Of requests that got no further than to weir itself.
+            "failures": gateway.failures.status(None),
             "spool": {
                 "bytes": gateway.spool_space.used(),
                 "memory": gateway.spool_space.in_memory(),
@@ -151,11 +168,8 @@ impl View {
                 "bytes_in": counts.bytes_in,
                 "bytes_out": counts.bytes_out,
                 "rates": { "requests": rates.requests, "failures": rates.failures },
-                "times": {
-                    "queue": counts.times.wait.to_json(),
-                    "service": counts.times.service.to_json(),
-                    "total": counts.times.total.to_json(),
-                },
+                "times": times(&counts.times),
+                "last_minute": { "times": times(&gateway.history.site_minute(gateway, index)) },
             })
         };
         gateway.config.sites.iter().enumerate().map(site).collect()
@@ -214,16 +228,14 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
     let (stats, status) = (pool.stats(), pool.status());
     let figures = pool.scaling();
     let running_limit = pool.running_limit(&stats);
+    let capacity = pool.capacity(&stats);
     let counts = gateway.tally.pool(pool.id);
+    let minute = gateway.history.pool_minute(gateway, index);
     let rates = gateway.history.pool(gateway, index);
     let queue = &pool.settings.queue;
     let taken = uses.and_then(|uses| uses.pools.get(&pool.id));
-    let crashing = ("crashing", pool.refused_crashing());
-    let refused_by: serde_json::Map<String, Value> = figures::shed_reasons(&stats)
-        .into_iter()
-        .chain([crashing])
-        .map(|(reason, count)| (reason.to_owned(), count.into()))
-        .collect();
+    let mut refused_by = by_reason(figures::shed_reasons(&stats).map(|(_, count)| count.into()));
+    refused_by.insert("crashing".to_owned(), pool.refused_crashing().into());
     let decision = |(time, what): (SystemTime, String)| {
         let mut text = Vec::new();
         log_text::put_time_utc(time, &mut text);
@@ -238,6 +250,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         },
         "pm": status.pm,
         "state": if pool.is_lost() { "down" } else { "up" },
+        "down_because": pool.down_because(),
         "generation": pool.generation(),
         "workers": {
             "busy": status.active,
@@ -263,6 +276,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "timeout": queue.timeout.as_secs_f64(),
             "most_waiting": stats.max_waiting,
             "longest_wait": seconds(stats.longest_wait.0),
+            "oldest_wait": seconds(stats.oldest_wait.0),
             "expected_wait": seconds(stats.expected_wait.0),
             "longest_admitted_wait": seconds(stats.longest_admitted_wait.0),
             "service_estimate": seconds(stats.service_estimate.0),
@@ -273,6 +287,8 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "seconds": seconds(stats.queue_time.0),
             "seconds_per_second": rates.waiting,
         },
+        // Of the last ten seconds: busy workers, on average, and which part that is of all there may be.
+        "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
         "requests": {
             "taken": stats.admitted,
             "finished": stats.finished,
@@ -293,12 +309,20 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "taken": rates.asked,
             "finished": rates.finished,
             "refused": rates.shed,
+            "refused_by": by_reason(rates.shed_by.map(Into::into)),
         },
-        "times": {
-            "queue": counts.times.wait.to_json(),
-            "service": counts.times.service.to_json(),
-            "total": counts.times.total.to_json(),
+        "times": times(&counts.times),
+        "last_minute": {
+            "times": times(&minute.times),
+            "taken": minute.totals.asked,
+            "finished": minute.totals.finished,
+            "lost": minute.totals.lost,
+            "crashed": minute.totals.crashed,
+            "could_not_start": minute.totals.could_not_start,
+            "refused_by": by_reason(minute.totals.shed_by.map(Into::into)),
         },
+        "failures": gateway.failures.status(Some(pool.id)),
+        "running": running(gateway, pool),
         "memory": taken.map(|taken| json!({
             "all": taken.all.memory,
             "worker": taken.worker_memory,
@@ -313,7 +337,66 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
         })).collect::<Vec<_>>(),
         "decisions": pool.decisions().into_iter().map(decision).collect::<Vec<_>>(),
         "servers": servers::servers(pool),
+        "unknown_names": servers::unknown_names(pool),
+        "request_terminate_timeout": pool.settings.request_terminate_timeout.as_secs_f64(),
         "processes": status.workers.iter().map(process).collect::<Vec<_>>(),
+    })
+}
+
+/// How the logs do that this gateway writes.
+fn logs() -> Vec<Value> {
+    let log = |log: log_sink::Health| {
+        json!({
+            "name": log.name,
+            "lost": log.lost,
+            "lost_ago": log.lost_ago.map(|time| time.as_secs_f64()),
+            "failing": log.failing,
+            "waiting": log.waiting,
+        })
+    };
+    log_sink::health().into_iter().map(log).collect()
+}
+
+/// Which part `busy` is of `capacity`.
+pub(super) fn ratio(busy: f64, capacity: usize) -> f64 {
+    match capacity {
+        0 => 0.0,
+        capacity => (busy / capacity as f64).min(1.0),
+    }
+}
+
+fn times(times: &TimeCounts) -> Value {
+    json!({
+        "queue": times.wait.to_json(),
+        "service": times.service.to_json(),
+        "total": times.total.to_json(),
+    })
+}
+
+/// `values` under the reasons that refusals have, in their order.
+fn by_reason(values: [Value; REASONS]) -> serde_json::Map<String, Value> {
+    let reasons = figures::shed_reasons(&Stats::default()).map(|(reason, _)| reason.to_owned());
+    reasons.into_iter().zip(values).collect()
+}
+
+/// What the workers do now, and for how long all of them have been stuck.
+fn running(gateway: &Gateway, pool: &PoolHandle) -> Value {
+    let limit = gateway.config.server.ready_stalled;
+    let running = pool.running();
+    let script = |script: &Script| {
+        json!({
+            "script": script.name,
+            "count": script.count,
+            "oldest": script.oldest.as_secs_f64(),
+        })
+    };
+    json!({
+        "count": running.count,
+        "oldest": running.oldest.as_ref().map(process),
+        "scripts": running.scripts.iter().map(script).collect::<Vec<_>>(),
+        "stalled": pool.stalled().map(|time| time.as_secs_f64()),
+        // From there on weir is not ready; 0: it is.
+        "ready_stalled": limit.as_secs_f64(),
     })
 }
 

@@ -14,20 +14,19 @@ pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)>
     find_in(&folders(), wanted)
 }
 
+/// The programs of all versions of PHP, the oldest first, with their versions (`8.2`).
+pub fn all() -> Vec<(String, PathBuf)> {
+    let found = all_in(&folders()).into_iter();
+    found
+        .map(|(version, path)| (version.to_string(), path))
+        .collect()
+}
+
 fn find_in(
     folders: &[PathBuf],
     wanted: Option<&str>,
 ) -> Result<(String, PathBuf), (String, String)> {
-    let mut found: Vec<(Version, PathBuf)> = Vec::new();
-    for folder in folders {
-        for (version, path) in programs(folder) {
-            // The first folder that has it counts.
-            if found.iter().all(|(other, _)| *other != version) {
-                found.push((version, path));
-            }
-        }
-    }
-    found.sort();
+    let mut found = all_in(folders);
     let names: Vec<String> = found
         .iter()
         .map(|(version, _)| version.to_string())
@@ -61,6 +60,20 @@ fn find_in(
             )
         }
     })
+}
+
+/// The programs in these folders by version: of several for one version, that of the first folder.
+fn all_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
+    let mut found: Vec<(Version, PathBuf)> = Vec::new();
+    for folder in folders {
+        for (version, path) in programs(folder) {
+            if found.iter().all(|(other, _)| *other != version) {
+                found.push((version, path));
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 /// Major and minor.

@@ -57,6 +57,7 @@ impl Meter {
             let process = |pid| ProcessUse {
                 cpu: cpu_of(pid).map_or(0, |cpu| cpu.own),
                 memory: memory::cost([pid].into_iter()).unwrap_or(0),
+                files: files_of(pid).unwrap_or(0),
             };
             let gateway = gateway.map(process).unwrap_or_default();
             self.own = (process(std::process::id()), gateway);
@@ -86,6 +87,7 @@ impl Meter {
         let all = ProcessUse {
             cpu: cpu.total,
             memory: worker * pids.workers.len() as u64 + masters.sum::<u64>(),
+            files: 0,
         };
         (pids.pool, all, worker)
     }
@@ -135,6 +137,16 @@ fn cpu_of(pid: u32) -> Option<Taken> {
     taken(&stat, process::clock_ticks())
 }
 
+/// Descriptors that a process has open.
+fn files_of(pid: u32) -> Option<u64> {
+    let folder = format!("/proc/{pid}/fd");
+    // Since Linux 6.2 its size is their number, which spares a look at each.
+    match fs::metadata(&folder).ok()?.len() {
+        0 => Some(fs::read_dir(&folder).ok()?.count() as u64),
+        files => Some(files),
+    }
+}
+
 /// Fields 14 to 17 of proc_pid_stat(5). The second, the program's name, may hold anything.
 fn taken(stat: &str, ticks: u64) -> Option<Taken> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -171,6 +183,7 @@ mod tests {
         assert_eq!(taken("7 (a) S 1", 100), None);
         assert_eq!(taken("", 100), None);
         assert!(cpu_of(std::process::id()).is_some());
+        assert!(files_of(std::process::id()) > Some(2));
     }
 
     #[test]

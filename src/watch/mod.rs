@@ -84,8 +84,8 @@ pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
         (true, true, _) | (_, _, None) => None,
         (true, false, Some(window)) => match listeners_of(window) {
             Ok(targets) => Some(targets),
-            Err(error) if named => {
-                return fail(&error, "--all shows everything that listens", NOT_TOLD);
+            Err((error, code)) if named => {
+                return fail(&error, "--all shows everything that listens", code);
             }
             Err(_) => None,
         },
@@ -218,16 +218,22 @@ impl Drop for Screen {
 /// Where the weir that runs listens.
 ///
 /// # Errors
-/// Why that is not known: none runs, as a rule.
-fn listeners_of(window: &Place) -> Result<Vec<Target>, String> {
-    let status = admin::client::ask(window, Method::GET, "/status");
-    let status = status.map_err(|error| error.to_string())?;
-    let status: Value = serde_json::from_str(&status).map_err(|error| error.to_string())?;
+/// Why that is not known, none runs, as a rule; and the exit code for that.
+fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
+    let status = admin::client::ask(window, Method::GET, "/status").map_err(|error| {
+        let code = match error {
+            admin::client::Error::Unreachable { .. } => NOBODY,
+            _ => NOT_TOLD,
+        };
+        (error.to_string(), code)
+    })?;
+    let status: Value =
+        serde_json::from_str(&status).map_err(|error| (error.to_string(), NOT_TOLD))?;
     let listeners = status["listeners"].as_array().into_iter().flatten();
     let address = |listener: &Value| Target::parse(listener["address"].as_str()?).ok();
     let targets: Vec<Target> = listeners.filter_map(address).collect();
     match targets.is_empty() {
-        true => Err("the running weir says of no listener".into()),
+        true => Err(("the running weir says of no listener".into(), NOT_TOLD)),
         false => Ok(targets),
     }
 }

@@ -69,9 +69,59 @@ fn help_is_short_and_long() {
 fn the_version_is_the_packages() {
     let output = weir(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(
-        text(&output.stdout).trim(),
-        format!("weir {}", env!("CARGO_PKG_VERSION"))
+    let said = text(&output.stdout);
+    let mut lines = said.lines();
+    // A commit is there in release builds.
+    let first = lines.next().expect("a line");
+    let (name, commit) = first
+        .split_at_checked(5 + env!("CARGO_PKG_VERSION").len())
+        .expect("a version");
+    assert_eq!(name, format!("weir {}", env!("CARGO_PKG_VERSION")));
+    assert!(
+        commit.is_empty() || (commit.starts_with(" (") && commit.ends_with(')')),
+        "{said}"
+    );
+    // PHP with all of its version, and where it is.
+    let php = lines.next().expect("PHP");
+    let (version, place) = php.split_once(" (").expect("a place");
+    let numbers = version
+        .strip_prefix("PHP ")
+        .expect("PHP")
+        .split('.')
+        .count();
+    assert!(numbers >= 3 && place.contains("weir-php"), "{said}");
+    assert_eq!(text(&weir(&["-V"]).stdout), said);
+}
+
+#[test]
+fn what_is_installed_is_stripped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let built = folder.path().join("target/release");
+    std::fs::create_dir_all(&built).expect("a folder");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), built.join("weir")).expect("a copy");
+    let output = std::process::Command::new("make")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg("install")
+        .arg(format!(
+            "CARGO_TARGET_DIR={}",
+            folder.path().join("target").display()
+        ))
+        .arg(format!("DESTDIR={}", folder.path().display()))
+        .arg("PREFIX=/usr")
+        .output()
+        .expect("make");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let installed = folder.path().join("usr/bin/weir");
+    let size = |path: &std::path::Path| std::fs::metadata(path).expect("a file").len();
+    assert!(size(&installed) * 2 < size(&built.join("weir")));
+    let said = std::process::Command::new(&installed)
+        .arg("-V")
+        .output()
+        .expect("weir");
+    assert!(
+        text(&said.stdout).starts_with("weir "),
+        "{}",
+        text(&said.stdout)
     );
 }
 

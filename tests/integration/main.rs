@@ -33,6 +33,7 @@ mod routing;
 mod servers;
 mod status_page;
 mod support;
+mod troubles;
 mod waiting;
 mod web_servers;
 mod window;

@@ -128,9 +128,14 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
 #[test]
 fn nobody_but_its_owner_may_come_in() {
     let weir = setup().start();
+    // It is made for nobody, and then given to its owner.
+    let mode = || fs::metadata(socket(&weir)).map(|metadata| metadata.permissions().mode() & 0o777);
+    wait_until("its owner may use it", || {
+        mode().is_ok_and(|mode| mode != 0)
+    });
+    assert_eq!(mode().expect("a socket"), 0o600);
     let metadata = fs::metadata(socket(&weir)).expect("a socket");
     assert!(metadata.file_type().is_socket());
-    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     assert_eq!(
         metadata.uid(),
         fs::metadata(weir.folder()).expect("a folder").uid()
@@ -188,7 +193,7 @@ fn it_stops_when_it_is_told_to() {
         assert!(weir.wait_for_end().success());
         assert!(!socket(&weir).exists());
         let output = ask(&weir, &["status"]);
-        assert_eq!(output.status.code(), Some(70));
+        assert_eq!(output.status.code(), Some(69));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("no weir answers at"), "{said}");
     }
@@ -231,6 +236,12 @@ fn a_weir_that_hangs_is_not_waited_for() {
         assert_eq!(output.status.code(), Some(70));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("has not answered for 10 s"), "{said}");
+        let pid = gateway.pid;
+        assert!(
+            said.contains(&format!("its gateway (process {pid}) is stopped"))
+                && said.contains(&format!("kill -CONT {pid}")),
+            "{said}"
+        );
     }
     signal(gateway.pid, Signal::CONT);
     fine(&ask(&weir, &["status"]));

@@ -71,6 +71,8 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         admin_tcp: entries.tcp_address("admin_tcp"),
         admin_token_file: entries.path("admin_token_file"),
         ready_saturation: entries.number("ready_saturation"),
+        ready_stalled: entries.duration("ready_stalled"),
+        site_histograms: entries.bool("site_histograms"),
         priority: entries
             .entry("process_priority")
             .map(|_| entries.number("process_priority").cast_signed() as i32),

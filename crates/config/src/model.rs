@@ -79,6 +79,10 @@ pub struct Server {
     pub admin_token_file: Option<PathBuf>,
     /// Per cent of a pool's queue from which on weir is not ready; 0: however full it is.
     pub ready_saturation: u64,
+    /// weir is not ready once all workers of a pool have been busy with the same requests for so long; zero: it is.
+    pub ready_stalled: Duration,
+    /// `/metrics` has the durations of each site.
+    pub site_histograms: bool,
     /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
     pub priority: Option<i32>,
     /// Workers of all pools together; 0: no limit but each pool's own.

@@ -137,6 +137,8 @@ fn server(server: &Server, key: &str) -> Printed {
         "admin_tcp" => option(server.admin_tcp.map(|address| quote(&address.to_string()))),
         "admin_token_file" => option(server.admin_token_file.as_deref().map(path)),
         "ready_saturation" => plain(server.ready_saturation),
+        "ready_stalled" => Value(duration(server.ready_stalled)),
+        "site_histograms" => plain(server.site_histograms),
         "process_priority" => option(server.priority.map(|priority| priority.to_string())),
         "resolver" => match server.resolver.is_empty() {
             true => Absent,

@@ -383,6 +383,11 @@ const SERVER: &[Row] = &[
     key(&[Server], "ready_saturation", Kind::Count { min: 0, max: 100 }, Value("0"),
         "Per cent of a pool's queue, of its places or of its `timeout`, whichever is fuller: from there on `/readyz` answers 503, so \
          that a balancer sends requests elsewhere. 0: however full."),
+    key(&[Server], "ready_stalled", Kind::Duration { zero: true }, Value("\"10s\""),
+        "Once all workers that a pool may have are busy, each with the same request for so long, `/readyz` answers 503. 0: it does not."),
+    key(&[Server], "site_histograms", Kind::Bool, Value("true"),
+        "`/metrics` has three histograms for each site that has a pool. With hundreds of sites, `false` makes it much smaller; those of \
+         pools stay."),
     key(&[Server], "process_priority", Kind::Priority, Absent("five before weir's own, where that is allowed"),
         "Nice value of the gateway, -19 (first) to 20 (last), when weir is started by root: who hands out requests is not to \
          wait behind the workers that it feeds."),

@@ -32,6 +32,8 @@ pub struct Stats {
     /// Requests that may run at once now: `maxconn`, or less with `fullconn`.
     pub limit: usize,
 
+    /// How long the one that has waited for longest has waited so far; zero: nobody waits.
+    pub oldest_wait: Micros,
     /// What a usual request (priority 0, of a client that has none waiting) would wait now, as far as can be foreseen.
     pub expected_wait: Micros,
     /// What a worker needs for a request, as far as is known; zero: nothing is known.
@@ -95,6 +97,9 @@ pub struct Stats {
     /// Time in the queue of all that waited, whatever became of them, and of those that wait now up to the last time told,
     /// summed up: the area under the queue's length. A second more of it in each second is one request that waits.
     pub queue_time: Micros,
+    /// Time that workers had a request, those that have one now up to the last time told, summed up: the area under the number
+    /// of busy workers.
+    pub busy_time: Micros,
     /// Time in the queue of all that were given a worker from it, summed up.
     pub waited_time: Micros,
     /// The longest of these waits.

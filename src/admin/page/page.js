@@ -54,12 +54,49 @@ function size(bytes) {
   return (unit === 0 || bytes >= 100 ? Math.round(bytes) : bytes.toFixed(1)) + " " + units[unit];
 }
 
-function facts(list, pairs) {
-  list.replaceChildren(...pairs.map(([name, value]) => {
+function factsOf(pairs) {
+  return pairs.map(([name, value]) => {
     const group = element("div");
     group.append(element("dt", name), element("dd", value));
     return group;
-  }));
+  });
+}
+
+// Gives `place` these children. Nodes that are there already are kept and only what differs is changed, so that the focus, what
+// is selected and what is unfolded stay as they are.
+function show(place, children) {
+  children.forEach((child, index) => {
+    const there = place.childNodes[index];
+    if (!there) place.append(child);
+    else if (!isAlike(there, child)) there.replaceWith(child);
+    else if (there.nodeType === Node.TEXT_NODE) {
+      if (there.data !== child.data && !isSelected(there)) there.data = child.data;
+    } else {
+      setAttributes(there, child);
+      show(there, [...child.childNodes]);
+    }
+  });
+  while (place.childNodes.length > children.length) place.lastChild.remove();
+}
+
+function isAlike(one, other) {
+  return one.nodeName === other.nodeName && one.id === other.id;
+}
+
+// Text that somebody has selected, perhaps to copy it, does not change under their hands.
+function isSelected(node) {
+  const selection = document.getSelection();
+  return selection && !selection.isCollapsed && selection.containsNode(node, true);
+}
+
+function setAttributes(there, made) {
+  for (const { name } of [...there.attributes]) {
+    // Whether something is unfolded is the reader's to say.
+    if (name !== "open" && !made.hasAttribute(name)) there.removeAttribute(name);
+  }
+  for (const { name, value } of made.attributes) {
+    if (there.getAttribute(name) !== value) there.setAttribute(name, value);
+  }
 }
 
 function row(cells, texts) {
@@ -80,7 +117,7 @@ function headed(text) {
 const SVG = "http://www.w3.org/2000/svg";
 
 // One or two lines over the last minutes; the scale begins at 0 and ends at the largest value.
-function chart(title, show, lines) {
+function chart(title, shown, lines) {
   const figure = element("figure");
   const picture = document.createElementNS(SVG, "svg");
   picture.setAttribute("viewBox", "0 0 " + SAMPLES + " 100");
@@ -108,12 +145,12 @@ function chart(title, show, lines) {
     path.setAttribute("d", drawn);
     picture.append(path);
     const last = line.values[line.values.length - 1];
-    const word = line.name + " " + show(last);
+    const word = line.name + " " + shown(last);
     words.push(word);
     caption.append(element("span", word, "key-" + line.className));
   }
-  caption.append(element("span", "at most " + show(most)));
-  picture.setAttribute("aria-label", title + ": " + words.join(", ") + ", at most " + show(most));
+  caption.append(element("span", "at most " + shown(most)));
+  picture.setAttribute("aria-label", title + ": " + words.join(", ") + ", at most " + shown(most));
   figure.append(caption, picture);
   return figure;
 }
@@ -142,25 +179,28 @@ function remember(pool) {
   return past.samples;
 }
 
-function drawPool(pool, open) {
+function drawPool(pool) {
   const samples = remember(pool);
   const of = (key) => samples.map((sample) => sample[key]);
   const section = element("article", undefined, "pool");
+  section.id = "pool-" + pool.name;
   const title = element("h2", pool.name + " ");
   const limit = pool.workers.limit < pool.workers.max ? ", for now " + pool.workers.limit : "";
   const what = pool.runtime + ", " + pool.state + ", " + pool.pm + ", at most " + pool.workers.max + " workers" + limit;
   title.append(element("small", what));
   const list = element("dl");
-  facts(list, [
+  const oldest = pool.running.oldest;
+  list.append(...factsOf([
     ["busy", count(pool.workers.busy)],
     ["idle", count(pool.workers.idle)],
     ["starting", count(pool.workers.starting)],
     ["waiting", count(pool.queue.waiting) + " of " + count(pool.queue.max)],
     ["wait of a new client", span(pool.queue.expected_wait)],
-    ["at a worker, p95", span(pool.times.service.p95)],
+    ["longest wait now", pool.queue.waiting ? span(pool.queue.oldest_wait) : "–"],
+    ["oldest running", oldest ? span(oldest.time) : "–"],
     ["refused so far", count(pool.requests.refused)],
     ["memory", pool.memory ? size(pool.memory.all) : "–"],
-  ]);
+  ]));
   const charts = element("div", undefined, "charts");
   charts.append(
     chart("requests a second", rate, [
@@ -177,8 +217,52 @@ function drawPool(pool, open) {
     ]),
   );
   section.append(title, list, charts);
-  section.append(drawServers(pool), drawDetails(pool, open));
+  section.append(drawTimes(pool), drawRunning(pool), drawServers(pool), drawDetails(pool));
   return section;
+}
+
+function headRow(names) {
+  const head = element("thead");
+  const made = element("tr");
+  for (const name of names) {
+    const cell = element("th", name);
+    cell.scope = "col";
+    made.append(cell);
+  }
+  head.append(made);
+  return head;
+}
+
+function drawTimes(pool) {
+  const wide = element("div", undefined, "wide");
+  const table = element("table");
+  table.append(element("caption", "How long it took: the last minute, and since the start"));
+  table.append(headRow(["", "p50", "p95", "p99", "p50 ever", "p95 ever", "p99 ever"]));
+  const lately = pool.last_minute.times;
+  const body = element("tbody");
+  for (const [name, key] of [["waiting", "queue"], ["at a worker", "service"], ["in all", "total"]]) {
+    const all = [lately[key], pool.times[key]].flatMap((times) => [times.p50, times.p95, times.p99]);
+    body.append(row([name, ...all.map(span)]));
+  }
+  table.append(body);
+  wide.append(table);
+  return wide;
+}
+
+// Which scripts the workers run now.
+function drawRunning(pool) {
+  const wide = element("div", undefined, "wide");
+  if (pool.running.scripts.length === 0) return wide;
+  const table = element("table");
+  table.append(element("caption", "Running now"));
+  table.append(headRow(["script", "requests", "the oldest for"]));
+  const body = element("tbody");
+  for (const script of pool.running.scripts) {
+    body.append(row([script.script, count(script.count), span(script.oldest)]));
+  }
+  table.append(body);
+  wide.append(table);
+  return wide;
 }
 
 function drawServers(pool) {
@@ -193,10 +277,8 @@ function drawServers(pool) {
   return wide;
 }
 
-function drawDetails(pool, open) {
+function drawDetails(pool) {
   const details = element("details");
-  details.id = "details-" + pool.name;
-  details.open = open.has(details.id);
   details.append(element("summary", "Workers and decisions"));
   for (const decision of pool.decisions) {
     details.append(element("p", decision.time + " " + decision.what));
@@ -217,7 +299,7 @@ function drawEgress(egress) {
   byId("egress").hidden = !egress;
   if (!egress) return;
   const hosts = [...egress.hosts].sort((one, other) => other.calls - one.calls).slice(0, MOST_HOSTS);
-  byId("hosts").replaceChildren(...hosts.map((host) => {
+  show(byId("hosts"), hosts.map((host) => {
     const made = host.connections;
     const connections = made ? count(made.idle + made.busy + made.connecting) : "–";
     const kept = host.reuse === null ? "–" : Math.round(host.reuse * 100) + " %";
@@ -233,21 +315,24 @@ function drawEgress(egress) {
 function draw(status) {
   const state = byId("state");
   const ready = status.ready ? "ready" : "not ready: " + status.not_ready;
-  const text = status.state + ", " + ready;
+  const troubles = status.troubles || [];
+  const number = troubles.length === 1 ? "1 trouble" : troubles.length + " troubles";
+  const text = status.state + ", " + ready + (troubles.length ? ", " + number : "");
   // Said again only when it has changed.
   if (state.textContent !== text) state.textContent = text;
-  state.className = status.ready ? "" : "bad";
+  state.className = status.ready ? (troubles.length ? "warn" : "") : "bad";
+  document.title = (troubles.length ? number + " – " : "") + "weir";
   byId("version").textContent = status.version;
   byId("main").hidden = false;
   byId("login").hidden = true;
-  byId("troubles").replaceChildren(...(status.troubles || []).map((trouble) => {
+  show(byId("troubles"), troubles.map((trouble) => {
     const made = element("div", undefined, "trouble");
     made.append(element("p", trouble.what), element("p", trouble.help));
     return made;
   }));
   const sum = (key) => status.sites.reduce((all, site) => all + (site.rates[key] || 0), 0);
   const own = status.processes;
-  facts(byId("facts"), [
+  show(byId("facts"), factsOf([
     ["requests a second", rate(sum("requests"))],
     ["failures a second", rate(sum("failures"))],
     ["connections", count(status.connections.now) + " of " + count(status.connections.max)],
@@ -256,17 +341,19 @@ function draw(status) {
     ["gateway", own ? size(own.gateway.memory) : "–"],
     ["turned away by the kernel", count(status.kernel.overflows)],
     ["up", span(status.uptime)],
-  ]);
-  const open = new Set([...document.querySelectorAll("details[open]")].map((details) => details.id));
+  ]));
   const names = new Set(status.pools.map((pool) => pool.name));
   for (const name of [...history.keys()]) if (!names.has(name)) history.delete(name);
-  byId("pools").replaceChildren(...status.pools.map((pool) => drawPool(pool, open)));
-  byId("sites").replaceChildren(...status.sites.map((site) => row([
-    site.name, count(site.requests), rate(site.rates.requests), count(site.statuses["4xx"]),
-    count(site.statuses["5xx"]), span(site.times.total.p50), span(site.times.total.p95),
-  ])));
+  show(byId("pools"), status.pools.map(drawPool));
+  show(byId("sites"), status.sites.map((site) => {
+    const lately = site.last_minute.times.total;
+    return row([
+      site.name, count(site.requests), rate(site.rates.requests), count(site.statuses["4xx"]),
+      count(site.statuses["5xx"]), span(lately.p50), span(lately.p95),
+    ]);
+  }));
   drawEgress(status.egress);
-  byId("listeners").replaceChildren(...status.listeners.map((listener) => {
+  show(byId("listeners"), status.listeners.map((listener) => {
     const queue = listener.queue || {};
     const length = listener.queue ? count(queue.length) + " of " + count(queue.limit) : "–";
     return row([listener.name, listener.address, count(listener.accepted), length, count(queue.most)], [1]);

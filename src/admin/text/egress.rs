@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::{cut, list, size, span, text, wrap};
+use super::{Sheet, list, size, span, text};
 
 /// Appends what there is of the egress; nothing where there is none.
-pub(super) fn egress(out: &mut String, egress: &Value) {
+pub(super) fn egress(out: &mut Sheet, egress: &Value) {
     if !egress.is_object() {
         return;
     }
@@ -23,7 +23,7 @@ pub(super) fn egress(out: &mut String, egress: &Value) {
         let _ = write!(head, "; refused: {refused}");
     }
     out.push('\n');
-    wrap(out, "calls ", &head);
+    out.wrap("calls ", &head);
     let cache = &egress["cache"];
     if cache.is_object() {
         let line = format!(
@@ -34,12 +34,12 @@ pub(super) fn egress(out: &mut String, egress: &Value) {
             text(&cache["hits"]),
             text(&cache["misses"]),
         );
-        wrap(out, "  cache     ", &line);
+        out.wrap("  cache     ", &line);
     }
     hosts(out, list(&egress["hosts"]));
 }
 
-fn hosts(out: &mut String, hosts: &[Value]) {
+fn hosts(out: &mut Sheet, hosts: &[Value]) {
     if hosts.is_empty() {
         return;
     }
@@ -63,7 +63,7 @@ fn hosts(out: &mut String, hosts: &[Value]) {
         // A name that is too long has a line of its own.
         let name = match name.chars().count() > 24 {
             true => {
-                let _ = writeln!(out, "{}", cut(&name));
+                out.line(&name);
                 String::new()
             }
             false => name,
@@ -79,9 +79,9 @@ fn hosts(out: &mut String, hosts: &[Value]) {
             span(&total["p50"]),
             span(&total["p99"]),
         );
-        let _ = writeln!(out, "{}", cut(&line));
+        out.line(&line);
         if let Some(trouble) = trouble(host) {
-            wrap(out, "  ", &trouble);
+            out.wrap("  ", &trouble);
         }
     }
     if hosts.len() > MOST_HOSTS {

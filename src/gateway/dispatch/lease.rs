@@ -36,7 +36,7 @@ pub(crate) struct Lease {
     /// How that ended, and what is to be said of it.
     pub(super) outcome: Finish,
     pub(super) cause: Option<String>,
-    /// Where its figures are; none where others run it.
+    /// Where its figures are.
     pub(super) card: Option<Arc<Card>>,
     /// The process is to be replaced: at once, or after this request.
     pub(super) kill: bool,
@@ -184,7 +184,8 @@ impl Lease {
     }
 
     fn tell(&self, request: u64, event: impl FnOnce(&Running<'_>)) {
-        let Some(card) = &self.card else {
+        // Of what others run, the process is not known, and nothing is done to it.
+        let Some(card) = self.card.as_ref().filter(|_| self.process.is_some()) else {
             return;
         };
         let done = card.status().request;
@@ -224,6 +225,7 @@ impl Drop for Lease {
         let mut after = After::default();
         let mut state = pool.state();
         let now = Micros(clock::now());
+        state.last_end = now.0;
         match pool.settings.runtime {
             Runtime::Servers(_) => state.take_place_back(&pool, self, now, &mut after),
             Runtime::Php(_) | Runtime::Command(_) => {

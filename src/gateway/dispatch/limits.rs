@@ -73,6 +73,15 @@ impl PoolHandle {
         }
     }
 
+    /// Requests at work at once at most, now: as many as there may be workers, and `maxconn`.
+    pub(crate) fn capacity(&self, stats: &Stats) -> usize {
+        let most = self
+            .running_limit(stats)
+            .max(self.maxconn().min(stats.limit));
+        self.max_children()
+            .map_or(most, |children| most.min(children))
+    }
+
     /// How full its queue is, per cent: of its places, or of the time that a request may wait, whichever is fuller.
     pub(crate) fn fullness(&self) -> f64 {
         let (stats, queue) = (self.stats(), &self.settings.queue);

@@ -38,6 +38,8 @@ pub(super) struct Scaling {
     generation: u32,
     /// The manager has said that no worker can be started, and none has come since.
     down: bool,
+    /// Why.
+    down_because: String,
 }
 
 /// What is to be done once the pool's lock is given back.
@@ -81,6 +83,7 @@ impl Scaling {
             max_children: workers.max_children,
             generation: 0,
             down: false,
+            down_because: String::new(),
         }
     }
 
@@ -94,6 +97,11 @@ impl Scaling {
 
     pub(super) fn is_down(&self) -> bool {
         self.down
+    }
+
+    /// Why no worker can be started, where that is so.
+    pub(super) fn down_because(&self) -> Option<&str> {
+        (self.down && !self.down_because.is_empty()).then_some(&*self.down_because)
     }
 
     /// So many workers there may be before who waits now has waited for long. With `pm = "auto"` the limit is found by
@@ -190,10 +198,11 @@ impl PoolHandle {
 
     /// No worker can be started: nobody shall wait for one. A program is tried again after the scaling's pauses; PHP
     /// when its master is up, which [`ready`](Self::ready) tells.
-    pub(crate) fn down(self: &Arc<Self>) {
+    pub(crate) fn down(self: &Arc<Self>, why: String) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
                 scaling.down = true;
+                scaling.down_because = why;
                 if self.settings.php().is_some() {
                     scaling.scaler.ready(now, false);
                 }

@@ -13,6 +13,7 @@ mod names;
 mod status;
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -50,6 +51,17 @@ pub(super) struct Farm {
     pending_names: usize,
     /// That no server is up was said.
     told_down: bool,
+    /// Names that cannot be looked up, by index into `servers`.
+    unknown_names: BTreeMap<usize, UnknownName>,
+}
+
+/// A name that cannot be looked up.
+#[derive(Debug, Clone)]
+pub(crate) struct UnknownName {
+    pub(crate) host: String,
+    /// What the look-up ended with.
+    pub(crate) failure: String,
+    pub(crate) since: SystemTime,
 }
 
 #[derive(Debug)]
@@ -64,6 +76,8 @@ struct Member {
     /// Connections for further requests, the one used last at the end.
     kept: Vec<WorkerConn>,
     last_check: Option<CheckStatus>,
+    /// Since when it has had requests and answered none ([`clock::now`]); meaningless while it has none.
+    quiet_since: u64,
 }
 
 /// A server for a request.
@@ -98,6 +112,7 @@ impl Farm {
             spare: Vec::new(),
             pending_names: 0,
             told_down: false,
+            unknown_names: BTreeMap::new(),
         };
         for (entry, server) in settings.list.iter().enumerate() {
             match &server.address {
@@ -139,6 +154,7 @@ impl Farm {
             entry,
             kept: Vec::new(),
             last_check: None,
+            quiet_since: 0,
         };
         let index = id.0 as usize;
         if index >= self.members.len() {
@@ -192,6 +208,9 @@ impl Farm {
         let chosen = self.balancer.choose(now, key, tried)?;
         let figures = self.balancer.figures(now, chosen.server)?;
         let member = self.member_mut(chosen.server)?;
+        if figures.busy <= 1 {
+            member.quiet_since = now.0;
+        }
         let kept = match renew {
             true => None,
             false => member.kept.pop(),
@@ -229,6 +248,9 @@ impl Farm {
         };
         let fit = matches!(figures.state, ServerState::Up | ServerState::SlowStart);
         if let Some(member) = self.member_mut(chosen.server) {
+            if finish == Finish::Answered {
+                member.quiet_since = now.0;
+            }
             if fit && figures.busy + member.kept.len() < figures.limit {
                 member.kept.extend(conn);
             } else {

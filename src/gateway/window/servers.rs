@@ -3,13 +3,25 @@
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::dispatch::{PoolHandle, ServerStatus},
+    gateway::dispatch::{PoolHandle, ServerStatus, UnknownName},
     log_text,
 };
 
 /// A pool's servers; nothing where weir runs the workers itself.
 pub(super) fn servers(pool: &PoolHandle) -> Vec<Value> {
     pool.servers().iter().map(server).collect()
+}
+
+/// Names of its servers that cannot be looked up.
+pub(super) fn unknown_names(pool: &PoolHandle) -> Vec<Value> {
+    let name = |name: UnknownName| {
+        json!({
+            "host": name.host,
+            "failure": name.failure,
+            "seconds": name.since.elapsed().unwrap_or_default().as_secs_f64(),
+        })
+    };
+    pool.unknown_names().into_iter().map(name).collect()
 }
 
 fn server(server: &ServerStatus) -> Value {
@@ -37,6 +49,8 @@ fn server(server: &ServerStatus) -> Value {
         "downs": server.downs,
         // How long its requests take while none waits there, as far as its limit was found out.
         "unloaded": server.unloaded.map(|time| time.as_secs_f64()),
+        // Seconds for which it has had requests and answered none.
+        "silent": server.silent.map(|time| time.as_secs_f64()),
         "last_check": check,
     })
 }

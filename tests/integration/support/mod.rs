@@ -4,6 +4,7 @@
 //! what it started by process id.
 
 pub mod authority;
+pub mod browser;
 pub mod dns;
 pub mod fcgi;
 pub mod front;

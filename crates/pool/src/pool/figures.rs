@@ -55,6 +55,7 @@ impl Pool {
             waiting: self.queue.len(),
             stale: self.queue.stale(),
             limit: self.limit(0),
+            oldest_wait: (self.oldest_waiting()).map_or(Micros(0), |since| self.clock.since(since)),
             expected_wait: self.expected_wait(),
             service_estimate: self.service.estimate(),
             patience: self.patience.get(),

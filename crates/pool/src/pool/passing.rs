@@ -19,6 +19,8 @@ impl Pool {
                 let waited = passed.saturating_mul(self.queue.len() as u64);
                 self.totals.queue_time = self.totals.queue_time.after(Micros(waited));
             }
+            let busy = passed.saturating_mul(self.workers.busy() as u64);
+            self.totals.busy_time = self.totals.busy_time.after(Micros(busy));
             self.clock = now;
             if now >= self.overload.wakes_at() {
                 self.wake();

@@ -4,13 +4,13 @@ use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use weir_config::{Address, Runtime};
 use weir_pool::ServerId;
 
-use super::{Farm, Note, key};
+use super::{Farm, Note, UnknownName, key};
 use crate::gateway::{
     dispatch::PoolHandle,
     resolver::{Answer, MOST_ADDRESSES, Resolver},
@@ -145,11 +145,17 @@ impl Farm {
 
 impl Name {
     /// What the log is told of an answer: that the name cannot be looked up, or can again, once.
-    fn say(&mut self, farm: &Farm, answer: &Answer) -> Option<Note> {
+    fn say(&mut self, farm: &mut Farm, answer: &Answer) -> Option<Note> {
         let host = &self.host;
         match &answer.failure {
             Some(failure) if !self.failing => {
                 self.failing = true;
+                let unknown = UnknownName {
+                    host: host.clone(),
+                    failure: failure.to_string(),
+                    since: SystemTime::now(),
+                };
+                farm.unknown_names.insert(self.entry, unknown);
                 let mine = farm
                     .staying()
                     .filter(|(_, member)| member.entry == self.entry);
@@ -163,6 +169,7 @@ impl Name {
                 )))
             }
             None if std::mem::take(&mut self.failing) => {
+                farm.unknown_names.remove(&self.entry);
                 Some(Note::Notice(format!("{host} can be looked up again")))
             }
             _ => None,

@@ -7,6 +7,7 @@ use std::{
 
 use weir_pool::{Micros, ServerId, ServerState};
 
+use super::UnknownName;
 use crate::clock;
 use crate::gateway::dispatch::PoolHandle;
 
@@ -37,6 +38,8 @@ pub(crate) struct ServerStatus {
     pub(crate) unloaded: Option<Duration>,
     /// None where it is not checked, or was not yet.
     pub(crate) last_check: Option<CheckStatus>,
+    /// For how long it has had requests and answered none; none: it has no request.
+    pub(crate) silent: Option<Duration>,
 }
 
 /// How a check ended.
@@ -89,12 +92,23 @@ impl PoolHandle {
                 downs: figures.downs,
                 unloaded: figures.unloaded.map(Duration::from),
                 last_check: member.last_check.clone(),
+                silent: (figures.busy > 0)
+                    .then(|| Duration::from_micros(now.0.saturating_sub(member.quiet_since))),
             };
             Some((member.entry, member.serial, status))
         });
         let mut shown: Vec<_> = shown.collect();
         shown.sort_by_key(|(entry, serial, _)| (*entry, *serial));
         shown.into_iter().map(|(_, _, status)| status).collect()
+    }
+
+    /// Names of servers that cannot be looked up.
+    pub(crate) fn unknown_names(&self) -> Vec<UnknownName> {
+        let state = self.state();
+        let farm = state.farm.as_ref();
+        farm.map_or_else(Vec::new, |farm| {
+            farm.unknown_names.values().cloned().collect()
+        })
     }
 
     /// Requests that may be at work at once now.

@@ -1,0 +1,69 @@
+//! `weir --version`: which weir this is, and which PHP it finds.
+
+use std::{
+    fmt::Write,
+    io::Read,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::machine::php;
+
+/// What is said, with a newline at the end of each line.
+pub(super) fn text() -> String {
+    let mut text = format!("{}\n", first_line());
+    let found = php::all();
+    for (version, program) in &found {
+        let whole = whole_version(program).unwrap_or_else(|| version.clone());
+        let _ = writeln!(text, "PHP {whole} ({})", program.display());
+    }
+    if found.is_empty() {
+        text.push_str("no PHP of its own: there is no weir-php beside it (make php)\n");
+    }
+    text
+}
+
+/// `weir 0.1.0 (0123456789ab)`
+fn first_line() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match env!("WEIR_BUILT_FROM") {
+        "" => format!("weir {version}"),
+        commit => format!("weir {version} ({commit})"),
+    }
+}
+
+/// The version as `weir-php -v` says it: `8.2.29`. None where it does not, or takes too long.
+fn whole_version(program: &Path) -> Option<String> {
+    let mut child = Command::new(program)
+        .arg("-v")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let began = Instant::now();
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.success(),
+            Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            Ok(None) | Err(_) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break false;
+            }
+        }
+    };
+    let mut said = String::new();
+    // A version is shorter than what a pipe holds, so that it was written whole.
+    child.stdout?.take(1024).read_to_string(&mut said).ok()?;
+    let version = said.strip_prefix("PHP ")?.split_whitespace().next()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
+    (ended && version.chars().all(plain)).then(|| version.to_owned())
+}
+
+/// PHP reads its configuration and its extensions first.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);

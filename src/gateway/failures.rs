@@ -1,0 +1,263 @@
+//! What went wrong lately, for the operator's window: answers of 500 and above, by pool and cause.
+//!
+//! Only requests that fail come here, so that the lock and the texts cost the others nothing. The number of causes is
+//! bounded: the reasons are words of weir's own, and scripts' answers are counted by their status.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+
+use crate::clock;
+
+/// All causes of a gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Mutex<HashMap<Cause, Counts>>);
+
+/// Why requests fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Cause {
+    /// Index into the configuration's pools; none: the request needed none, or none was found.
+    pub(crate) pool: Option<u16>,
+    /// The status of the answer.
+    pub(crate) status: u16,
+    /// Why weir gave that answer: the word of the access log. None: a script gave it.
+    pub(crate) reason: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    total: u64,
+    /// By piece of time, the last [`PIECES`] of them.
+    pieces: [u32; PIECES as usize],
+    /// The piece that was counted in last, since the start.
+    piece: u64,
+    last: Last,
+}
+
+/// The request that failed last.
+#[derive(Debug)]
+struct Last {
+    at: SystemTime,
+    id: u64,
+    method: String,
+    /// Its path; its query may hold what is nobody's business.
+    path: String,
+    /// What the error log says of it; empty: nothing.
+    message: String,
+}
+
+/// A request that fails.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Failed<'r> {
+    /// Its number in the logs.
+    pub(crate) id: u64,
+    pub(crate) method: &'r str,
+    /// Path and query as the client sent them.
+    pub(crate) uri: &'r [u8],
+    /// What the error log says; empty: nothing, and what was said of an earlier one is kept.
+    pub(crate) message: &'r str,
+}
+
+impl Failures {
+    /// Counts a request that fails.
+    pub(crate) fn note(&self, cause: Cause, failed: &Failed<'_>) {
+        let piece = clock::now() / PIECE;
+        let mut all = self.all();
+        let counts = all.entry(cause).or_insert_with(|| Counts {
+            total: 0,
+            pieces: [0; PIECES as usize],
+            piece,
+            last: Last {
+                at: SystemTime::UNIX_EPOCH,
+                id: 0,
+                method: String::new(),
+                path: String::new(),
+                message: String::new(),
+            },
+        });
+        counts.pass(piece);
+        counts.total += 1;
+        let count = &mut counts.pieces[(piece % PIECES) as usize];
+        *count = count.saturating_add(1);
+        let last = &mut counts.last;
+        let path = failed.uri.split(|byte| *byte == b'?').next();
+        last.at = SystemTime::now();
+        last.id = failed.id;
+        put(&mut last.method, failed.method);
+        put(
+            &mut last.path,
+            &String::from_utf8_lossy(shortened(path.unwrap_or_default())),
+        );
+        if !failed.message.is_empty() {
+            put(&mut last.message, failed.message);
+        }
+    }
+
+    /// What failed in the last minute because of `pool`, or without one: the most frequent first.
+    pub(super) fn status(&self, pool: Option<u16>) -> Vec<Value> {
+        let piece = clock::now() / PIECE;
+        let mut all = self.all();
+        let mut found: Vec<(u64, u64, Value)> = (all.iter_mut())
+            .filter(|(cause, _)| cause.pool == pool)
+            .filter_map(|(cause, counts)| {
+                counts.pass(piece);
+                let lately = counts.lately(piece, PIECES);
+                (lately > 0).then(|| (lately, counts.total, counts.show(*cause, piece)))
+            })
+            .collect();
+        found.sort_by_key(|(lately, total, _)| std::cmp::Reverse((*lately, *total)));
+        found.into_iter().map(|(_, _, shown)| shown).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Cause, Counts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    /// Empties the pieces that have passed.
+    fn pass(&mut self, piece: u64) {
+        for passed in (self.piece + 1..=piece).take(PIECES as usize) {
+            self.pieces[(passed % PIECES) as usize] = 0;
+        }
+        if piece > self.piece && piece - self.piece >= PIECES {
+            self.pieces = [0; PIECES as usize];
+        }
+        self.piece = self.piece.max(piece);
+    }
+
+    /// How many there were in the last `pieces`, the one that is not over included.
+    fn lately(&self, piece: u64, pieces: u64) -> u64 {
+        let from = piece.saturating_sub(pieces - 1);
+        let counts = (from..=piece).map(|piece| self.pieces[(piece % PIECES) as usize]);
+        counts.map(u64::from).sum()
+    }
+
+    fn show(&self, cause: Cause, piece: u64) -> Value {
+        let Last {
+            at,
+            id,
+            method,
+            path,
+            message,
+        } = &self.last;
+        json!({
+            "status": cause.status,
+            "reason": cause.reason,
+            "total": self.total,
+            "last_minute": self.lately(piece, PIECES),
+            "last_ten_seconds": self.lately(piece, TEN_SECONDS),
+            "last": {
+                "age": at.elapsed().unwrap_or_default().as_secs_f64(),
+                "request": id,
+                "method": method,
+                "uri": path,
+                "message": message,
+            },
+        })
+    }
+}
+
+/// Keeps the memory of the text before.
+fn put(text: &mut String, new: &str) {
+    text.clear();
+    text.extend(new.chars().take(LONGEST));
+}
+
+fn shortened(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(LONGEST)]
+}
+
+/// Characters that are kept of a text.
+const LONGEST: usize = 400;
+
+/// A piece of time, µs.
+const PIECE: u64 = Duration::from_secs(5).as_micros() as u64;
+
+/// Pieces of a minute.
+const PIECES: u64 = 12;
+
+/// Pieces that hold the last ten seconds.
+const TEN_SECONDS: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAUSE: Cause = Cause {
+        pool: Some(0),
+        status: 502,
+        reason: Some("worker_died"),
+    };
+
+    fn note(failures: &Failures, cause: Cause, message: &str) {
+        let failed = Failed {
+            id: 7,
+            method: "GET",
+            uri: b"/a\xff.php?secret=1",
+            message,
+        };
+        failures.note(cause, &failed);
+    }
+
+    #[test]
+    fn the_most_frequent_cause_comes_first_and_no_query_is_kept() {
+        let failures = Failures::default();
+        let script = Cause {
+            status: 500,
+            reason: None,
+            ..CAUSE
+        };
+        note(&failures, CAUSE, "ended by SIGSEGV");
+        note(&failures, CAUSE, "");
+        note(&failures, script, "");
+        note(
+            &failures,
+            Cause {
+                pool: None,
+                ..CAUSE
+            },
+            "",
+        );
+        let shown = failures.status(Some(0));
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        assert_eq!(shown[0]["last_minute"], 2);
+        assert_eq!(shown[0]["last"]["message"], "ended by SIGSEGV");
+        assert_eq!(shown[0]["last"]["uri"], "/a\u{fffd}.php");
+        assert_eq!(shown[1]["reason"], Value::Null);
+        assert_eq!(failures.status(None).len(), 1);
+        assert!(failures.status(Some(1)).is_empty());
+    }
+
+    #[test]
+    fn what_was_a_minute_ago_is_over() {
+        let mut counts = Counts {
+            total: 3,
+            pieces: [0; PIECES as usize],
+            piece: 100,
+            last: Last {
+                at: SystemTime::now(),
+                id: 1,
+                method: String::new(),
+                path: String::new(),
+                message: String::new(),
+            },
+        };
+        counts.pieces[(100 % PIECES) as usize] = 3;
+        counts.pass(102);
+        assert_eq!(counts.lately(102, TEN_SECONDS), 3);
+        counts.pass(103);
+        assert_eq!(counts.lately(103, TEN_SECONDS), 0);
+        counts.pass(111);
+        assert_eq!(counts.lately(111, PIECES), 3);
+        counts.pass(112);
+        assert_eq!(counts.lately(112, PIECES), 0);
+        counts.pieces[(112 % PIECES) as usize] = 1;
+        counts.pass(5_000);
+        assert_eq!(counts.lately(5_000, PIECES), 0);
+    }
+}
