@@ -94,7 +94,7 @@ fn window_get(weir: &Weir, path: &str) -> (u16, String) {
 /// Sends a request, and does not wait for its answer.
 fn begin(weir: &Weir, path: &str) -> Client {
     let mut client = weir.client();
-    client.send(&crate::support::weir::request("GET", path, &[], b""));
+    client.send(crate::support::weir::request("GET", path, &[], b""));
     client
 }
 
