@@ -256,7 +256,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
             text(&script["crashes"]),
             text(&script["tried_in"]),
         );
-        wrap(out, "  refused   ", &line);
+        out.wrap("  refused   ", &line);
     }
     for decision in list(&pool["decisions"]) {
         let time = text(&decision["time"]);

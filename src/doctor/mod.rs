@@ -8,6 +8,7 @@
 //! What to read next: [`case`], what a check is given; [`rights`], who may do what; then a subject, such as [`sites`].
 
 mod case;
+mod egress;
 mod examine;
 mod files;
 mod kernel;
@@ -82,6 +83,11 @@ const SUBJECTS: &[Subject] = &[
         name: "servers",
         title: "Servers of pools",
         look: servers::look,
+    },
+    Subject {
+        name: "egress",
+        title: "Calls of the application",
+        look: egress::look,
     },
     Subject {
         name: "sites",

@@ -11,6 +11,7 @@
 mod failure;
 mod finishing;
 mod leaving;
+mod whose;
 
 use std::{
     cell::RefCell,
@@ -23,7 +24,6 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Uri};
 use tokio::{io::ReadBuf, task::JoinHandle, time::Sleep};
 use weir_fcgi::client::{self, Event, ResponseDecoder};
 use weir_pool::Finish;
@@ -34,12 +34,13 @@ use crate::error_log::{self, About, Format, WorkerStderr, tell};
 use super::{
     client_io::Conn,
     clock::{self, NEVER},
-    dispatch::{Lease, PoolHandle},
-    record::Ends,
+    dispatch::Lease,
     scoreboard::Cost,
     spool::{SpoolFile, Spooled, off_the_reactor},
     worker_conn::WorkerConn,
 };
+
+pub(crate) use self::whose::{Asked, Owner};
 
 /// A request at a worker.
 #[derive(Debug)]
@@ -67,18 +68,6 @@ pub(crate) enum OnDrop {
     Cancel,
     /// Its process is replaced.
     Kill,
-}
-
-/// Whose response it is: its pool and the request's number; none where it had ended before.
-#[derive(Debug, Default)]
-pub(crate) struct Owner(Option<(Arc<PoolHandle>, u64, Asked)>);
-
-/// Who asked for what, for the log's lines. Cloning it copies no text.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) ends: Arc<Ends>,
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
 }
 
 /// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
@@ -354,17 +343,6 @@ impl Run {
     }
 }
 
-impl Asked {
-    /// As the log's lines name it.
-    pub(crate) fn named(&self) -> error_log::Asked<'_> {
-        error_log::Asked {
-            client: &self.ends.remote_addr,
-            method: self.method.as_str(),
-            url: self.uri.path_and_query().map_or("*", |url| url.as_str()),
-        }
-    }
-}
-
 impl StderrCopy {
     /// What has come since it was taken last.
     pub(crate) fn take(&self) -> Vec<u8> {
@@ -375,18 +353,6 @@ impl StderrCopy {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = MAX_COPIED_STDERR - kept.len();
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    }
-}
-
-impl Owner {
-    /// For the error log.
-    pub(crate) fn about(&self) -> About<'_> {
-        About {
-            pool: (self.0.as_ref()).map(|(pool, ..)| pool.settings.name.as_str()),
-            request: self.0.as_ref().map(|(_, id, _)| *id),
-            asked: self.0.as_ref().map(|(.., asked)| asked.named()),
-            ..About::default()
-        }
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) fn troubles(pool: &Value) -> Vec<Trouble> {
     let stalled = stalled(pool);
     let waits = waits(pool).filter(|_| stalled.is_none());
     let mut found: Vec<Trouble> = down(pool).into_iter().chain(stalled).collect();
+    found.extend(refused_scripts(pool));
     found.extend(crashes(pool));
     found.extend(could_not_start(pool));
     found.extend(names(pool));
@@ -130,6 +131,25 @@ fn scripts_that_run(pool: &Value) -> Option<String> {
         text(&oldest["method"]),
         text(&oldest["uri"]),
     ))
+}
+
+/// Scripts that are refused because they end their workers.
+fn refused_scripts(pool: &Value) -> Vec<Trouble> {
+    let scripts = list(&pool["crashing"]).iter();
+    scripts
+        .map(|script| {
+            trouble(
+                format!(
+                    "{} ends its workers ({} so far) and is refused ({} so far); it is tried again in {} s",
+                    text(&script["path"]),
+                    text(&script["crashes"]),
+                    count(number(&script["refused"]), "request"),
+                    text(&script["tried_in"]),
+                ),
+                weir::help("worker_died"),
+            )
+        })
+        .collect()
 }
 
 /// Workers that crash.
@@ -374,7 +394,7 @@ fn scripts(pool: &Value) -> Option<Trouble> {
 fn failures(pool: &Value) -> Vec<Trouble> {
     let crashed = number(&pool["last_minute"]["crashed"]) > 0;
     let told = Failure::all(pool).filter(|failure| match failure.reason() {
-        None | Some("queue_full" | "queue_timeout") => false,
+        None | Some("queue_full" | "queue_timeout" | "crashing") => false,
         Some("worker_died") => failure.is_now() && !crashed,
         // Those that its queue refused have no message.
         Some("no_worker") => failure.is_now() && pool["state"] != "down" && is_servers(pool),

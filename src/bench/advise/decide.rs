@@ -28,6 +28,8 @@ pub struct Facts {
     pub steps: Vec<Step>,
     /// Processors.
     pub cores: f64,
+    /// Of these: as many as other work kept busy before the load began.
+    pub others: f64,
     /// Time that a worker is at work for a request when it is alone, s; none: nobody said, the answer's time is taken.
     pub service: Option<f64>,
     /// What a worker costs, bytes.
@@ -136,6 +138,9 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
     // Of the step that had the most of everything: there the idle machine's own work counts least.
     let cpu = best.cpu.map(|cores| (cores / best.rate).max(1e-7));
     let busy = best.cpu.map_or(0.0, |cores| cores / facts.cores);
+    // What others take of the processors is taken from the load.
+    let crowded = facts.others >= facts.cores * CROWDED;
+    let all_busy = busy + facts.others / facts.cores >= BUSY;
     let by_cpu = cpu.map(|cpu| facts.cores / cpu);
     // More than this many at work would have been needed for the measured rate (Little's law).
     let at_work = best.rate * service;
@@ -143,7 +148,9 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         .workers
         .is_some_and(|workers| at_work >= f64::from(workers) * ALL_AT_WORK);
     let (mut bound, mut possible) = match (by_cpu, full) {
-        (Some(by_cpu), _) if busy >= BUSY => (Bound::Cpu, by_cpu.max(best.rate)),
+        (Some(by_cpu), _) if busy >= BUSY || (crowded && all_busy) => {
+            (Bound::Cpu, by_cpu.max(best.rate))
+        }
         (Some(by_cpu), true) => (Bound::Workers, by_cpu.max(best.rate)),
         (None, true) => (Bound::Workers, best.rate),
         _ => (Bound::Elsewhere, best.rate),
@@ -171,7 +178,23 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
             ));
         }
     }
+    // A machine that others keep busy answers slowly whoever asks, so that few requests seem to be enough.
+    let least = facts.cores.ceil().clamp(1.0, f64::from(MOST_WORKERS)) as u32;
+    if crowded && workers < least {
+        workers = least;
+        doubts.push(format!(
+            "with other work on the processors the load could not show how many workers are of use: {least}, one for each \
+             processor, are the least that is worth having; measure again on a quiet machine"
+        ));
+    }
     reasons.push(match bound {
+        Bound::Cpu if crowded => format!(
+            "the processors are the limit, and other work keeps {:.1} of {} busy: on a quiet machine they could do {} a \
+             second, by {workers} workers",
+            facts.others,
+            facts.cores,
+            rate(possible)
+        ),
         Bound::Cpu => format!(
             "the processors are the limit: {} a second × {} × {ROOM} = {workers} workers keep them busy; more would only \
              take turns",
@@ -322,6 +345,9 @@ const MOST_FAILED: f64 = 0.05;
 /// Processors that are at work for so much of the time are all at work.
 const BUSY: f64 = 0.85;
 
+/// Of processors that others keep busy for so much of the time, little can be learnt.
+const CROWDED: f64 = 0.25;
+
 /// Workers that were at work for so much of the time were all at work.
 const ALL_AT_WORK: f64 = 0.85;
 
@@ -400,6 +426,7 @@ mod tests {
             Facts {
                 steps,
                 cores: self.cores,
+                others: 0.0,
                 service: None,
                 worker_memory: Some(20 << 20),
                 memory: Some(4 << 30),
@@ -466,6 +493,45 @@ mod tests {
                 .any(|doubt| doubt.contains("measure again"))
         );
         assert!((two.rate - 20.0 / 0.102).abs() < 1.0, "{two:?}");
+    }
+
+    #[test]
+    fn a_machine_that_others_keep_busy_is_not_given_a_single_worker() {
+        // Others hold nearly all of 8 processors: 30 ms of work take 10 times as long, whoever asks.
+        let steps = |cpu: Option<f64>| -> Vec<Step> {
+            [(1_u32, 3.3), (2, 3.4), (4, 3.4)]
+                .map(|(users, rate)| Step {
+                    users,
+                    rate,
+                    mean: f64::from(users) / rate,
+                    p95: 1.5 * f64::from(users) / rate,
+                    failed: 0.0,
+                    cpu,
+                })
+                .into()
+        };
+        for cpu in [Some(0.1), None] {
+            for service in [None, Some(0.03)] {
+                let facts = Facts {
+                    steps: steps(cpu),
+                    cores: 8.0,
+                    others: 7.8,
+                    service,
+                    ..WORLD.facts()
+                };
+                let advice = decide(&facts).unwrap();
+                assert!(advice.workers >= 8, "{cpu:?} {service:?}: {advice:?}");
+                let told = advice.reasons.iter().chain(&advice.doubts);
+                let told: String = told.map(String::as_str).collect();
+                assert!(told.contains("other work"), "{told}");
+                // The same answers of a quiet machine say that what is behind is the limit.
+                let quiet = decide(&Facts {
+                    others: 0.0,
+                    ..facts
+                });
+                assert!(quiet.unwrap().workers < 8);
+            }
+        }
     }
 
     #[test]

@@ -94,6 +94,12 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     let facts = Facts {
         steps,
         cores: known.cores as f64,
+        others: match scope {
+            Scope::Tree(_, others) => others,
+            // It is this machine, too busy to be looked at.
+            Scope::Nothing if is_own => known.cores as f64,
+            Scope::Machine(_) | Scope::Nothing => 0.0,
+        },
         service: figures.as_ref().and_then(|seen| seen.service),
         worker_memory,
         memory: is_own.then(|| (known.memory_left)().saturating_add(taken)),

@@ -1,0 +1,469 @@
+//! `[egress]`: whether its sockets can be made and reached, who may call whom, which files it needs, and whether names are
+//! found.
+
+use std::{
+    fs,
+    net::ToSocketAddrs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use weir_config::{Address, Egress, HostSettings, OriginHost, Scheme, SecretPiece};
+
+use super::{
+    Notes,
+    case::Case,
+    files::size,
+    people::Who,
+    rights::{Answer, Cause, Need, may, quoted},
+};
+use crate::manager::memory;
+
+/// All of it; nothing where there is no egress.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let Some(egress) = &case.config.egress else {
+        return;
+    };
+    for address in &egress.listen {
+        match address {
+            Address::Unix(path) => unix(case, egress, path, notes),
+            Address::Tcp(address) => tcp(egress, *address, notes),
+        }
+    }
+    locked_in(case, egress, notes);
+    allowed(egress, notes);
+    secrets(case, egress, notes);
+    certificates(egress, notes);
+    memory(egress, notes);
+    names(egress, notes);
+}
+
+/// A unix socket: it can be made, and the workers may connect.
+fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
+    let label = format!("[egress] listen = \"unix:{}\"", path.display());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let starter = &case.people.starter;
+    match may(starter, None, folder, Need::MakeFiles) {
+        Answer::Yes => notes.ok(format!("{label}: {} may make it", starter.name)),
+        Answer::No(barrier) => {
+            let mend = match barrier.cause {
+                Cause::Missing => format!(
+                    "install -d {}; in /run, RuntimeDirectory= of the systemd unit",
+                    quoted(folder)
+                ),
+                _ => barrier.mend(starter),
+            };
+            let what = format!("{label}: {} cannot make it: {barrier}", starter.name);
+            notes.breaks(what, "weir does not start", mend);
+            return;
+        }
+        Answer::Unseen(at) => return unseen(notes, &label, &at),
+    }
+    for (pool, who) in case.config.pools.iter().zip(&case.people.pools) {
+        let Some(who) = who else {
+            continue;
+        };
+        let chroot = pool.workers().and_then(|workers| workers.chroot.as_ref());
+        if chroot.is_some_and(|chroot| !path.starts_with(chroot)) {
+            // Told for all addresses together.
+            continue;
+        }
+        let of_pool = format!(
+            "{label}: the workers of [pool.{}] ({})",
+            pool.name, who.name
+        );
+        if !lets(egress, starter, who) {
+            notes.breaks(
+                format!("{of_pool} may not connect with mode {:04o}", egress.mode),
+                "their calls fail with \"permission denied\"",
+                format!(
+                    "group = \"…\" of [egress] with a group that {} is in",
+                    who.name
+                ),
+            );
+            continue;
+        }
+        match may(who, None, folder, Need::Enter) {
+            Answer::Yes => notes.ok(format!("{of_pool} may connect")),
+            Answer::No(barrier) => notes.breaks(
+                format!("{of_pool} cannot reach it: {barrier}"),
+                "their calls fail with \"permission denied\"",
+                barrier.mend(who),
+            ),
+            Answer::Unseen(at) => unseen(notes, &of_pool, &at),
+        }
+    }
+}
+
+/// Whether the socket's own mode lets somebody connect.
+fn lets(egress: &Egress, starter: &Who, who: &Who) -> bool {
+    let owner = egress
+        .owner
+        .as_deref()
+        .and_then(|name| Who::named(name, None));
+    let owner = owner.map_or(starter.identity.uid, |owner| owner.identity.uid);
+    let group = egress.group.as_deref().and_then(Who::member);
+    let group = group.map_or(starter.identity.gid, |group| group.identity.gid);
+    let identity = &who.identity;
+    let shift = if identity.uid == owner {
+        6
+    } else if identity.gid == group || identity.groups.contains(&group) {
+        3
+    } else {
+        0
+    };
+    identity.uid == 0 || egress.mode >> shift & 0o2 != 0
+}
+
+/// A TCP address: who may call there.
+fn tcp(egress: &Egress, address: std::net::SocketAddr, notes: &mut Notes) {
+    let label = format!("[egress] listen = \"{address}\"");
+    match (&egress.token_file, address.ip().is_loopback()) {
+        (None, _) => notes.note(
+            format!("{label} is for every process of this machine"),
+            "whoever has an account here may call whom `allow` names, with the credentials that weir adds",
+            "listen = [\"unix:PATH\"], whose rights say who may connect; or token_file",
+        ),
+        (Some(_), true) => notes.ok(format!("{label} is for processes of this machine that know the token")),
+        (Some(_), false) => notes.warn(
+            format!("{label} is reached from other machines, and is not encrypted"),
+            "who sees the traffic sees the token, and what is called",
+            "an address of the loopback, or a tunnel between the machines",
+        ),
+    }
+}
+
+/// Pools that are locked into a folder from which no address can be reached.
+fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
+    let has_tcp = (egress.listen.iter()).any(|address| matches!(address, Address::Tcp(_)));
+    for pool in &case.config.pools {
+        let Some(chroot) = pool.workers().and_then(|workers| workers.chroot.as_ref()) else {
+            continue;
+        };
+        let reaches =
+            |address: &Address| matches!(address, Address::Unix(path) if path.starts_with(chroot));
+        if !has_tcp && !egress.listen.iter().any(reaches) {
+            notes.warn(
+                format!(
+                    "[pool.{}] is locked into {}, and no socket of [egress] lies there",
+                    pool.name,
+                    chroot.display()
+                ),
+                "its workers cannot call anybody through weir: WEIR_EGRESS is not set for them",
+                format!(
+                    "listen = [\"unix:{}\", …] of [egress], or an address of the loopback",
+                    chroot.join("run/egress.sock").display()
+                ),
+            );
+        }
+    }
+}
+
+/// Who may be called.
+fn allowed(egress: &Egress, notes: &mut Notes) {
+    if egress.allow.is_empty() {
+        notes.warn(
+            "[egress] allow is empty: nobody may be called",
+            "every call is refused with 403 not_allowed",
+            "allow = [\"api.example.com\"]",
+        );
+        return;
+    }
+    let open = egress.allow.iter().filter(|rule| match &rule.origin.host {
+        // `*.example.com` is somebody's; `*.com` and `*` are everybody's.
+        OriginHost::Suffix(suffix) => suffix.matches('.').count() < 2,
+        OriginHost::Name(_) | OriginHost::Ip(_) => false,
+    });
+    for rule in open {
+        notes.note(
+            format!("[egress] allow: {rule} lets scripts call hosts of anybody"),
+            "a script that has been taken over can send there what it finds",
+            "name the hosts that are needed",
+        );
+    }
+    let clear = egress
+        .allow
+        .iter()
+        .filter(|rule| rule.origin.scheme == Scheme::Http);
+    for rule in clear.filter(|rule| rule.addresses.is_empty()) {
+        notes.note(
+            format!("[egress] allow: {rule} is called over the internet without encryption"),
+            "what is sent and answered can be read and changed on the way",
+            format!(
+                "allow = \"{}\", and `upgrade` where the application says http",
+                rule.origin.host
+            ),
+        );
+    }
+    notes.ok(format!(
+        "[egress] allow has {} {}; nobody else is called",
+        egress.allow.len(),
+        if egress.allow.len() == 1 {
+            "rule"
+        } else {
+            "rules"
+        }
+    ));
+}
+
+/// Files with secrets: the manager can read them, and not everybody can.
+fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
+    let mut files: Vec<(String, PathBuf)> = Vec::new();
+    let token = egress.token_file.iter();
+    files.extend(token.map(|file| ("token_file".to_owned(), file.clone())));
+    for settings in all_settings(egress) {
+        for (name, secret) in &settings.set_headers {
+            for piece in &secret.0 {
+                if let SecretPiece::File(file) = piece {
+                    files.push((format!("set_headers {name}"), file.clone()));
+                }
+            }
+        }
+        let key = settings.client_cert.iter();
+        files.extend(key.map(|(_, key)| ("client_cert (its key)".to_owned(), key.clone())));
+    }
+    files.sort();
+    files.dedup();
+    let starter = &case.people.starter;
+    for (what, file) in files {
+        let label = format!("[egress] {what}: {}", file.display());
+        match may(starter, None, &file, Need::Read) {
+            Answer::Yes => {}
+            Answer::No(barrier) => {
+                notes.breaks(
+                    format!("{label}: {} cannot read it: {barrier}", starter.name),
+                    "weir does not start",
+                    barrier.mend(starter),
+                );
+                continue;
+            }
+            Answer::Unseen(at) => {
+                unseen(notes, &label, &at);
+                continue;
+            }
+        }
+        match fs::metadata(&file).map(|metadata| metadata.mode() & 0o7777) {
+            Ok(mode) if mode & 0o004 != 0 => notes.warn(
+                format!("{label} may be read by everybody ({mode:04o})"),
+                "the application is not to have this secret, and can read it there",
+                format!("chmod o-r {}", quoted(&file)),
+            ),
+            Ok(_) => notes.ok(format!("{label} is not everybody's to read")),
+            Err(_) => {}
+        }
+    }
+}
+
+fn certificates(egress: &Egress, notes: &mut Notes) {
+    for table in egress.hosts.iter().filter(|table| !table.settings.verify) {
+        let place = format!("[egress.host.{}]", table.name);
+        notes.warn(
+            format!("{place} verify = false: certificates are not checked"),
+            "whoever is on the way can answer in the host's place, and gets the credentials that weir adds",
+            "ca_file = \"…\" with the authority that signed the certificate",
+        );
+    }
+}
+
+fn memory(egress: &Egress, notes: &mut Notes) {
+    let total = memory::total();
+    let what = format!(
+        "[egress] cache_size = {} of {}",
+        size(egress.cache_size),
+        size(total)
+    );
+    match egress.cache_size > total / 4 {
+        true => notes.warn(
+            what,
+            "kept answers may take more than a quarter of the memory, which workers need as well",
+            format!("cache_size = \"{}M\" or less", (total / 4) >> 20),
+        ),
+        false => notes.ok(what),
+    }
+}
+
+/// Names that `allow` says in full, as this system looks them up, all at once.
+fn names(egress: &Egress, notes: &mut Notes) {
+    let mut names: Vec<&str> = Vec::new();
+    for rule in &egress.allow {
+        if let OriginHost::Name(name) = &rule.origin.host
+            && !names.contains(&name.as_str())
+        {
+            names.push(name);
+        }
+    }
+    let (tell, told) = mpsc::channel();
+    let asked = names.iter().take(MOST_NAMES);
+    for name in asked.clone() {
+        let (tell, name) = (tell.clone(), (*name).to_owned());
+        thread::spawn(move || {
+            let found = (name.as_str(), 0).to_socket_addrs().map(Iterator::count);
+            // Nobody waits for an answer that comes too late.
+            let _ = tell.send((name, found));
+        });
+    }
+    let until = Instant::now() + NAMES;
+    let mut silent: Vec<&str> = asked.copied().collect();
+    while !silent.is_empty() {
+        let Ok((name, found)) = told.recv_timeout(until.saturating_duration_since(Instant::now()))
+        else {
+            break;
+        };
+        silent.retain(|other| *other != name);
+        match found {
+            Ok(_) => notes.ok(format!("[egress] allow: {name} is found")),
+            Err(error) => notes.warn(
+                format!("[egress] allow: the name {name} is not found: {error}"),
+                "calls to it fail with dns_error",
+                "correct the name; or /etc/hosts, /etc/resolv.conf, or resolver = [\"…\"] of [server]",
+            ),
+        }
+    }
+    for name in silent {
+        notes.warn(
+            format!(
+                "[egress] allow: no answer to what the name {name} means within {} s",
+                NAMES.as_secs()
+            ),
+            "calls to it fail with dns_timeout",
+            "see that the DNS servers of /etc/resolv.conf answer",
+        );
+    }
+    if names.len() > MOST_NAMES {
+        notes.unseen(
+            format!(
+                "[egress] allow: whether {} more names are found",
+                names.len() - MOST_NAMES
+            ),
+            format!("only the first {MOST_NAMES} are looked up"),
+        );
+    }
+}
+
+fn all_settings(egress: &Egress) -> impl Iterator<Item = &HostSettings> {
+    let tables = egress.hosts.iter().map(|table| &table.settings);
+    std::iter::once(&egress.defaults).chain(tables)
+}
+
+fn unseen(notes: &mut Notes, label: &str, at: &Path) {
+    notes.unseen(
+        format!("{label}: {} is out of sight", at.display()),
+        "run `weir doctor` as root",
+    );
+}
+
+/// How long names have to be found, all together.
+const NAMES: Duration = Duration::from_secs(3);
+
+/// Names that are looked up.
+const MOST_NAMES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::tests::{said, with_config};
+    use super::*;
+
+    /// What is found of `[egress]` with these lines, without what is well.
+    fn found(lines: &str) -> Vec<String> {
+        let text = format!(
+            "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n\
+             [pool.app]\nruntime = \"command\"\ncommand = [\"sh\"]\nmax_children = 1\n[egress]\n{lines}\n"
+        );
+        with_config(&text, |case| {
+            let mut notes = Notes::default();
+            look(case, &mut notes);
+            let found = said(&notes).into_iter();
+            found.filter(|text| !text.starts_with("ok: ")).collect()
+        })
+    }
+
+    #[track_caller]
+    fn has(found: &[String], parts: &[&str]) {
+        let fits = |text: &String| parts.iter().all(|part| text.contains(part));
+        assert!(found.iter().any(fits), "{parts:?}: {found:#?}");
+    }
+
+    #[test]
+    fn what_is_missing_or_open_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        fs::write(&secret, "a-secret-of-some-length").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+        let found = found(&format!(
+            "listen = [\"unix:{0}/none/egress.sock\", \"127.0.0.1:8083\"]\n\
+             allow = [\"*.com\", \"http://no-such-host.invalid\", \"localhost\"]\n\
+             [egress.host.own]\nhosts = [\"localhost\"]\nverify = false\n\
+             set_headers = {{ Authorization = \"Bearer ${{file:{0}/secret}}\" }}\n",
+            folder.path().display()
+        ));
+        has(
+            &found,
+            &["break: ", "none/egress.sock", "weir does not start"],
+        );
+        has(
+            &found,
+            &["note: ", "127.0.0.1:8083", "every process of this machine"],
+        );
+        has(
+            &found,
+            &["note: ", "*.com lets scripts call hosts of anybody"],
+        );
+        has(&found, &["note: ", "http://no-such-host.invalid", "without encryption"]);
+        has(
+            &found,
+            &[
+                "warn: ",
+                "set_headers",
+                "may be read by everybody (0644)",
+                "chmod o-r",
+            ],
+        );
+        has(&found, &["warn: ", "verify = false"]);
+    }
+
+    #[test]
+    fn names_that_are_not_found_are_told() {
+        let found = found(
+            "listen = [\"127.0.0.1:8083\"]\nallow = [\"no-such-host.invalid\", \"localhost\"]\n",
+        );
+        has(&found, &["warn: ", "no-such-host.invalid"]);
+        assert!(
+            !found.iter().any(|text| text.contains("localhost")),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn an_egress_that_is_well_is_not_complained_of() {
+        let folder = tempfile::tempdir().unwrap();
+        // The folder belongs to who runs the tests, and the workers are the gateway's user where that is root.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let found = found(&format!(
+            "listen = [\"unix:{}/egress.sock\"]\nmode = \"0666\"\nallow = [\"localhost\"]\n",
+            folder.path().display()
+        ));
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_socket_that_workers_may_not_connect_to_is_told() {
+        let egress = |mode: u32| {
+            let text = format!(
+                "[egress]\nlisten = [\"unix:/run/x.sock\"]\nmode = \"{mode:04o}\"\nallow = [\"localhost\"]\n"
+            );
+            let environment = weir_config::Environment::of_this_machine(Path::new("/"));
+            let config = weir_config::parse("weir.toml", &text, &environment).unwrap();
+            config.egress.unwrap()
+        };
+        let (root, other) = (Who::numbered(0, 0), Who::numbered(64_001, 64_001));
+        assert!(!lets(&egress(0o660), &root, &other));
+        assert!(lets(&egress(0o666), &root, &other));
+        assert!(lets(&egress(0o660), &other, &other));
+        assert!(lets(&egress(0o600), &other, &root));
+    }
+}

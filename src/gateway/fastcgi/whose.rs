@@ -1,0 +1,45 @@
+//! Whose request it is, for lines of the error log, also after its end.
+
+use std::sync::Arc;
+
+use http::{Method, Uri};
+
+use crate::{
+    error_log::{self, About},
+    gateway::{dispatch::PoolHandle, record::Ends},
+};
+
+/// Whose response it is: its pool and the request's number; none where it had ended before.
+#[derive(Debug, Default)]
+pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
+
+/// Who asked for what, for the log's lines. Cloning it copies no text.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) ends: Arc<Ends>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+}
+
+impl Asked {
+    /// As the log's lines name it.
+    pub(crate) fn named(&self) -> error_log::Asked<'_> {
+        error_log::Asked {
+            client: &self.ends.remote_addr,
+            method: self.method.as_str(),
+            url: self.uri.path_and_query().map_or("*", |url| url.as_str()),
+        }
+    }
+}
+
+impl Owner {
+    /// For the error log.
+    pub(crate) fn about(&self) -> About<'_> {
+        About {
+            pool: (self.0.as_ref()).map(|(pool, ..)| pool.settings.name.as_str()),
+            request: self.0.as_ref().map(|(_, id, _)| *id),
+            asked: self.0.as_ref().map(|(.., asked)| asked.named()),
+            ..About::default()
+        }
+    }
+}
