@@ -413,7 +413,14 @@ mod tests {
             &found,
             &["note: ", "*.com lets scripts call hosts of anybody"],
         );
-        has(&found, &["note: ", "http://no-such-host.invalid", "without encryption"]);
+        has(
+            &found,
+            &[
+                "note: ",
+                "http://no-such-host.invalid",
+                "without encryption",
+            ],
+        );
         has(
             &found,
             &[

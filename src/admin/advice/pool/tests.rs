@@ -170,10 +170,13 @@ fn crashes_are_told_and_no_wait_is_foreseen_that_is_shorter_than_what_was_waited
 #[test]
 fn scripts_that_are_refused_because_they_crash_are_named() {
     let mut crashing = pool(1, 0);
-    crashing["crashing"] = json!([{ "path": "/r.php", "crashes": 5, "refused": 40, "tried_in": 7 }]);
+    crashing["crashing"] =
+        json!([{ "path": "/r.php", "crashes": 5, "refused": 40, "tried_in": 7 }]);
     has(
         &only(&crashing),
-        &["/r.php ends its workers (5 so far) and is refused (40 requests so far); it is tried again in 7 s"],
+        &[
+            "/r.php ends its workers (5 so far) and is refused (40 requests so far); it is tried again in 7 s",
+        ],
     );
 }
 
