@@ -93,7 +93,7 @@ static int print(const struct pool_config *config, int what)
 	SG(request_info).no_headers = 1;
 	zend_try {
 		if (what == 'i') {
-			php_print_info(PHP_INFO_ALL);
+			engine_print_info(PHP_INFO_ALL);
 		} else if (what == 'm') {
 			print_modules();
 		} else {

@@ -97,6 +97,11 @@ static bool take(struct pool_config *config, const struct field *field)
 		config->figures = is_yes(field);
 	} else if (is_key(field, "dumpable")) {
 		config->dumpable = is_yes(field);
+	} else if (is_key(field, "clear_env")) {
+		config->clear_env = is_yes(field);
+	} else if (is_key(field, "env")) {
+		return memchr(field->value, '=', field->value_length) &&
+		       add_text(&config->environment, &config->environment_count, field);
 	} else if (is_key(field, "define")) {
 		return add_text(&config->defines, &config->define_count, field);
 	} else if (is_key(field, "limit_extensions")) {

@@ -29,6 +29,10 @@ struct pool_config {
 	size_t define_count;
 	struct ini_value *ini;
 	size_t ini_count;
+	/* The environment of workers, each "NAME=value"; beside what the master was started with, or, with clear_env, alone. */
+	char **environment;
+	size_t environment_count;
+	bool clear_env;
 	/* Endings of the scripts that may run; none: any. */
 	char **extensions;
 	size_t extension_count;

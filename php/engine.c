@@ -5,10 +5,14 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "php.h"
 #include "SAPI.h"
+#include "ext/standard/info.h"
 #include "php_main.h"
+#include "php_output.h"
+#include "zend_constants.h"
 #include "zend_signal.h"
 
 #include "disabled.h"
@@ -22,23 +26,10 @@
 
 /* Debian keeps an own set of settings for each SAPI: this is the one of PHP-FPM, whose place is taken. */
 #define FPM_FOLDER "/etc/php/" BRANCH "/fpm"
+#define SCANNED FPM_FOLDER "/conf.d"
 
 /* Of main/php_ini.c, in no header. */
 extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
-
-const char *engine_inputs(void)
-{
-	char *text = take_text(PHP_VERSION, sizeof PHP_VERSION - 1);
-	const char *paths[] = {php_ini_opened_path, php_ini_scanned_path, php_ini_scanned_files};
-	for (size_t at = 0; at < sizeof paths / sizeof *paths; at++) {
-		if (paths[at]) {
-			size_t length = strlen(text);
-			text = take_more_memory(text, length + strlen(paths[at]) + 2);
-			sprintf(text + length, "\n%s", paths[at]);
-		}
-	}
-	return text;
-}
 
 /*
  * Whether the loader found the library that this program was built for: another version's structures differ, and
@@ -95,16 +86,76 @@ static char *start_settings(const struct pool_config *config)
 	return text;
 }
 
-static void choose_folders(const struct pool_config *config)
+/* A list of folders in which an empty name stands for PHP's own folder: with PHP-FPM's in its place. */
+static char *with_own_folder(const char *list)
+{
+	char *text = take_text("", 0);
+	size_t length = 0;
+	for (const char *at = list;; at++) {
+		size_t part = strcspn(at, ":");
+		const char *name = part ? at : SCANNED;
+		size_t name_length = part ? part : sizeof SCANNED - 1;
+		text = take_more_memory(text, length + name_length + 2);
+		length += (size_t)sprintf(text + length, length ? ":%.*s" : "%.*s", (int)name_length, name);
+		at += part;
+		if (!*at) {
+			return text;
+		}
+	}
+}
+
+/* What PHPRC names, as PHP itself would look for it: a php.ini, or a folder that comes before PHP's own. */
+static char *own_php_ini(void)
+{
+	const char *place = getenv("PHPRC");
+	if (!place || !*place) {
+		return take_text(FPM_FOLDER, sizeof FPM_FOLDER - 1);
+	}
+	struct stat about;
+	if (stat(place, &about) == 0 && !S_ISDIR(about.st_mode) && access(place, R_OK) == 0) {
+		return take_text(place, strlen(place));
+	}
+	char *text = take_memory(strlen(place) + sizeof ":" FPM_FOLDER);
+	sprintf(text, "%s:" FPM_FOLDER, place);
+	return text;
+}
+
+/* Whether there are settings for PHP-FPM, as Debian has them for each SAPI. */
+static bool has_own_folder(void)
 {
 	struct stat about;
-	if (stat(FPM_FOLDER, &about) != 0 || !S_ISDIR(about.st_mode)) {
-		return;
+	return stat(FPM_FOLDER, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+/* What is scanned for more settings; NULL: what PHP says itself. */
+static char *scanned_folders;
+
+static bool start_php(const struct pool_config *config)
+{
+	bool own = has_own_folder();
+	char *asked = getenv("PHP_INI_SCAN_DIR");
+	asked = asked ? take_text(asked, strlen(asked)) : NULL;
+	if (config->php_ini) {
+		weir_sapi.php_ini_path_override = take_text(config->php_ini, strlen(config->php_ini));
+	} else if (own && !config->no_ini) {
+		weir_sapi.php_ini_path_override = own_php_ini();
 	}
-	if (!config->php_ini && !config->no_ini) {
-		weir_sapi.php_ini_path_override = take_text(FPM_FOLDER, sizeof FPM_FOLDER - 1);
+	/* An empty one says that nothing is scanned. */
+	if (own && (!asked || *asked)) {
+		scanned_folders = with_own_folder(asked ? asked : "");
+		setenv("PHP_INI_SCAN_DIR", scanned_folders, 1);
 	}
-	setenv("PHP_INI_SCAN_DIR", FPM_FOLDER "/conf.d", 0);
+	bool started = weir_sapi.startup(&weir_sapi) == SUCCESS;
+	if (scanned_folders) {
+		/* Told as it was asked for. */
+		php_ini_scanned_path = asked ? asked : scanned_folders;
+		if (asked) {
+			setenv("PHP_INI_SCAN_DIR", asked, 1);
+		} else {
+			unsetenv("PHP_INI_SCAN_DIR");
+		}
+	}
+	return started;
 }
 
 bool engine_start(const struct pool_config *config, char *error, size_t size)
@@ -113,21 +164,93 @@ bool engine_start(const struct pool_config *config, char *error, size_t size)
 	zend_signal_startup();
 	sapi_startup(&weir_sapi);
 	disabled_start(config);
-	bool scanned = getenv("PHP_INI_SCAN_DIR") != NULL;
-	choose_folders(config);
-	if (config->php_ini) {
-		weir_sapi.php_ini_path_override = take_text(config->php_ini, strlen(config->php_ini));
-	}
 	weir_sapi.php_ini_ignore = config->no_ini;
 	weir_sapi.ini_entries = start_settings(config);
-	if (weir_sapi.startup(&weir_sapi) != SUCCESS) {
+	if (!start_php(config)) {
 		snprintf(error, size, "PHP " PHP_VERSION " does not start; what it said stands before this");
 		return false;
 	}
-	if (!scanned) {
-		unsetenv("PHP_INI_SCAN_DIR");
-	}
 	return is_the_right_library(error, size);
+}
+
+const char *engine_inputs(void)
+{
+	char *text = take_text(PHP_VERSION, sizeof PHP_VERSION - 1);
+	const char *scanned = scanned_folders ? scanned_folders : php_ini_scanned_path;
+	const char *paths[] = {php_ini_opened_path, scanned, php_ini_scanned_files};
+	for (size_t at = 0; at < sizeof paths / sizeof *paths; at++) {
+		if (paths[at]) {
+			size_t length = strlen(text);
+			text = take_more_memory(text, length + strlen(paths[at]) + 2);
+			sprintf(text + length, "\n%s", paths[at]);
+		}
+	}
+	return text;
+}
+
+/* ---- what phpinfo() tells ---- */
+
+/* The folder that is built into the library: "/etc/php/8.2/embed". */
+static const char *built_in_folder;
+
+static PHP_FUNCTION(phpinfo)
+{
+	zend_long what = PHP_INFO_ALL;
+	ZEND_PARSE_PARAMETERS_START(0, 1)
+		Z_PARAM_OPTIONAL
+		Z_PARAM_LONG(what)
+	ZEND_PARSE_PARAMETERS_END();
+	engine_print_info((int)what);
+	RETURN_TRUE;
+}
+
+/* Changes a constant of PHP's; gives what it was. */
+static const char *change(const char *name, const char *text)
+{
+	zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), name, strlen(name));
+	if (!constant || Z_TYPE(constant->value) != IS_STRING) {
+		return NULL;
+	}
+	const char *before = Z_STRVAL(constant->value);
+	zend_string *value = zend_string_init_interned(text, strlen(text), 1);
+	ZVAL_INTERNED_STR(&constant->value, value);
+	return before;
+}
+
+void engine_name_folders(void)
+{
+	if (!has_own_folder()) {
+		return;
+	}
+	built_in_folder = change("PHP_CONFIG_FILE_PATH", FPM_FOLDER);
+	change("PHP_CONFIG_FILE_SCAN_DIR", SCANNED);
+	zend_function *function = zend_hash_str_find_ptr(CG(function_table), "phpinfo", sizeof "phpinfo" - 1);
+	if (function && function->type == ZEND_INTERNAL_FUNCTION) {
+		function->internal_function.handler = PHP_FN(phpinfo);
+	}
+}
+
+void engine_print_info(int what)
+{
+	static const char row[] = "Configuration File (php.ini) Path";
+	zval text;
+	php_output_start_default();
+	php_print_info(what);
+	if (php_output_get_contents(&text) != SUCCESS) {
+		php_output_end();
+		return;
+	}
+	php_output_discard();
+	const char *begin = Z_STRVAL(text), *all = begin;
+	const char *at = built_in_folder ? strstr(begin, row) : NULL;
+	const char *value = at ? strstr(at, built_in_folder) : NULL;
+	if (value && value - at < 100) {
+		PHPWRITE(begin, (size_t)(value - begin));
+		PHPWRITE(FPM_FOLDER, sizeof FPM_FOLDER - 1);
+		begin = value + strlen(built_in_folder);
+	}
+	PHPWRITE(begin, Z_STRLEN(text) - (size_t)(begin - all));
+	zval_ptr_dtor(&text);
 }
 
 void engine_stop(bool whole)

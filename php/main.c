@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "environment.h"
 #include "master.h"
 
 int main(int argc, char **argv)
 {
+	environment_start();
 	return argc > 1 ? cli_run(argc, argv) : master_run(STDIN_FILENO);
 }

@@ -25,6 +25,7 @@
 #include "confine.h"
 #include "control.h"
 #include "engine.h"
+#include "environment.h"
 #include "ini.h"
 #include "opcache.h"
 #include "say.h"
@@ -276,6 +277,7 @@ static bool configure(void)
 		return false;
 	}
 	config.slow_log = packet.descriptor;
+	environment_become(&config);
 	ini_set_for_pool(&config);
 	if (!confine_master(&config, error, sizeof error)) {
 		tell_failed(channel, error);

@@ -13,6 +13,7 @@
 #include "php_variables.h"
 
 #include "disabled.h"
+#include "engine.h"
 #include "fastcgi.h"
 #include "functions.h"
 #include "ini.h"
@@ -366,6 +367,7 @@ static PHP_MINIT_FUNCTION(weir)
 	(void)type;
 	REGISTER_INI_ENTRIES();
 	disabled_add_for_pool();
+	engine_name_folders();
 	return SUCCESS;
 }
 

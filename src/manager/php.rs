@@ -53,7 +53,7 @@ pub(super) struct Spec {
     pub(super) pool: String,
     /// `weir-php8.2`, with its path.
     pub(super) program: PathBuf,
-    /// The whole environment.
+    /// The environment that PHP is started with; `config` says what scripts find.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// Who it is; none: who we are.
     pub(super) identity: Option<Identity>,

@@ -3,6 +3,7 @@
 mod command_line;
 mod configurations;
 mod debian;
+mod environment;
 mod generated;
 mod logs;
 mod requests;

@@ -161,14 +161,36 @@ pub struct Running {
 impl Running {
     /// Starts it with a configuration, in the foreground, and waits until it is ready.
     pub fn start(program: &Path, place: &Place, arguments: &[&str]) -> Self {
-        Self::start_with(program, place, arguments, Stdio::piped(), "error.log")
+        Self::start_in(program, place, arguments, &[])
     }
 
-    /// The same, where its log is the file `log`.
+    /// Likewise, with more in its environment.
+    pub fn start_in(
+        program: &Path,
+        place: &Place,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let more = environment.iter().copied();
+        Self::launch(program, place, arguments, more, Stdio::piped(), "error.log")
+    }
+
+    /// Likewise, where its log is the file `log`.
     pub fn start_with(
         program: &Path,
         place: &Place,
         arguments: &[&str],
+        stderr: Stdio,
+        log: &str,
+    ) -> Self {
+        Self::launch(program, place, arguments, std::iter::empty(), stderr, log)
+    }
+
+    fn launch<'a>(
+        program: &Path,
+        place: &Place,
+        arguments: &[&str],
+        environment: impl Iterator<Item = (&'a str, &'a str)>,
         stderr: Stdio,
         log: &str,
     ) -> Self {
@@ -179,6 +201,7 @@ impl Running {
             .arg(file)
             .args(arguments)
             .env("FPM_TEST", "from outside")
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

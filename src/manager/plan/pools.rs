@@ -56,7 +56,7 @@ impl Pools<'_> {
                 return None;
             }
         };
-        let mut environment = self.environment(workers, None);
+        let mut environment = self.environment(workers);
         if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
             // php-cgi would leave after 500 requests, and take what is on its way to it along. Whatever weir's own
             // environment says: the gateway counts along only where the configuration does.
@@ -104,7 +104,14 @@ impl Pools<'_> {
                 return None;
             }
         };
-        let environment = self.environment(workers, Some(identity.as_ref()));
+        let environment = self.start_environment(workers);
+        let mut config = config(pool, php, self.log_as_fpm(id));
+        if workers.clear_env {
+            config.push(("clear_env", b"1".to_vec()));
+        }
+        for (name, value) in self.php_environment(workers, identity.as_ref()) {
+            config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
+        }
         let sites = sites(self.config, id);
         Some(Spec {
             pool: name.clone(),
@@ -115,7 +122,7 @@ impl Pools<'_> {
             open_files: self.open_files(workers),
             core_size: workers.rlimit_core,
             priority: self.priority(workers),
-            config: config(pool, php, self.log_as_fpm(id)),
+            config,
             roots: resolve(&sites),
             sites,
             watch: php.watch_root,
@@ -156,35 +163,15 @@ impl Pools<'_> {
         }
     }
 
-    /// The whole environment. PHP's workers are told who they are and where their home is, as PHP-FPM does; all of them,
-    /// where the egress is.
-    fn environment(
-        &self,
-        workers: &Workers,
-        php: Option<Option<&Identity>>,
-    ) -> Vec<(OsString, OsString)> {
+    /// The whole environment of a program.
+    fn environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
             true => Vec::new(),
             false => std::env::vars_os().collect(),
         };
-        let mut set = |name: OsString, value: OsString| {
+        for (name, value) in self.additions(workers) {
             environment.retain(|(other, _)| *other != name);
             environment.push((name, value));
-        };
-        if let Some(identity) = php {
-            let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
-            if let Ok(Some(user)) = identity::user_by_id(uid) {
-                set("USER".into(), user.name.into());
-                set("HOME".into(), user.home.into());
-            }
-        }
-        if let Some(egress) = &self.config.egress {
-            for (name, value) in egress::variables(egress, workers.chroot.as_deref()) {
-                set(name.into(), value);
-            }
-        }
-        for (name, value) in &workers.env {
-            set(name.into(), value.into());
         }
         environment
     }
@@ -198,6 +185,55 @@ impl Pools<'_> {
         });
         let log = &self.config.log;
         (spoken && log.error_format == ErrorFormat::Fpm).then_some(log)
+    }
+
+    /// What PHP is started with: our own environment, which php.ini may name, whatever scripts find afterwards. What is
+    /// only for `[egress]` is not passed on where scripts are not to have it.
+    fn start_environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
+        let secret: Vec<&str> = match &self.config.egress {
+            Some(egress) if workers.clear_env => egress.variables(),
+            _ => Vec::new(),
+        };
+        std::env::vars_os()
+            .filter(|(name, _)| secret.iter().all(|secret| name != secret))
+            .collect()
+    }
+
+    /// What PHP's workers find beside that, or alone: who they are and where their home is, as PHP-FPM has it, and what is
+    /// configured.
+    fn php_environment(
+        &self,
+        workers: &Workers,
+        identity: Option<&Identity>,
+    ) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<(OsString, OsString)> = Vec::new();
+        let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
+        if let Ok(Some(user)) = identity::user_by_id(uid) {
+            environment.push(("USER".into(), user.name.into()));
+            environment.push(("HOME".into(), user.home.into()));
+        }
+        environment.extend(self.additions(workers));
+        environment
+    }
+
+    /// Where the egress is, and what is configured; the last of a name counts.
+    fn additions(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
+        let mut additions: Vec<(OsString, OsString)> = Vec::new();
+        if let Some(egress) = &self.config.egress {
+            let variables = egress::variables(egress, workers.chroot.as_deref());
+            additions.extend(
+                variables
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), value)),
+            );
+        }
+        additions.extend(
+            workers
+                .env
+                .iter()
+                .map(|(name, value)| (name.into(), value.into())),
+        );
+        additions
     }
 
     fn open_files(&self, workers: &Workers) -> OpenFiles {

@@ -56,6 +56,20 @@ impl Egress {
         table.map_or(&self.defaults, |table| &table.settings)
     }
 
+    /// The variables of weir's own environment that are secrets of its calls (`${env:NAME}`).
+    pub fn variables(&self) -> Vec<&str> {
+        let hosts = self.hosts.iter().map(|host| &host.settings);
+        let headers = std::iter::once(&self.defaults).chain(hosts);
+        let pieces = headers
+            .flat_map(|settings| &settings.set_headers)
+            .flat_map(|(_, secret)| &secret.0);
+        let name = |piece| match piece {
+            &SecretPiece::Env(ref name) => Some(name.as_str()),
+            _ => None,
+        };
+        pieces.filter_map(name).collect()
+    }
+
     /// Origins that connections are made to before anybody calls them: those with `preconnect` that `allow` or a table
     /// names with their port and without `*`, as far as `allow` lets them be called. The host is in lower case, without
     /// brackets.

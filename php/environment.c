@@ -1,0 +1,47 @@
+/*
+ * The environment of a pool's processes. See environment.h.
+ */
+#include "environment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "say.h"
+
+/* What the process was started with: strings, one behind the other. */
+static char *first, *behind_last;
+
+void environment_start(void)
+{
+	for (char **variable = environ; variable && *variable; variable++) {
+		first = first ? first : *variable;
+		behind_last = *variable + strlen(*variable) + 1;
+	}
+}
+
+static void set(const char *variable)
+{
+	const char *equals = strchr(variable, '=');
+	char *name = take_text(variable, (size_t)(equals - variable));
+	/* A name that is none is left out, as by PHP-FPM. */
+	if (setenv(name, equals + 1, 1) != 0 && errno == ENOMEM) {
+		die(EXIT_SYSTEM, "weir-php: the environment: %s", strerror(errno));
+	}
+	free(name);
+}
+
+void environment_become(const struct pool_config *config)
+{
+	if (config->clear_env) {
+		clearenv();
+		if (first) {
+			/* It may hold what scripts are not to know, and /proc/self/environ shows it. */
+			explicit_bzero(first, (size_t)(behind_last - first));
+		}
+	}
+	for (size_t at = 0; at < config->environment_count; at++) {
+		set(config->environment[at]);
+	}
+}
