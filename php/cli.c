@@ -13,6 +13,7 @@
 
 #include "config.h"
 #include "engine.h"
+#include "log.h"
 #include "say.h"
 #include "sapi.h"
 
@@ -23,6 +24,7 @@ static const struct option LONG_OPTIONS[] = {
 	{"info", no_argument, NULL, 'i'},
 	{"modules", no_argument, NULL, 'm'},
 	{"no-php-ini", no_argument, NULL, 'n'},
+	{"start", no_argument, NULL, 's'},
 	{"version", no_argument, NULL, 'v'},
 	{NULL, 0, NULL, 0},
 };
@@ -30,10 +32,11 @@ static const struct option LONG_OPTIONS[] = {
 static int usage(int code)
 {
 	static const char text[] =
-		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i | -m | -v\n"
+		"Usage: weir-php" " [-n] [-c FILE] [-d NAME=VALUE]... -i | -m | -s | -v\n"
 		"\n"
 		"  -i, --info           what phpinfo() tells\n"
 		"  -m, --modules        what is compiled in and loaded\n"
+		"  -s, --start          nothing but what PHP says when it is started\n"
 		"  -v, --version        PHP's version\n"
 		"  -c, --php-ini FILE   php.ini, or the folder that it is in\n"
 		"  -d, --define N=V     a setting of php.ini\n"
@@ -77,14 +80,21 @@ static void print_version(void)
 		   __TIME__, get_zend_version());
 }
 
-/* Starts PHP with a request in which something can be printed, and prints it. */
+/* Starts PHP, with a request in which something can be printed, and prints it. */
 static int print(const struct pool_config *config, int what)
 {
 	char error[512];
 	weir_sapi.phpinfo_as_text = 1;
+	log_on_command_line();
 	if (!engine_start(config, error, sizeof error)) {
-		say("weir-php: %s", error);
+		if (what != 's') {
+			say("weir-php: %s", error);
+		}
 		return EXIT_INTERNAL;
+	}
+	if (what == 's') {
+		engine_stop(true);
+		return EXIT_FINE;
 	}
 	if (php_request_startup() == FAILURE) {
 		return EXIT_INTERNAL;
@@ -111,7 +121,7 @@ int cli_run(int argc, char **argv)
 	char error[1];
 	config_read(&config, NULL, 0, error, sizeof error);
 	int what = 0, option;
-	while ((option = getopt_long(argc, argv, "c:d:himnv", LONG_OPTIONS, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "c:d:himnsv", LONG_OPTIONS, NULL)) != -1) {
 		switch (option) {
 		case 'c':
 			config.php_ini = optarg;
@@ -125,6 +135,7 @@ int cli_run(int argc, char **argv)
 			break;
 		case 'i':
 		case 'm':
+		case 's':
 		case 'v':
 			what = option;
 			break;

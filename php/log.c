@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "php.h"
@@ -84,15 +85,35 @@ static void log_to_gateway(const struct iovec *parts, int count)
 	}
 }
 
+static bool on_command_line;
+
+void log_on_command_line(void)
+{
+	on_command_line = true;
+}
+
+/* "[22-Nov-2026 14:31:48] NOTICE: PHP message: ", on a command line. */
+static struct iovec prefix_of_start(char *text, size_t size)
+{
+	time_t now = time(NULL);
+	struct tm parts;
+	if (!on_command_line || !localtime_r(&now, &parts)) {
+		return part(text, 0);
+	}
+	return part(text, strftime(text, size, "[%d-%b-%Y %H:%M:%S] NOTICE: " PHP_MESSAGE, &parts));
+}
+
 void log_php(const char *message)
 {
 	size_t length = strlen(message);
 	if (!pool || (!SG(server_context) && !pool->log_level)) {
+		char start[64];
 		struct iovec parts[] = {
+			prefix_of_start(start, sizeof start),
 			part(message, length < MAX_MESSAGE ? length : MAX_MESSAGE),
 			part("\n", 1),
 		};
-		write_error(parts, 2);
+		write_error(parts, 3);
 		return;
 	}
 	char prefix[128];

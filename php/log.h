@@ -10,6 +10,9 @@
 /* As PHP-FPM numbers them. */
 enum message_level { MESSAGE_DEBUG = 1, MESSAGE_NOTICE, MESSAGE_WARNING, MESSAGE_ERROR };
 
+/* From now on what PHP says is written to standard error as PHP-FPM writes it on a command line. */
+void log_on_command_line(void);
+
 /* From now on messages go to the gateway; before that, to standard error as they are. */
 void log_start(const struct pool_config *config);
 

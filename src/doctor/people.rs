@@ -35,14 +35,14 @@ impl Who {
 
     /// A user of this machine, with another group where one is named. None: there is none.
     pub(super) fn named(name: &str, group: Option<&str>) -> Option<Self> {
-        let user = identity::user(name).ok()??;
         let group = match group {
             Some(group) => Some(identity::group(group).ok()??),
             None => None,
         };
-        let identity = identity::identity(&user, group).ok()?;
+        let identity = identity::identity_of(name, group).ok()??;
+        let known = identity::user_by_id(identity.uid).ok().flatten();
         Some(Self {
-            name: user.name,
+            name: known.map_or_else(|| format!("user {name}"), |user| user.name),
             identity,
         })
     }

@@ -80,6 +80,10 @@ impl Outside for Looking {
         ThisMachine.is_root()
     }
 
+    fn raises_limits(&self) -> bool {
+        ThisMachine.raises_limits()
+    }
+
     fn user(&self, name: &str) -> Option<User> {
         ThisMachine.user(name)
     }

@@ -24,7 +24,7 @@ use crate::{
     console,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
-use arguments::Action;
+use arguments::{Action, Arguments};
 use outside::ThisMachine;
 use voice::Voice;
 
@@ -85,7 +85,7 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
             };
             return match arguments.test {
                 0 => run::run(&options, &arguments),
-                times => test(&options, times > 1, arguments.force_stderr),
+                times => test(&options, &arguments, times > 1),
             };
         }
     };
@@ -95,10 +95,14 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
 }
 
 /// `-t`: says whether the configuration is right; `dump`: shows what is in force, too.
-fn test(options: &Options, dump: bool, force_stderr: bool) -> ExitCode {
+fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
     let mut voice = Voice::new();
     let mut said = fpm::Said::default();
     let read = fpm::read(options, &ThisMachine, &mut said);
+    let user = read.as_ref().ok().and_then(|fpm| fpm.pools.first());
+    if let Err(code) = php::try_start(options.php, arguments, user) {
+        return code;
+    }
     let read = read.and_then(|fpm| match fpm::test(&fpm, &ThisMachine, &mut said) {
         Ok(()) => Ok(fpm),
         Err(refused) => Err(refused),
@@ -110,7 +114,7 @@ fn test(options: &Options, dump: bool, force_stderr: bool) -> ExitCode {
             Err(fpm::Refused)
         }
     });
-    voice.tell(&said, force_stderr);
+    voice.tell(&said, arguments.force_stderr);
     let Ok(fpm) = read else {
         voice.error(NOT_STARTED);
         return ExitCode::from(EX_CONFIG);

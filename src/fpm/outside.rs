@@ -9,7 +9,7 @@ use std::{
 };
 
 use weir_config::fpm::{Outside, User};
-use weir_sys::{glob, identity};
+use weir_sys::{glob, identity, limits};
 
 /// See [`Outside`].
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +42,10 @@ impl Outside for ThisMachine {
 
     fn is_root(&self) -> bool {
         identity::is_root()
+    }
+
+    fn raises_limits(&self) -> bool {
+        limits::may_raise_limits()
     }
 
     fn user(&self, name: &str) -> Option<User> {

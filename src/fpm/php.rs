@@ -1,17 +1,76 @@
-//! PHP's own answers: `-v`, `-i` and `-m` are given by `weir-php`, which is PHP.
+//! PHP's own answers: `-v`, `-i` and `-m` are given by `weir-php`, which is PHP, and so is what it says of php.ini.
 
-use std::{fs, os::unix::process::CommandExt, process::Command};
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode, Stdio},
+};
+
+use weir_config::fpm::Pool;
+use weir_sys::identity;
 
 use super::arguments::Arguments;
-use crate::machine;
+use crate::{machine, manager::EX_SOFTWARE};
 
 /// Becomes `weir-php` and asks it. Returns where that cannot be done, with why.
 pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) -> String {
-    let (major, minor) = version;
-    let (_, program) = match machine::php::find(Some(&format!("{major}.{minor}"))) {
-        Ok(found) => found,
+    let mut command = match command(version, arguments) {
+        Ok(command) => command,
         Err((cause, mend)) => return format!("{cause}; {mend}"),
     };
+    let error = command.arg(question).exec();
+    format!("{}: {error}", command.get_program().display())
+}
+
+/// Starts PHP once, for what it says of php.ini and its extensions: a missing one is told on standard error, and what keeps
+/// it from starting keeps weir from it, as PHP-FPM. Not as root, but as who `pool`'s workers are.
+///
+/// # Errors
+/// The exit code where PHP does not start. That there is no `weir-php` is said by whoever needs it.
+pub(super) fn try_start(
+    version: (u32, u32),
+    arguments: &Arguments,
+    pool: Option<&Pool>,
+) -> Result<(), ExitCode> {
+    let Ok(mut command) = command(version, arguments) else {
+        return Ok(());
+    };
+    if identity::is_root() {
+        let (uid, gid) = pool.and_then(user_of).unwrap_or_else(usual_user);
+        command.uid(uid).gid(gid);
+    }
+    let status = command.arg("-s").stdin(Stdio::null()).status();
+    match status {
+        Ok(status) if !status.success() => {
+            // What ended by a signal has said nothing; PHP's own codes are PHP-FPM's.
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            Err(ExitCode::from(code.unwrap_or(EX_SOFTWARE)))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Who a pool's workers are; none: nobody that is known, or root.
+fn user_of(pool: &Pool) -> Option<(u32, u32)> {
+    let group = match &pool.group {
+        Some(group) => Some(identity::group(group).ok()??),
+        None => None,
+    };
+    let identity = identity::identity_of(pool.user.as_deref()?, group).ok()??;
+    (identity.uid != 0 && identity.gid != 0).then_some((identity.uid, identity.gid))
+}
+
+/// Who runs PHP where nothing says who.
+fn usual_user() -> (u32, u32) {
+    let usual = machine::USUAL_USERS.iter();
+    let mut known = usual.filter_map(|name| identity::user(name).ok().flatten());
+    known.next().map_or(NOBODY, |user| (user.uid, user.gid))
+}
+
+/// `weir-php` with the settings of the command line.
+fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (String, String)> {
+    let (major, minor) = version;
+    let (_, program) = machine::php::find(Some(&format!("{major}.{minor}")))?;
     let mut command = Command::new(&program);
     if arguments.no_php_ini {
         command.arg("-n");
@@ -22,8 +81,7 @@ pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) ->
     for define in &arguments.defines {
         command.arg("-d").arg(define);
     }
-    let error = command.arg(question).exec();
-    format!("{}: {error}", program.display())
+    Ok(command)
 }
 
 /// The newest PHP that there is: of those that weir can run, else of those that are configured.
@@ -41,3 +99,6 @@ fn parse(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
+
+/// User and group of nobody, by their usual numbers.
+const NOBODY: (u32, u32) = (65_534, 65_534);

@@ -15,12 +15,16 @@ use weir_config::{
     Environment,
     fpm::{self, Fpm, Level, Message, Options, Said, Translated},
 };
-use weir_sys::daemon::{self, Fork};
+use weir_sys::{
+    daemon::{self, Fork},
+    limits,
+};
 
 use super::{
     NOT_STARTED,
     arguments::Arguments,
     outside::ThisMachine,
+    php,
     voice::{Voice, uses_log},
 };
 use crate::{
@@ -34,6 +38,11 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let mut voice = Voice::new();
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
+    let user = read.as_ref().ok().and_then(|(fpm, _)| fpm.pools.first());
+    // PHP-FPM starts PHP before it reads anything else.
+    if let Err(code) = php::try_start(options.php, arguments, user) {
+        return code;
+    }
     voice.tell(&said, arguments.force_stderr);
     let (fpm, translated) = match read {
         Ok(read) => read,
@@ -89,6 +98,15 @@ fn read(
     let unfit = Unfit::Start {
         daemonize: fpm.global.daemonize,
     };
+    let files = fpm.global.rlimit_files;
+    if u64::try_from(files).is_ok_and(|files| !limits::may_set_open_files(files)) {
+        let text = format!(
+            "failed to set rlimit_files for this pool. Please check your system limits or decrease rlimit_files. \
+             setrlimit(RLIMIT_NOFILE, {files}): Operation not permitted (1)"
+        );
+        said.messages.push(Message::new(Level::Error, text));
+        return Err(Unfit::Configuration);
+    }
     if fpm::start(&fpm, options, &ThisMachine, said).is_err() {
         return Err(unfit);
     }

@@ -15,7 +15,7 @@ use std::{
 use weir_config::{Address, Config, Egress, Listener, Machine as _, PoolId, Settings};
 use weir_sys::{
     file,
-    identity::{self, Identity, User},
+    identity::{self, Identity},
     limits::OpenFiles,
     listener::Rights,
 };
@@ -101,10 +101,12 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         us: &us,
         gateway: gateway.as_ref(),
         inherited,
+        warnings: Vec::new(),
         problems: &mut problems,
     };
     let ids = (0..config.pools.len()).map(PoolId);
     let runs = ids.map(|id| pools.runs(id)).collect();
+    let of_pools = std::mem::take(&mut pools.warnings);
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
     if !problems.is_empty() {
@@ -119,7 +121,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         rights,
         egress_rights,
         runs,
-        warnings: warnings(config, &us),
+        warnings: [of_pools, warnings(config, &us)].concat(),
     })
 }
 
@@ -163,10 +165,13 @@ impl Us {
         group: Option<&str>,
         problems: &mut Vec<Problem>,
     ) -> Option<Identity> {
-        let user = user.and_then(|name| known_user(key, name, problems));
-        let group = group.and_then(|name| known_group(key, name, problems));
+        let uid = user.and_then(|name| known_user(key, name, problems));
+        let group = match group {
+            Some(name) => Some(known_group(key, name, problems)?),
+            None => None,
+        };
         if !self.root {
-            let other_user = user.as_ref().is_some_and(|user| user.uid != self.uid);
+            let other_user = uid.is_some_and(|uid| uid != self.uid);
             let other_group = group.is_some_and(|gid| gid != identity::current().1);
             if other_user || other_group {
                 problems.push(Problem::new(
@@ -177,8 +182,7 @@ impl Us {
             }
             return None;
         }
-        let user = user?;
-        if user.uid == 0 {
+        if uid? == 0 {
             problems.push(Problem::new(
                 key,
                 "what meets the internet, or runs for it, must not be root",
@@ -186,17 +190,20 @@ impl Us {
             ));
             return None;
         }
-        match identity::identity(&user, group) {
-            Ok(identity) => Some(identity),
-            Err(error) => {
-                problems.push(Problem::new(
-                    key,
-                    format!("the groups of {} cannot be read: {error}", user.name),
-                    "look at /etc/group and /etc/nsswitch.conf",
-                ));
-                None
-            }
-        }
+        let name = user?;
+        let (cause, mend) = match identity::identity_of(name, group) {
+            Ok(Some(identity)) => return Some(identity),
+            Ok(None) => (
+                format!("{name} is nobody's number on this machine, so its group is not known"),
+                "write group = \"NAME or number\", too",
+            ),
+            Err(error) => (
+                format!("the groups of {name} cannot be read: {error}"),
+                "look at /etc/group and /etc/nsswitch.conf",
+            ),
+        };
+        problems.push(Problem::new(key, cause, mend));
+        None
     }
 }
 
@@ -228,9 +235,10 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     us.identity(key, user.as_deref(), server.group.as_deref(), problems)
 }
 
-fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<User> {
-    let cause = match identity::user(name) {
-        Ok(Some(user)) => return Some(user),
+/// The number of a user; one that is nobody's stands for itself.
+fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
+    let cause = match identity::uid(name) {
+        Ok(Some(uid)) => return Some(uid),
         Ok(None) => format!("there is no user \"{name}\" on this machine"),
         Err(error) => format!("user \"{name}\" cannot be looked up: {error}"),
     };
@@ -261,7 +269,7 @@ fn listener_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) ->
     let mut acl_users = Vec::new();
     for name in &listener.acl_users {
         let key = format!("{table}.acl_users");
-        acl_users.extend(known_user(&key, name, problems).map(|user| user.uid));
+        acl_users.extend(known_user(&key, name, problems));
     }
     let mut acl_groups = Vec::new();
     for name in &listener.acl_groups {
@@ -296,9 +304,7 @@ fn socket_rights(
     problems: &mut Vec<Problem>,
 ) -> Rights {
     let key = format!("{table}.owner");
-    let uid = owner
-        .and_then(|name| known_user(&key, name, problems))
-        .map(|user| user.uid);
+    let uid = owner.and_then(|name| known_user(&key, name, problems));
     let gid = group.and_then(|name| known_group(&format!("{table}.group"), name, problems));
     if !us.root && uid.is_some_and(|uid| uid != us.uid) {
         problems.push(Problem::new(

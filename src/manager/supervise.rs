@@ -65,7 +65,10 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let names = current.sockets.clone();
-    if let Err(error) = current.start_gateway(now) {
+    if start.stand_in.is_some() {
+        // PHP-FPM is not ready before PHP is, and does not start where PHP does not.
+        current.boot();
+    } else if let Err(error) = current.start_gateway(now) {
         names.remove_names(&Sockets::default());
         return Err(Failure::internal(format!(
             "the gateway cannot be started: {error}"

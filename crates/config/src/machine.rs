@@ -397,6 +397,14 @@ impl Pass<'_> {
             &format!("{path}.group"),
             group.as_deref(),
         );
+        if let Some(name) = user
+            && group.is_none()
+            && is_number(name)
+            && !self.machine.has_user(name)
+        {
+            let message = format!("{name} is nobody's number, so its group is not known");
+            self.error(&at, message, "write group = \"NAME or number\", too");
+        }
         if user.as_deref() == Some("root") {
             let message = format!("`user` cannot be root: {why}");
             self.error(
@@ -408,7 +416,7 @@ impl Pass<'_> {
     }
 
     fn names(&mut self, user_at: &str, user: Option<&str>, group_at: &str, group: Option<&str>) {
-        if let Some(user) = user.filter(|user| !self.machine.has_user(user)) {
+        if let Some(user) = user.filter(|user| !is_number(user) && !self.machine.has_user(user)) {
             let hint = format!("useradd --system --no-create-home {user}");
             self.error(user_at, format!("there is no user {user:?}"), &hint);
         }
@@ -471,4 +479,11 @@ impl Pass<'_> {
             hint: (!hint.is_empty()).then(|| hint.to_owned()),
         });
     }
+}
+
+/// Whether a text stands for a user by its number, which needs no entry among the users.
+fn is_number(text: &str) -> bool {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    // The last one means "unchanged" to the kernel.
+    digits && text.parse().is_ok_and(|number: u32| number != u32::MAX)
 }

@@ -150,6 +150,26 @@ hint: mkdir -p /nowhere, or correct the path
 }
 
 #[test]
+fn a_user_may_be_a_number_that_is_nobodys_where_the_group_is_said() {
+    let text = |user: &str| {
+        format!(
+            "[server]\nspool_dir = \"/tmp\"\n[listen.a]\naddress = \"unix:/tmp/a.sock\"\nowner = \"4711\"\n\
+             [site.a]\nroot = \"/srv\"\npool = \"php\"\n[pool.php]\nruntime = \"php\"\n{user}\n"
+        )
+    };
+    assert_eq!(said(&text("user = \"4711\"\ngroup = \"me\"")), "");
+    let expected = "\
+weir.toml:11:8: error: 4711 is nobody's number, so its group is not known
+   11 | user = \"4711\"
+      |        ^^^^^^
+hint: write group = \"NAME or number\", too
+";
+    assert_eq!(said(&text("user = \"4711\"")), expected);
+    let wrong = said(&text("user = \"4294967296\"\ngroup = \"me\""));
+    assert!(wrong.contains("there is no user"), "{wrong}");
+}
+
+#[test]
 fn a_root_that_workers_in_a_chroot_do_not_see_is_told_once() {
     let text = |site: &str| {
         format!(

@@ -67,6 +67,39 @@ pub fn user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
+/// The number that a text is, where it can be a user's or a group's: digits and nothing else.
+pub fn number(text: &str) -> Option<u32> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // The last one means "unchanged" to the kernel.
+    let number = is_number.then(|| text.parse().ok()).flatten();
+    number.filter(|number| *number != u32::MAX)
+}
+
+/// A user's number by name; one that is no user's name stands for itself.
+///
+/// # Errors
+/// As [`user`].
+pub fn uid(name: &str) -> io::Result<Option<u32>> {
+    Ok(user(name)?.map(|user| user.uid).or_else(|| number(name)))
+}
+
+/// What a process that becomes the user `name` is, as [`identity`] says it. A number that is no user's has no group of its
+/// own, and is in no other: without `group` it is `None`, as a name that is not there is.
+///
+/// # Errors
+/// Where the user or group database cannot be read.
+pub fn identity_of(name: &str, group: Option<u32>) -> io::Result<Option<Identity>> {
+    if let Some(user) = user(name)? {
+        return identity(&user, group).map(Some);
+    }
+    let identity = number(name).zip(group).map(|(uid, gid)| Identity {
+        uid,
+        gid,
+        groups: vec![gid],
+    });
+    Ok(identity)
+}
+
 /// Looks a user up by number.
 ///
 /// # Errors
@@ -102,7 +135,7 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
         };
         match error {
             libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
-            0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(name.parse().ok()),
+            0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(number(name)),
             // SAFETY: a result that is not null points to the entry, which is then filled in.
             0 => return Ok(Some(unsafe { entry.assume_init() }.gr_gid)),
             error => return Err(io::Error::from_raw_os_error(error)),
@@ -298,6 +331,28 @@ mod tests {
         assert_eq!(group("root").unwrap(), Some(0));
         assert_eq!(group("no-such-group").unwrap(), None);
         assert_eq!(group("4711").unwrap(), Some(4711));
+        assert_eq!(uid("root").unwrap(), Some(0));
+        assert_eq!(uid("2000000001").unwrap(), Some(2_000_000_001));
+        for name in [
+            "no-such-user",
+            "",
+            "-1",
+            "+1",
+            "1x",
+            "4294967295",
+            "4294967296",
+        ] {
+            assert_eq!(uid(name).unwrap(), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_no_users_needs_a_group() {
+        assert_eq!(identity_of("2000000001", None).unwrap(), None);
+        let numbered = identity_of("2000000001", Some(7)).unwrap().unwrap();
+        assert_eq!((numbered.uid, numbered.gid), (2_000_000_001, 7));
+        assert_eq!(numbered.groups, [7]);
+        assert_eq!(identity_of("no-such-user", Some(7)).unwrap(), None);
     }
 
     #[test]

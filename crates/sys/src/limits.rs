@@ -2,7 +2,10 @@
 
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::CapabilitySet,
+};
 
 /// Open files of a process: what is in force, and how far the process may raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,24 @@ pub fn open_files() -> OpenFiles {
         soft: limit.current.unwrap_or(u64::MAX),
         hard: limit.maximum.unwrap_or(u64::MAX),
     }
+}
+
+/// Whether we may give a process such a limit of open files: below our own hard limit anybody may, beyond it root up to the
+/// kernel's own (`fs.nr_open`).
+pub fn may_set_open_files(limit: u64) -> bool {
+    limit <= open_files().hard || (may_raise_limits() && limit <= most_open_files())
+}
+
+/// Whether we may raise hard limits (`CAP_SYS_RESOURCE`).
+pub fn may_raise_limits() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|ours| ours.effective.contains(CapabilitySet::SYS_RESOURCE))
+}
+
+fn most_open_files() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    let most = text.ok().and_then(|text| text.trim().parse().ok());
+    most.unwrap_or(u64::MAX)
 }
 
 /// Raises our limit of open files as far as we may, and says what it was before.

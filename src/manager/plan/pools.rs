@@ -12,7 +12,7 @@ use weir_config::{
 };
 use weir_sys::{
     identity::{self, Identity},
-    limits::OpenFiles,
+    limits::{self, OpenFiles},
 };
 
 use super::{Problem, Program, Runs, Us, check_folder, egress};
@@ -26,6 +26,8 @@ pub(super) struct Pools<'a> {
     pub(super) gateway: Option<&'a Identity>,
     /// The limit of open files that weir was started with: workers get it again.
     pub(super) inherited: OpenFiles,
+    /// What will bite.
+    pub(super) warnings: Vec<String>,
     pub(super) problems: &'a mut Vec<Problem>,
 }
 
@@ -63,6 +65,7 @@ impl Pools<'_> {
             environment.retain(|(name, _)| name != PHP_REQUESTS);
             environment.push((PHP_REQUESTS.into(), "0".into()));
         }
+        let open_files = self.open_files(pool, workers);
         Some(Program {
             path,
             name: name.into(),
@@ -71,7 +74,7 @@ impl Pools<'_> {
             identity,
             chroot: workers.chroot.clone(),
             folder: workers.chdir.clone(),
-            open_files: self.open_files(workers),
+            open_files,
             core_size: workers.rlimit_core,
             priority: self.priority(workers),
         })
@@ -113,13 +116,14 @@ impl Pools<'_> {
             config.push(("env", [name.as_bytes(), b"=", value.as_bytes()].concat()));
         }
         let sites = sites(self.config, id);
+        let open_files = self.open_files(name, workers);
         Some(Spec {
             pool: name.clone(),
             program,
             environment,
             chroot: workers.chroot.clone(),
             identity,
-            open_files: self.open_files(workers),
+            open_files,
             core_size: workers.rlimit_core,
             priority: self.priority(workers),
             config,
@@ -208,7 +212,11 @@ impl Pools<'_> {
     ) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = Vec::new();
         let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
-        if let Ok(Some(user)) = identity::user_by_id(uid) {
+        let by_number = workers.user.as_deref().and_then(identity::number);
+        // As in PHP-FPM, a user that is configured by its number has neither name nor home.
+        if let Ok(Some(user)) = identity::user_by_id(uid)
+            && by_number.is_none()
+        {
             environment.push(("USER".into(), user.name.into()));
             environment.push(("HOME".into(), user.home.into()));
         }
@@ -236,18 +244,22 @@ impl Pools<'_> {
         additions
     }
 
-    fn open_files(&self, workers: &Workers) -> OpenFiles {
+    /// As PHP-FPM sets it: both limits; where we may not, those that weir was started with.
+    fn open_files(&mut self, pool: &str, workers: &Workers) -> OpenFiles {
         let inherited = self.inherited;
         match workers.rlimit_files {
-            // Only root may have more than the hard limit.
-            Some(limit) if self.us.root => OpenFiles {
+            Some(limit) if limits::may_set_open_files(limit) => OpenFiles {
                 soft: limit,
-                hard: limit.max(inherited.hard),
+                hard: limit,
             },
-            Some(limit) => OpenFiles {
-                soft: limit.min(inherited.hard),
-                hard: inherited.hard,
-            },
+            Some(limit) => {
+                self.warnings.push(format!(
+                    "[pool.{pool}] rlimit_files: {limit} is more than weir may give, so the pool keeps the limit that \
+                     weir was started with, {}: raise that (systemd: LimitNOFILE=), or lower rlimit_files",
+                    inherited.soft
+                ));
+                inherited
+            }
             None => inherited,
         }
     }

@@ -79,6 +79,9 @@ pub trait Outside {
     fn variable(&self, name: &str) -> Option<String>;
     /// Who asks is root.
     fn is_root(&self) -> bool;
+
+    /// Whether hard limits may be raised: who may not is left with the global `rlimit_files`.
+    fn raises_limits(&self) -> bool;
     /// A user of this name or number: its name and its home.
     fn user(&self, name: &str) -> Option<User>;
     /// Whom who asks is.

@@ -392,7 +392,10 @@ impl Writer<'_> {
             }
         }
         self.count("max_requests", pool.pm_max_requests);
-        let files = first_set(pool.rlimit_files, global.rlimit_files);
+        let files = match (pool.rlimit_files, global.rlimit_files) {
+            (pool, global @ 1..) if pool > global && !self.outside.raises_limits() => global,
+            (pool, global) => first_set(pool, global),
+        };
         if files > 0 {
             self.count("rlimit_files", files.max(16));
         }

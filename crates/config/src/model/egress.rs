@@ -63,11 +63,11 @@ impl Egress {
         let pieces = headers
             .flat_map(|settings| &settings.set_headers)
             .flat_map(|(_, secret)| &secret.0);
-        let name = |piece| match piece {
-            &SecretPiece::Env(ref name) => Some(name.as_str()),
+        let names = pieces.filter_map(|piece| match piece {
+            SecretPiece::Env(name) => Some(name.as_str()),
             _ => None,
-        };
-        pieces.filter_map(name).collect()
+        });
+        names.collect()
     }
 
     /// Origins that connections are made to before anybody calls them: those with `preconnect` that `allow` or a table
@@ -447,5 +447,23 @@ mod tests {
         assert!(suffix.matches("a.b.partner.example"));
         assert!(!suffix.matches(".partner.example") && !suffix.matches("partner.example"));
         assert!(!suffix.matches("evilpartner.example"));
+    }
+
+    #[test]
+    fn the_variables_of_secrets_are_known_of_all_hosts() {
+        let text = "[egress]\nlisten = [\"127.0.0.1:8083\"]\nallow = [\"a.example\", \"b.example\"]\n\
+                    set_headers = { A = \"${env:FIRST} and ${file:/etc/b}\" }\n\
+                    [egress.host.b]\nhosts = [\"b.example\"]\nset_headers = { B = \"x ${env:SECOND}${env:THIRD}\" }\n";
+        let environment = crate::Environment {
+            folder: "/".into(),
+            cores: 1,
+            memory: 1 << 30,
+            open_files: 1024,
+        };
+        let config = crate::parse("weir.toml", text, &environment).unwrap();
+        let mut variables = config.egress.as_ref().unwrap().variables();
+        variables.sort_unstable();
+        variables.dedup();
+        assert_eq!(variables, ["FIRST", "SECOND", "THIRD"]);
     }
 }

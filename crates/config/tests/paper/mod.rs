@@ -67,6 +67,10 @@ impl Outside for Paper {
         (name == "HOST").then(|| "shop.example".to_owned())
     }
 
+    fn raises_limits(&self) -> bool {
+        true
+    }
+
     fn is_root(&self) -> bool {
         !self.ordinary
     }
