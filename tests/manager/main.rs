@@ -44,7 +44,8 @@ fn the_gateway_is_preferred_to_the_workers_that_it_feeds() {
         .text()
         .replace("[server]", "[server]\nprocess_priority = 3");
     let weir = Weir::start_with(&site, &text);
-    assert_eq!(nice(weir.gateway()), 3.max(own));
+    // The same where the tests themselves run with a lower priority: a container may lack the right to raise it.
+    assert!([3, 3.max(own)].contains(&nice(weir.gateway())));
     weir.stop();
 }
 
