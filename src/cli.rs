@@ -243,6 +243,9 @@ impl Source {
             read(&self.name, &self.text, &self.environment).map_err(|wrong| refuse(&wrong))?;
         let mut said = checked.warnings.clone();
         said.extend(check_environment(&checked, &ThisMachine));
+        if !said.has_errors() {
+            said.extend(doctor::of_php(&checked));
+        }
         if said.has_errors() {
             return Err(refuse(&said));
         }
@@ -411,7 +414,12 @@ impl Stop {
     fn say(&self) -> ExitCode {
         match self {
             // clap knows whether it goes to stdout or stderr, and in colour.
-            Self::Clap(error) => drop(error.print()),
+            Self::Clap(error) => {
+                let _ = error.print();
+                if let Some(hint) = foreign_flag(error) {
+                    console::say(format_args!("\n{hint}\n"));
+                }
+            }
             Self::NotBuiltYet(command) => {
                 let hint = "what works now: weir serve, check, doctor, status, watch, reload, stop, drain, pool, \
                             bench, fpm";
@@ -463,6 +471,33 @@ fn parse_from(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, 
         TypedCommand::Fpm(_) => "fpm",
     };
     Err(Stop::NotBuiltYet(command))
+}
+
+/// What to write in place of a flag that other servers have.
+fn foreign_flag(error: &clap::Error) -> Option<&'static str> {
+    use clap::error::{ContextKind, ContextValue};
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let flag = flag.split('=').next().unwrap_or_default();
+    Some(match flag {
+        "--port" | "-p" | "--host" | "--bind" | "-b" | "--address" | "-a" | "-S" => {
+            "The address and the port are one: weir serve --listen 127.0.0.1:8000 (0.0.0.0:8000 for all who reach this machine)."
+        }
+        "--root" | "--docroot" | "--dir" | "--directory" | "-d" | "-t" => {
+            "The folder is written as it is: weir serve FOLDER."
+        }
+        "--daemon" | "--daemonize" | "-D" => {
+            "weir stays in the foreground: systemd, or a container, keeps it running (examples/weir.service)."
+        }
+        "--tls" | "--https" | "--ssl" | "--cert" | "--key" | "--domain" => {
+            "TLS is not built yet: put a TLS proxy in front of weir."
+        }
+        _ => return None,
+    })
 }
 
 fn listen_address(text: &str) -> Result<String, String> {

@@ -1,6 +1,7 @@
 //! The machine that weir runs on, as far as checking a configuration asks.
 
 pub mod limits;
+pub mod links;
 pub mod php;
 
 use std::{
@@ -113,6 +114,22 @@ impl Machine for ThisMachine {
             let needed = if *step == real { 0o5 } else { 0o1 };
             fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, needed))
         });
+        barred.map(Path::to_owned)
+    }
+
+    fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
+        links::out_of(root).into_iter().next()
+    }
+
+    fn may_not_run(&self, program: &Path, user: &str) -> Option<PathBuf> {
+        let user = identity::user(user).ok()??;
+        let who = identity::identity(&user, None).ok()?;
+        let real = fs::canonicalize(program).ok()?;
+        let mut way: Vec<&Path> = real.ancestors().collect();
+        way.reverse();
+        let barred = way
+            .into_iter()
+            .find(|step| fs::metadata(step).is_ok_and(|metadata| !may(&who, &metadata, 0o1)));
         barred.map(Path::to_owned)
     }
 

@@ -19,6 +19,7 @@ mod findings;
 mod fpm;
 mod gateway;
 mod histogram;
+mod htaccess;
 mod log_sink;
 mod log_text;
 mod machine;

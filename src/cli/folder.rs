@@ -6,7 +6,11 @@ use weir_config::{Environment, Folder, FolderPhp, FolderRuntime, Machine, folder
 use weir_sys::identity;
 
 use super::{ServeArgs, Source, refuse_config};
-use crate::{console, machine::ThisMachine};
+use crate::{
+    console,
+    htaccess::{self, Refusals},
+    machine::ThisMachine,
+};
 
 impl ServeArgs {
     /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
@@ -25,10 +29,15 @@ impl ServeArgs {
         let root = match fs::canonicalize(typed) {
             Ok(root) if root.is_dir() => root,
             Ok(_) => {
-                return Err(refuse_config(
-                    &format!("{} is no folder", typed.display()),
-                    "",
-                ));
+                let shown = typed.display();
+                let hint = match typed
+                    .extension()
+                    .is_some_and(|extension| extension == "toml")
+                {
+                    true => format!("a configuration is given with -c: weir serve -c {shown}"),
+                    false => "weir serve takes a folder, or -c and a configuration".to_owned(),
+                };
+                return Err(refuse_config(&format!("{shown} is no folder"), &hint));
             }
             Err(error) => return Err(refuse_config(&format!("{}: {error}", typed.display()), "")),
         };
@@ -74,6 +83,8 @@ impl ServeArgs {
             let shown = configuration.display();
             log::warn!("{shown} is not used; did you mean: weir serve -c {shown}");
         }
+        say_inner_root(typed, &root);
+        let refusals = refused(&root);
         let text = folder_toml(&Folder {
             root: root.clone(),
             listen: self
@@ -83,6 +94,8 @@ impl ServeArgs {
                 .collect(),
             php,
             user,
+            routes: refusals.routes,
+            deny_scripts: refusals.deny_scripts,
         });
         Ok(Source {
             name: format!("(made for {})", root.display()),
@@ -91,6 +104,51 @@ impl ServeArgs {
             file: None,
             folder: Some(root),
         })
+    }
+}
+
+/// What `.htaccess` files in the folder deny to all is refused; what else they limit is said.
+fn refused(root: &Path) -> Refusals {
+    let found = htaccess::find(root);
+    for file in &found.files {
+        let Some(denies) = file.denies() else {
+            continue;
+        };
+        let path = file.path.display();
+        match file.is_beyond() {
+            true => log::warn!(
+                "{path} {denies}: weir does not read .htaccess, so what it limits is open; what it denies to all is refused"
+            ),
+            false => log::warn!("{path} {denies}: so does weir; it is not read again"),
+        }
+    }
+    if found.incomplete {
+        log::warn!(
+            "{} has too many files to look for every .htaccess: what those deny may be open",
+            root.display()
+        );
+    }
+    htaccess::refusals(&found.files)
+}
+
+/// Frameworks have their document root in a folder of its own, and their secrets beside it.
+fn say_inner_root(typed: &Path, root: &Path) {
+    let is_empty = ["index.php", "index.html"]
+        .iter()
+        .all(|index| !root.join(index).exists());
+    let inner = ["public", "web", "webroot", "pub", "htdocs", "public_html"]
+        .into_iter()
+        .find(|inner| is_empty && root.join(inner).join("index.php").is_file());
+    if let Some(inner) = inner {
+        let whose = match () {
+            () if root.join("artisan").is_file() => "this looks like a Laravel application: ",
+            () if root.join("bin/console").is_file() => "this looks like a Symfony application: ",
+            () => "",
+        };
+        log::warn!(
+            "{whose}its document root is {inner}/, and what is beside it is served to all; did you mean: weir serve {}",
+            typed.join(inner).display()
+        );
     }
 }
 

@@ -131,6 +131,13 @@ const SUBJECTS: &[Subject] = &[
     },
 ];
 
+/// What PHP says to the configuration of a pool: it cannot be loaded, or has no setting of a name. Each pool's PHP is
+/// run for that, as the pool's user.
+pub fn of_php(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
+    let people = people::People::of(&checked.config, None);
+    php::troubles(checked, &php::ask(&checked.config, &people))
+}
+
 /// What one subject found.
 #[derive(Debug, Default)]
 struct Notes {

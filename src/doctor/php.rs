@@ -11,11 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_config::Config;
+use weir_config::{Checked, Config, Diagnostic, Severity};
 use weir_sys::identity;
 
 use super::people::{People, Who};
 use crate::machine;
+
+/// Why a PHP was not asked.
+const NOT_ASKED: &str = "not asked, since its pool has no user that could run it";
+/// Settings that load extensions, and are in no list.
+const LOADING: [&str; 2] = ["extension", "zend_extension"];
 
 /// A PHP that was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +99,69 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
     config.pools.iter().enumerate().map(ask).collect()
 }
 
+/// What of a configuration its PHP cannot do: it does not load, or has no such setting.
+pub(super) fn troubles(
+    checked: &Checked,
+    asked: &[Option<Result<Php, String>>],
+) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for (pool, asked) in checked.config.pools.iter().zip(asked) {
+        let (Some(settings), Some(asked)) = (pool.php(), asked) else {
+            continue;
+        };
+        let mut push = |severity, key: &str, message: String, hint: String| {
+            found.push(Diagnostic {
+                severity,
+                span: checked.places.of(&format!("pool.{}.{key}", pool.name)),
+                message,
+                hint: Some(hint),
+            });
+        };
+        let php = match asked {
+            Ok(php) => php,
+            // Whoever starts weir may be somebody else.
+            Err(error) if error.contains(NOT_ASKED) => continue,
+            Err(error) => {
+                let hint = "weir-php8.2 needs PHP's embed library (Debian: libphp8.2-embed); `weir-php8.2 -v` says more";
+                let hint = hint.replace("8.2", settings.version.as_deref().unwrap_or("8.2"));
+                push(
+                    Severity::Error,
+                    "runtime",
+                    format!("PHP cannot be loaded: {error}"),
+                    hint,
+                );
+                continue;
+            }
+        };
+        let written = settings.settings.iter().map(|setting| {
+            let key = match (setting.admin, setting.flag) {
+                (false, false) => "php_value",
+                (false, true) => "php_flag",
+                (true, false) => "php_admin_value",
+                (true, true) => "php_admin_flag",
+            };
+            (key, setting.name.as_str())
+        });
+        let defined = settings
+            .define
+            .iter()
+            .map(|(name, _)| ("php_define", name.as_str()));
+        for (key, name) in written.chain(defined) {
+            if php.setting(name).is_some() || LOADING.contains(&name) {
+                continue;
+            }
+            let known = php.settings.keys().map(String::as_str);
+            let hint = match weir_config::nearest_name(name, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "an extension that is not loaded may have it; `php -i` lists those that there are".to_owned(),
+            };
+            let message = format!("PHP {} has no setting `{name}`", php.version);
+            push(Severity::Warning, key, message, hint);
+        }
+    }
+    found
+}
+
 /// Never as root: what php.ini names is loaded.
 fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
     command
@@ -104,7 +172,7 @@ fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
         .stderr(Stdio::piped());
     if identity::is_root() {
         let Some(who) = who.filter(|who| !who.is_root()) else {
-            return Err("not asked, since its pool has no user that could run it".into());
+            return Err(NOT_ASKED.into());
         };
         command.gid(who.identity.gid).uid(who.identity.uid);
     }

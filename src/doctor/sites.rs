@@ -1,6 +1,7 @@
 //! Roots and scripts of sites: whether the gateway and the workers come there, and the path that a worker would really
 //! try ([`script`]).
 
+mod htaccess;
 mod script;
 
 use std::{
@@ -20,6 +21,7 @@ use super::{
     people::Who,
     rights::{Answer, Cause, Need, may, quoted},
 };
+use crate::machine::links;
 
 /// Every site, and what is different in a route.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
@@ -75,6 +77,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             links_out(&place, root, notes);
         }
     }
+    htaccess::look(case, notes);
 }
 
 /// Whether we may not even see the root.
@@ -265,35 +268,9 @@ fn error_page(case: &Case<'_>, place: &Place<'_>, status: u16, file: &Path, note
     }
 }
 
-/// Links in the upper two levels of a root that lead out of it: they are refused.
+/// Links in the upper levels of a root that lead out of it: they are refused.
 fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
-    let Ok(real) = root.canonicalize() else {
-        return;
-    };
-    let mut left = MOST_ENTRIES;
-    let mut out = Vec::new();
-    let mut folders = vec![(root.to_owned(), 0)];
-    while let Some((folder, depth)) = folders.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            let path = entry.path();
-            let Ok(kind) = entry.file_type() else {
-                continue;
-            };
-            if kind.is_dir() && depth == 0 {
-                folders.push((path, 1));
-            } else if kind.is_symlink()
-                && let Ok(target) = path.canonicalize()
-                && !target.starts_with(&real)
-            {
-                out.push((path, target));
-            }
-        }
-    }
-    out.sort();
+    let out = links::out_of(root);
     let Some((link, target)): Option<&(PathBuf, PathBuf)> = out.first() else {
         return;
     };
@@ -309,7 +286,8 @@ fn links_out(place: &Place<'_>, root: &Path, notes: &mut Notes) {
             target.display()
         ),
         "what is there is answered with 403",
-        "follow_symlinks = true, or move it into the root",
+        "follow_symlinks = true, as applications of Debian's packages need it, if whoever can put links there is trusted; or \
+         move it into the root",
     );
 }
 
@@ -319,9 +297,6 @@ fn unseen(notes: &mut Notes, label: &str, at: &Path) {
         "run `weir doctor` as root",
     );
 }
-
-/// Entries of a root that are looked at.
-const MOST_ENTRIES: usize = 5_000;
 
 #[cfg(test)]
 mod tests {

@@ -101,6 +101,13 @@ pub(crate) async fn serve<S>(
             }
         }
     };
+    if matches!(ending, Ending::Linger) && is_tls(&unread) {
+        let listener = &gateway.config.listeners[usize::from(conn.listener)].name;
+        let from = &conn.ends.remote_addr;
+        log::info!(
+            "a client speaks TLS (https://) to [listen.{listener}], which speaks HTTP in the clear (http://), from {from}"
+        );
+    }
     // Whoever worked for a client that has left notices it now.
     drop(work);
     conn.ended();
@@ -195,6 +202,11 @@ where
         false => [read_buf, ahead].concat().into(),
     };
     (turn, socket, unread)
+}
+
+/// A client's first record of TLS (RFC 8446 §5.1): a handshake, version 3.x.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [22, 3, ..])
 }
 
 /// What a finished turn of hyper means for the socket.

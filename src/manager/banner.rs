@@ -1,8 +1,8 @@
-//! What `weir serve FOLDER` says on a terminal: where, with what, and how to end it.
+//! What `weir serve` says on a terminal: where, with what, and how to end it.
 
 use std::{fmt::Write, net::SocketAddr, path::Path};
 
-use weir_config::{Address, Config, Pm, Pool, Runtime};
+use weir_config::{Address, Config, LogTarget, Pm, Pool, Protocol, Runtime};
 
 use crate::machine;
 
@@ -23,6 +23,40 @@ pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> Str
     let _ = writeln!(out, "  PHP        {php}");
     let _ = writeln!(out, "  stop with  Ctrl-C\n");
     out
+}
+
+/// The banner of a configuration: where it serves what, and where its logs are.
+pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "\n  weir serves {name}");
+    for (index, (listener, address)) in config.listeners.iter().zip(addresses).enumerate() {
+        let sites = config
+            .sites
+            .iter()
+            .filter(|site| site.listen.contains(&index));
+        let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
+        let (place, whom) = match (&listener.protocol, address) {
+            (Protocol::Http, Address::Tcp(address)) => (url(*address), sites.join(", ")),
+            (Protocol::Http, address) => (address.to_string(), sites.join(", ")),
+            (Protocol::FastCgi(_), address) => (address.to_string(), "FastCGI".to_owned()),
+            (Protocol::AgentCheck(_), address) => (address.to_string(), "agent-check".to_owned()),
+        };
+        let _ = writeln!(out, "  on         {place}  {whom}");
+    }
+    let _ = writeln!(out, "  requests   {}", log_place(&config.log.access));
+    let _ = writeln!(out, "  errors     {}", log_place(&config.log.error));
+    let _ = writeln!(out, "  stop with  Ctrl-C\n");
+    out
+}
+
+fn log_place(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Off => "are not logged".into(),
+        LogTarget::Stdout => "go to standard output".into(),
+        LogTarget::Stderr => "go to standard error".into(),
+        LogTarget::Syslog => "go to syslog".into(),
+        LogTarget::File(path) => format!("go to {}", path.display()),
+    }
 }
 
 /// What runs scripts, and how many of it.

@@ -375,6 +375,13 @@ impl Manager<'_> {
                     ));
                 } else {
                     say_listeners(&self.current);
+                    if self.start.stand_in.is_none()
+                        && std::io::IsTerminal::is_terminal(&std::io::stderr())
+                    {
+                        let config = &self.current.loaded.config;
+                        let addresses = self.current.sockets.addresses();
+                        console::say(banner::of_file(&self.start.name, config, &addresses));
+                    }
                 }
             }
             Event::Failed(cause) => self.fail(Failure::internal(cause)),

@@ -16,6 +16,7 @@ mod egress;
 mod fastcgi_failures;
 mod fastcgi_front;
 mod files;
+mod hints;
 mod http;
 mod kernel_queue;
 mod leaving;

@@ -11,6 +11,7 @@ use toml::{
 
 use crate::{
     entries::{Entries, Key, expected_table, in_order},
+    foreign,
     rows::{self, Section},
     scalar,
     sink::Sink,
@@ -282,10 +283,12 @@ impl Walk<'_> {
         let theirs = THEIRS
             .iter()
             .find(|(other, _)| *other == name.to_lowercase());
-        let hint = match (theirs, scalar::nearest(name, NAMES)) {
-            (Some((_, ours)), _) => format!("it is called {ours} here"),
-            (None, Some(near)) => format!("did you mean `{near}`?"),
-            (None, None) => format!("tables are {}", TABLES.join(", ")),
+        let foreign = foreign::hint(&name.to_lowercase().replace(['-', '.', ' '], "_"));
+        let hint = match (theirs, foreign, scalar::nearest(name, NAMES)) {
+            (Some((_, ours)), ..) => format!("it is called {ours} here"),
+            (None, Some(foreign), _) => foreign.to_owned(),
+            (None, None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None, None) => format!("tables are {}", TABLES.join(", ")),
         };
         self.sink
             .error(key.span(), format!("there is no table [{name}]"), hint);

@@ -15,6 +15,7 @@ use toml::{
 
 use crate::{
     access_format::AccessFormat,
+    foreign,
     model::{Address, HostPattern, LogFormat, LogTarget, OriginPattern, Window},
     rows::{self, Default as RowDefault, Kind, Row, Section},
     scalar,
@@ -379,6 +380,15 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
             Some(format!("it is called `{}` here", row.name)),
             Some(row.name),
         );
+    }
+    // Keys of calls have nothing to do with those of clients.
+    let of_calls = |section: &Section| matches!(section, Section::Egress | Section::EgressHost);
+    let mut sections = rows::all()
+        .filter(|row| row.name == name)
+        .flat_map(|row| row.sections);
+    let belongs = sections.any(|other| of_calls(other) == of_calls(&section));
+    if let Some(hint) = foreign::hint(&normal).filter(|_| !belongs) {
+        return (Some(hint.to_owned()), None);
     }
     if rows::all().any(|row| row.name == name) {
         return (Some(format!("`{name}` belongs in {}", titles(name))), None);

@@ -18,6 +18,10 @@ pub struct Folder {
     pub php: Option<FolderPhp>,
     /// Identity of gateway and workers, where weir is started by root.
     pub user: Option<String>,
+    /// Routes in order: a `path`, and whether it is denied.
+    pub routes: Vec<(String, bool)>,
+    /// URL prefixes below which scripts do not run.
+    pub deny_scripts: Vec<String>,
 }
 
 /// PHP of a [`Folder`].
@@ -78,13 +82,26 @@ pub fn folder_toml(folder: &Folder) -> String {
     hidden.push(HIDDEN_CONFIGURATION.to_owned());
     let hidden: Vec<String> = hidden.iter().map(|pattern| quote(pattern)).collect();
     line(&format!("hide_files = [{}]", hidden.join(", ")));
+    if !folder.deny_scripts.is_empty() {
+        let prefixes: Vec<String> = folder.deny_scripts.iter().map(|text| quote(text)).collect();
+        line(&format!("deny_scripts = [{}]", prefixes.join(", ")));
+    }
+    if folder.php.is_some() {
+        line("pool = \"php\"");
+    }
+    if folder.php.as_ref().is_some_and(|php| php.index) {
+        line("fallback = \"/index.php\"");
+    }
+    for (path, denied) in &folder.routes {
+        line("\n[[site.folder.route]]");
+        line(&format!("path = {}", quote(path)));
+        if *denied {
+            line("deny = true");
+        }
+    }
     let Some(php) = &folder.php else {
         return out;
     };
-    line("pool = \"php\"");
-    if php.index {
-        line("fallback = \"/index.php\"");
-    }
     line("\n[pool.php]");
     match &php.runtime {
         FolderRuntime::Own => {
@@ -181,6 +198,8 @@ mod tests {
             listen: Vec::new(),
             php,
             user: None,
+            routes: Vec::new(),
+            deny_scripts: Vec::new(),
         }
     }
 
@@ -230,6 +249,25 @@ mod tests {
         assert_eq!(command.workers.max_children, 3);
         assert_eq!(command.workers.user, config.server.user);
         assert_eq!(command.argv, ["/usr/bin/php-cgi"]);
+    }
+
+    #[test]
+    fn what_is_denied_in_a_folder_is_denied_by_routes() {
+        let mut folder = folder(None);
+        folder.routes = vec![
+            ("/data/public/*".into(), false),
+            ("/data/*".into(), true),
+            (r"~^/[^/]*\.inc$".into(), true),
+        ];
+        folder.deny_scripts = vec!["/up loads/".into()];
+        let site = &meant(&folder).sites[0];
+        let denied: Vec<bool> = site
+            .routes
+            .iter()
+            .map(|route| route.action.is_some())
+            .collect();
+        assert_eq!(denied, [false, true, true]);
+        assert_eq!(site.settings.deny_scripts, ["/up loads/"]);
     }
 
     #[test]

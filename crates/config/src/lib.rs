@@ -17,6 +17,7 @@ mod egress;
 mod entries;
 mod environment;
 mod folder;
+mod foreign;
 pub mod fpm;
 mod listeners;
 mod machine;
@@ -111,6 +112,14 @@ pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, D
             places: places(&document),
         }),
     }
+}
+
+/// The name that was most likely meant, if one is near to what was written.
+pub fn nearest_name<'n>(
+    written: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
+    scalar::nearest(written, names)
 }
 
 /// As [`read`], for who only needs the configuration.

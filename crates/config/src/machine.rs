@@ -8,6 +8,7 @@ use crate::{
     Checked,
     diagnostic::{Diagnostic, Severity},
     model::{Address, Command, LogTarget, Pool, Runtime, Settings, Upstream, Workers},
+    scalar, texts,
 };
 
 /// What [`check_environment`] asks of a machine.
@@ -53,6 +54,17 @@ pub trait Machine {
     fn is_root(&self) -> bool;
     /// Whom root makes of the gateway where the configuration does not say.
     fn usual_user(&self) -> Option<String>;
+    /// A symbolic link in a root's upper folders that leads out of it, and where to.
+    fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
+        let _ = root;
+        None
+    }
+    /// What keeps `user` from running a program: the program, or a folder on the way to it. Judged as [`Self::barred`]
+    /// does it.
+    fn may_not_run(&self, program: &Path, user: &str) -> Option<PathBuf> {
+        let _ = (program, user);
+        None
+    }
     /// net.core.somaxconn.
     fn somaxconn(&self) -> Option<u32>;
 }
@@ -201,6 +213,8 @@ impl Pass<'_> {
             self.readable(&at("alias"), &alias.folder);
         }
         self.inside(path, settings, site);
+        self.fallback(path, settings, site);
+        self.links(path, settings, site);
         for (status, page) in &settings.error_pages {
             let file = match &settings.root {
                 Some(root) => root.join(page),
@@ -223,6 +237,78 @@ impl Pass<'_> {
             if site.is_none_or(|site| !site.accel_redirect.contains(entry)) {
                 self.folder(&at("accel_redirect"), &entry.1);
             }
+        }
+    }
+
+    /// A fallback that is not there.
+    fn fallback(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
+        let folder = |settings: &Settings| match &settings.alias {
+            Some(alias) => Some((alias.folder.clone(), alias.prefix.len())),
+            None => settings.root.clone().map(|root| (root, 1)),
+        };
+        let (Some(fallback), Some((root, prefix))) = (&settings.fallback, folder(settings)) else {
+            return;
+        };
+        let same = |site: &Settings| {
+            site.fallback == settings.fallback && folder(site) == folder(settings)
+        };
+        let made = texts::groups(fallback.split('?').next().unwrap_or_default())
+            .next()
+            .is_some();
+        if site.is_some_and(same) || made || settings.check_files == Some(false) {
+            return;
+        }
+        let pool = settings
+            .pool
+            .and_then(|id| self.checked.config.pools.get(id.0));
+        let url = fallback.split('?').next().unwrap_or_default();
+        let script = scalar::regex(&settings.script).ok().and_then(|regex| {
+            let name = regex.captures(url)?.get(1)?.as_str().to_owned();
+            Some(name)
+        });
+        // A program that is not PHP knows names that are no files.
+        let is_php = |name: &str| name.ends_with(".php") || settings.check_files == Some(true);
+        if let (Some(name), Some(pool)) = (&script, pool)
+            && pool.php().is_none()
+            && !is_php(name)
+        {
+            return;
+        }
+        let name = script.as_deref().unwrap_or(url);
+        let file = root.join(name.get(prefix..).unwrap_or_default());
+        if self.machine.folder(&root).is_ok() && !self.machine.exists(&file) {
+            let message = format!("the fallback is not there: {}", file.display());
+            let hint = "URLs that are no files are answered with 404: name a file that is there, or take fallback out";
+            self.warning(&format!("{path}.fallback"), message, hint);
+        }
+    }
+
+    /// Links that lead out of a root, as Debian's packages have them.
+    fn links(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
+        if settings.follow_symlinks {
+            return;
+        }
+        let (key, folder, known) = match (&settings.alias, &settings.root) {
+            (Some(alias), _) => ("alias", &alias.folder, false),
+            (None, Some(root)) => (
+                "root",
+                root,
+                site.is_some_and(|site| site.root.as_ref() == Some(root)),
+            ),
+            (None, None) => return,
+        };
+        if known {
+            return;
+        }
+        if let Some((link, target)) = self.machine.link_out(folder) {
+            let message = format!(
+                "{} leads out of it, to {}: what is there is answered with 403",
+                link.display(),
+                target.display()
+            );
+            let hint = "follow_symlinks = true, if those who can put links there are trusted with what they lead to; Debian's \
+                        packages have such links";
+            self.warning(&format!("{path}.{key}"), message, hint);
         }
     }
 
@@ -320,7 +406,35 @@ impl Pass<'_> {
                 true => "it comes with the package php-cgi",
                 false => "",
             };
-            self.error(&format!("{path}.command"), message, hint);
+            return self.error(&format!("{path}.command"), message, hint);
+        }
+        let Some(program) = command
+            .argv
+            .first()
+            .and_then(|name| self.machine.program(name))
+        else {
+            return;
+        };
+        // As another user only root starts it.
+        let user = command
+            .workers
+            .user
+            .clone()
+            .filter(|_| self.machine.is_root());
+        if let Some(user) = user.or_else(|| self.gateway_user())
+            && command.workers.chroot.is_none()
+            && let Some(barrier) = self.machine.may_not_run(&program, &user)
+        {
+            let message = format!(
+                "{user} may not run {}: no right to {}",
+                program.display(),
+                barrier.display()
+            );
+            let hint = format!(
+                "chmod o+rx {}, or another user in {path}",
+                barrier.display()
+            );
+            self.error(&format!("{path}.command"), message, &hint);
         }
     }
 
@@ -443,11 +557,26 @@ impl Pass<'_> {
 
     /// The folder of a file that weir makes.
     fn parent(&mut self, at: &str, file: &Path) {
-        if let Some(folder) = file.parent()
-            && let Err(Obstacle::Absent(reason) | Obstacle::Barred(reason)) =
-                self.machine.folder(folder)
-        {
-            self.warning(at, reason, "");
+        let Some(folder) = file.parent() else {
+            return;
+        };
+        let hint = format!("mkdir -p {}, or correct the path", folder.display());
+        match self.machine.folder(folder) {
+            Ok(()) => {}
+            // These are empty after every boot, and filled by whoever starts weir.
+            Err(Obstacle::Absent(reason))
+                if ["/run", "/var/run", "/tmp"]
+                    .iter()
+                    .any(|made| folder.starts_with(made)) =>
+            {
+                self.warning(
+                    at,
+                    reason,
+                    &format!("{hint}; systemd makes it with RuntimeDirectory="),
+                );
+            }
+            Err(Obstacle::Absent(reason)) => self.error(at, reason, &hint),
+            Err(Obstacle::Barred(reason)) => self.warning(at, reason, ""),
         }
     }
 

@@ -63,18 +63,20 @@ weir.toml:2:8: error: there is no user \"wier\"
       |        ^^^^^^
 hint: useradd --system --no-create-home wier
 
-weir.toml:4:12: warning: /nowhere: not there
+weir.toml:4:12: error: /nowhere: not there
     4 | pid_file = \"/nowhere/weir.pid\"
       |            ^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 
 weir.toml:8:11: warning: the kernel cuts the backlog of 100000 to net.core.somaxconn, 4096
     8 | backlog = 100000
       |           ^^^^^^
 hint: sysctl -w net.core.somaxconn=100000 (to keep it: `net.core.somaxconn = 100000` in /etc/sysctl.d/60-weir.conf), or write backlog = 4096
 
-weir.toml:10:11: warning: /nowhere: not there
+weir.toml:10:11: error: /nowhere: not there
    10 | address = \"unix:/nowhere/a.sock\"
       |           ^^^^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 
 weir.toml:11:9: error: there is no user \"wier\"
    11 | owner = \"wier\"
@@ -247,9 +249,10 @@ access = "/locked/access.log"
 egress = "/logs"
 "#;
     let expected = "\
-weir.toml:8:10: warning: /nowhere: not there
+weir.toml:8:10: error: /nowhere: not there
     8 | listen = [\"127.0.0.1:8083\", \"unix:/nowhere/egress.sock\"]
       |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+hint: mkdir -p /nowhere, or correct the path
 
 weir.toml:9:9: error: there is no user \"wier\"
     9 | owner = \"wier\"

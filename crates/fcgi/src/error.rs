@@ -49,7 +49,17 @@ pub enum ProtocolError {
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::BadVersion(version) => write!(f, "FastCGI version {version}, not 1"),
+            Self::BadVersion(version) => {
+                write!(f, "FastCGI version {version}, not 1")?;
+                f.write_str(match version {
+                    b'H' | b'<' => ": it begins like an answer of HTTP; an HTTP server is there, and FastCGI is expected",
+                    b'G' | b'P' | b'D' | b'O' => {
+                        ": it begins like a request of HTTP; FastCGI is expected (in nginx fastcgi_pass, not proxy_pass)"
+                    }
+                    TLS_HANDSHAKE | TLS_ALERT => ": it begins like TLS; FastCGI in the clear is expected",
+                    _ => "",
+                })
+            }
             Self::WrongRequest { expected, got } => {
                 write!(f, "record of request {got}, not of request {expected}")
             }
@@ -69,6 +79,10 @@ impl fmt::Display for ProtocolError {
 }
 
 impl core::error::Error for ProtocolError {}
+
+/// Content types of TLS records (RFC 8446 §5.1).
+const TLS_HANDSHAKE: u8 = 22;
+const TLS_ALERT: u8 = 21;
 
 impl From<NvError> for ProtocolError {
     fn from(error: NvError) -> Self {

@@ -1,0 +1,105 @@
+//! `.htaccess` files, which weir does not read: what they would have denied, and what of it is not refused otherwise.
+
+use std::collections::BTreeSet;
+
+use weir_config::{Action, PathPattern, Site};
+
+use super::hides;
+use crate::doctor::{
+    Notes,
+    case::{Case, pattern},
+    rights::quoted,
+};
+use crate::htaccess::{self, Effect, Htaccess};
+
+/// Every file in a site's root, and what takes its place.
+pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
+    let mut seen = BTreeSet::new();
+    for site in &case.config.sites {
+        let Some(root) = &site.settings.root else {
+            continue;
+        };
+        if !seen.insert(root.clone()) {
+            continue;
+        }
+        let found = htaccess::find(root);
+        for file in &found.files {
+            one(site, file, notes);
+        }
+        if found.incomplete {
+            notes.note(
+                format!(
+                    "[site.{}] {} has too many files to look for every .htaccess",
+                    site.name,
+                    root.display()
+                ),
+                "what such a file denies may be open to all",
+                format!("find {} -name .htaccess", quoted(root)),
+            );
+        }
+    }
+}
+
+fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
+    let label = format!("[site.{}] {}", site.name, file.path.display());
+    let Some(denies) = file.denies() else {
+        return notes.ok(format!("{label} is not read, and denies nothing"));
+    };
+    let refusals = htaccess::refusals(std::slice::from_ref(file));
+    let denied = refusals.routes.iter().filter(|(_, denied)| *denied);
+    let is_refused = file.effects.iter().all(|effect| match effect {
+        Effect::DeniesAll => refuses(site, &format!("{}x", file.folder)),
+        Effect::Opens | Effect::OpensFiles(..) | Effect::Rewrites => true,
+        _ => {
+            file.effects.contains(&Effect::DeniesAll) && refuses(site, &format!("{}x", file.folder))
+        }
+    });
+    if is_refused {
+        return notes.ok(format!("{label} {denies}, and so does weir.toml"));
+    }
+    let mut mend: Vec<String> = denied
+        .map(|(path, _)| {
+            format!(
+                "[[site.{}.route]] path = {}, deny = true",
+                site.name,
+                toml(path)
+            )
+        })
+        .collect();
+    if !refusals.deny_scripts.is_empty() {
+        mend.push(format!("deny_scripts = {:?}", refusals.deny_scripts));
+    }
+    if file.is_beyond() || mend.is_empty() {
+        mend.push("let the application or a web server in front decide that, or move the files out of the root".into());
+    }
+    notes.warn(
+        format!("{label} {denies}; weir does not read it"),
+        "what Apache keeps from clients is open to all here",
+        mend.join("; "),
+    );
+}
+
+/// Whether a path is refused, by a route or by hide_files.
+fn refuses(site: &Site, path: &str) -> bool {
+    let matches = |route: &&weir_config::Route| match &route.path {
+        PathPattern::Regex(text) => {
+            pattern(text).is_some_and(|pattern| pattern.is_match(path.as_bytes()))
+        }
+        PathPattern::Glob(glob) => {
+            let parts: Vec<String> = glob.split('*').map(regex::escape).collect();
+            let text = format!("^{}$", parts.join(".*").replace("\\?", "."));
+            pattern(&text).is_some_and(|pattern| pattern.is_match(path.as_bytes()))
+        }
+    };
+    let route = site.routes.iter().find(matches);
+    let denied = route.is_some_and(|route| matches!(route.action, Some(Action::Deny)));
+    let settings = route.map_or(&site.settings, |route| &route.settings);
+    denied || hides(settings, path).is_some()
+}
+
+fn toml(text: &str) -> String {
+    match text.contains(['\'', '\n']) {
+        true => format!("{text:?}"),
+        false => format!("'{text}'"),
+    }
+}
