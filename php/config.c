@@ -85,6 +85,8 @@ static bool take(struct pool_config *config, const struct field *field)
 {
 	if (is_key(field, "pool")) {
 		set_text(&config->pool, field);
+	} else if (is_key(field, "process_name")) {
+		set_text(&config->process_name, field);
 	} else if (is_key(field, "chroot")) {
 		set_text(&config->chroot, field);
 	} else if (is_key(field, "chdir")) {

@@ -16,6 +16,8 @@ struct ini_value {
 
 struct pool_config {
 	char *pool;
+	/* What processes are called in lists of them, where that is not the program's name; else NULL. */
+	char *process_name;
 	/* Folder to be shut into once PHP is started; none: NULL. */
 	char *chroot;
 	/* Folder to start scripts from, inside of `chroot`; none: NULL. */

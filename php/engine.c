@@ -175,7 +175,8 @@ bool engine_start(const struct pool_config *config, char *error, size_t size)
 
 const char *engine_inputs(void)
 {
-	char *text = take_text(PHP_VERSION, sizeof PHP_VERSION - 1);
+	const char *first = PG(expose_php) ? PHP_VERSION " exposed" : PHP_VERSION;
+	char *text = take_text(first, strlen(first));
 	const char *scanned = scanned_folders ? scanned_folders : php_ini_scanned_path;
 	const char *paths[] = {php_ini_opened_path, scanned, php_ini_scanned_files};
 	for (size_t at = 0; at < sizeof paths / sizeof *paths; at++) {

@@ -552,10 +552,11 @@ void stream_ready(const struct figures *figures)
 		return;
 	}
 	stream_end();
-	unsigned char *content = append_record(RECORD_READY, 0, 24);
+	unsigned char *content = append_record(RECORD_READY, 0, 32);
 	put_u64(content, figures->cpu_microseconds);
 	put_u64(content + 8, figures->peak_memory);
 	put_u64(content + 16, figures->peak_resident);
+	put_u64(content + 24, figures->user_microseconds);
 	stream_flush();
 }
 

@@ -31,6 +31,7 @@ struct figures {
 	uint64_t cpu_microseconds;
 	uint64_t peak_memory;
 	uint64_t peak_resident;
+	uint64_t user_microseconds;
 };
 
 /* The stream, and what the process knows of its other end. */

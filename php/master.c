@@ -174,6 +174,9 @@ static void order_worker(const struct child *child, enum control_order order)
 	}
 }
 
+/* SIGTERM itself; the number of it means something else. */
+#define NUMBER_TERMINATE 0
+
 static void signal_child(const struct packet *packet)
 {
 	if (packet->length < 5) {
@@ -187,7 +190,7 @@ static void signal_child(const struct packet *packet)
 	if (number == SIGTERM && child->orders >= 0) {
 		order_worker(child, CONTROL_STOP);
 	} else {
-		kill(child->pid, number);
+		kill(child->pid, number == NUMBER_TERMINATE ? SIGTERM : number);
 	}
 }
 
@@ -275,6 +278,9 @@ static bool configure(void)
 	    !engine_start(&config, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
+	}
+	if (config.process_name) {
+		prctl(PR_SET_NAME, config.process_name);
 	}
 	config.slow_log = packet.descriptor;
 	environment_become(&config);

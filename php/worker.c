@@ -30,13 +30,19 @@ static uint64_t microseconds(const struct timeval *time)
 	return (uint64_t)time->tv_sec * 1000000 + (uint64_t)time->tv_usec;
 }
 
-/* CPU time of this process so far, and its peak resident set in bytes. */
-static void measure(uint64_t *cpu, uint64_t *resident)
+/*
+ * CPU time so far of this process and of its children that have ended, as much of it as is not the kernel's, and the
+ * peak resident set of this process in bytes.
+ */
+static void measure(struct figures *figures)
 {
-	struct rusage usage;
+	struct rusage usage, children;
 	getrusage(RUSAGE_SELF, &usage);
-	*cpu = microseconds(&usage.ru_utime) + microseconds(&usage.ru_stime);
-	*resident = (uint64_t)usage.ru_maxrss * 1024;
+	getrusage(RUSAGE_CHILDREN, &children);
+	figures->user_microseconds = microseconds(&usage.ru_utime) + microseconds(&children.ru_utime);
+	figures->cpu_microseconds = figures->user_microseconds + microseconds(&usage.ru_stime) +
+				    microseconds(&children.ru_stime);
+	figures->peak_resident = (uint64_t)usage.ru_maxrss * 1024;
 }
 
 static void refuse(int code, const char *text)
@@ -143,7 +149,7 @@ static int last_exit_status;
 /* Answers the request whose parameters have come; false: it was the last. */
 static bool serve_one(const struct pool_config *config)
 {
-	static uint64_t cpu_before;
+	static uint64_t cpu_before, user_before;
 	SG(server_context) = (void *)config;
 	sapi_begin_request();
 	if (!PARAM_IS_EMPTY("CONTENT_LENGTH")) {
@@ -171,10 +177,12 @@ static bool serve_one(const struct pool_config *config)
 	disabled_clear();
 	SG(server_context) = NULL;
 	if (config->figures) {
-		uint64_t cpu;
-		measure(&cpu, &figures.peak_resident);
-		figures.cpu_microseconds = cpu - cpu_before;
-		cpu_before = cpu;
+		struct figures before = {.cpu_microseconds = cpu_before, .user_microseconds = user_before};
+		measure(&figures);
+		cpu_before = figures.cpu_microseconds;
+		user_before = figures.user_microseconds;
+		figures.cpu_microseconds -= before.cpu_microseconds;
+		figures.user_microseconds -= before.user_microseconds;
 	}
 	return leave_request(&figures);
 }

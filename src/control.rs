@@ -130,6 +130,10 @@ pub enum ToGateway<F = OwnedFd> {
         pool: u16,
         /// Counts up from 1.
         generation: u32,
+        /// Of the PHP that they run: `8.2.29`; empty where they are no PHP of weir's.
+        version: String,
+        /// `expose_php`: answers name it.
+        exposed: bool,
     },
     /// Of the workers that were asked for, so many could not be started.
     StartFailed {
@@ -207,6 +211,21 @@ pub enum ToGateway<F = OwnedFd> {
     Stop,
 }
 
+/// A request that a worker has, as the log tells of it: the manager says what becomes of the worker, and this before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// SCRIPT_FILENAME.
+    pub script: String,
+    /// REQUEST_METHOD.
+    pub method: String,
+    /// REQUEST_URI, with its query.
+    pub uri: String,
+    /// How long it has run, µs.
+    pub elapsed: u64,
+    /// Its number.
+    pub request: u64,
+}
+
 /// From the gateway to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToManager {
@@ -230,6 +249,15 @@ pub enum ToManager {
         /// Its number.
         worker: u32,
     },
+    /// This worker's request has run for too long: end it by SIGTERM, and kill it if that does not help.
+    Terminate {
+        /// Index into `Config::pools`.
+        pool: u16,
+        /// Its number.
+        worker: u32,
+        /// The request, for the log.
+        told: Told,
+    },
     /// More workers of a pool are wanted. Never more than `max_children` of a generation are there.
     StartWorkers {
         /// Index into `Config::pools`.
@@ -252,6 +280,8 @@ pub enum ToManager {
         pool: u16,
         /// Its number.
         worker: u32,
+        /// The request, for the log.
+        told: Told,
     },
     /// An operator asks for something.
     Act {

@@ -370,6 +370,9 @@ pub fn request_terminated(running: &Running<'_>) {
 
 /// A worker is about to write where its script is to the slow log.
 pub fn tracing(pool: &str, pid: u32) {
+    if error_log::format() == Format::Fpm {
+        log::info!("child {pid} stopped for tracing");
+    }
     tell(
         "tracing",
         &worker(pool, pid),

@@ -6,9 +6,31 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, Jail, ManagerCounts, Source, ToGateway, ToManager,
+    Action, BadMessage, Jail, ManagerCounts, Source, ToGateway, ToManager, Told,
     wire::{Reader, Writer},
 };
+
+impl Writer {
+    fn told(&mut self, told: &Told) {
+        self.text(&told.script);
+        self.text(&told.method);
+        self.text(&told.uri);
+        self.u64(told.elapsed);
+        self.u64(told.request);
+    }
+}
+
+impl Reader<'_> {
+    fn told(&mut self) -> Result<Told, BadMessage> {
+        Ok(Told {
+            script: self.text()?,
+            method: self.text()?,
+            uri: self.text()?,
+            elapsed: self.u64()?,
+            request: self.u64()?,
+        })
+    }
+}
 
 impl<F> ToGateway<F> {
     /// The packet and what is attached to it.
@@ -189,10 +211,17 @@ impl<F> ToGateway<F> {
                 out.u64(counts.gateway_restarts);
                 None
             }
-            Self::PoolReady { pool, generation } => {
+            Self::PoolReady {
+                pool,
+                generation,
+                version,
+                exposed,
+            } => {
                 out.u8(14);
                 out.u16(*pool);
                 out.u32(*generation);
+                out.text(version);
+                out.u8((*exposed).into());
                 None
             }
             Self::StartFailed { pool, count } => {
@@ -350,6 +379,8 @@ impl<F> ToGateway<F> {
             14 => Self::PoolReady {
                 pool: from.u16()?,
                 generation: from.u32()?,
+                version: from.text()?,
+                exposed: from.flag()?,
             },
             15 => Self::StartFailed {
                 pool: from.u16()?,
@@ -392,6 +423,10 @@ impl ToManager {
             }
             Self::Connect { pool, worker } => out.of_pool(4, *pool, *worker),
             Self::Kill { pool, worker } => out.of_pool(5, *pool, *worker),
+            Self::Terminate { pool, worker, told } => {
+                out.of_pool(70, *pool, *worker);
+                out.told(told);
+            }
             Self::Drained => out.u8(6),
             Self::Measure => out.u8(40),
             Self::StartWorkers { pool, count } => out.of_pool(7, *pool, *count),
@@ -403,7 +438,10 @@ impl ToManager {
                 out.of_pool(8, *pool, *worker);
                 out.u8(u8::from(*spent));
             }
-            Self::TraceWorker { pool, worker } => out.of_pool(9, *pool, *worker),
+            Self::TraceWorker { pool, worker, told } => {
+                out.of_pool(9, *pool, *worker);
+                out.told(told);
+            }
             Self::FindOwner { id, inode, workers } => {
                 out.u8(60);
                 out.u32(*id);
@@ -464,6 +502,11 @@ impl ToManager {
                 pool: from.u16()?,
                 worker: from.u32()?,
             },
+            70 => Self::Terminate {
+                pool: from.u16()?,
+                worker: from.u32()?,
+                told: from.told()?,
+            },
             6 => Self::Drained,
             40 => Self::Measure,
             7 => Self::StartWorkers {
@@ -478,6 +521,7 @@ impl ToManager {
             9 => Self::TraceWorker {
                 pool: from.u16()?,
                 worker: from.u32()?,
+                told: from.told()?,
             },
             60 => Self::FindOwner {
                 id: from.u32()?,

@@ -131,8 +131,14 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             }
         }),
         (any::<u16>(), ".*").prop_map(|(pool, message)| ToGateway::PoolDown { pool, message }),
-        (any::<u16>(), any::<u32>())
-            .prop_map(|(pool, generation)| ToGateway::PoolReady { pool, generation }),
+        (any::<u16>(), any::<u32>(), ".*", any::<bool>()).prop_map(
+            |(pool, generation, version, exposed)| ToGateway::PoolReady {
+                pool,
+                generation,
+                version,
+                exposed,
+            }
+        ),
         (any::<u16>(), any::<u32>())
             .prop_map(|(pool, count)| ToGateway::StartFailed { pool, count }),
         (any::<u16>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
@@ -175,6 +181,8 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         ".*".prop_map(ToManager::Warning),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Connect { pool, worker }),
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
+        (any::<u16>(), any::<u32>(), told())
+            .prop_map(|(pool, worker, told)| ToManager::Terminate { pool, worker, told }),
         Just(ToManager::Drained),
         Just(ToManager::Measure),
         (
@@ -192,10 +200,22 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
                 spent,
             }
         }),
-        (any::<u16>(), any::<u32>())
-            .prop_map(|(pool, worker)| ToManager::TraceWorker { pool, worker }),
+        (any::<u16>(), any::<u32>(), told())
+            .prop_map(|(pool, worker, told)| ToManager::TraceWorker { pool, worker, told }),
         (any::<u32>(), action()).prop_map(|(id, action)| ToManager::Act { id, action }),
     ]
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    (".*", ".*", ".*", any::<u64>(), any::<u64>()).prop_map(
+        |(script, method, uri, elapsed, request)| Told {
+            script,
+            method,
+            uri,
+            elapsed,
+            request,
+        },
+    )
 }
 
 proptest! {

@@ -7,6 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// What was typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
+    /// What lists of processes call PHP-FPM's: `php-fpm8.2`.
+    pub(super) process_name: String,
     /// All of it, the program first.
     pub(super) command: Vec<String>,
     /// `-y`

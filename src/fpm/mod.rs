@@ -59,6 +59,11 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
         .or_else(|| arguments::version_of_path(file.as_deref()?))
         .or_else(php::newest)
         .unwrap_or(DEFAULT_PHP);
+    let own = name.to_string_lossy();
+    arguments.process_name = match is_name(name) {
+        true => own.rsplit('/').next().unwrap_or(&own).to_owned(),
+        false => format!("php-fpm{}.{}", php.0, php.1),
+    };
     let shown = match is_name(name) {
         true => name.to_string_lossy().into_owned(),
         false => "weir fpm".to_owned(),

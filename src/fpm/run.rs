@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     ffi::OsStr,
-    fs::File,
+    fs::{self, File},
     io::{self, PipeReader, PipeWriter, Read, Write},
     os::fd::AsFd,
     path::Path,
@@ -74,6 +74,7 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let title = format!("php-fpm: master process ({})", fpm.file);
     // Lists of processes are all that misses it.
     let _ = daemon::set_title(&title);
+    let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
     error_log::set_format(Format::Fpm);
     serve(options, arguments, fpm, translated, voice, starter)

@@ -15,6 +15,7 @@
 mod cancels;
 mod lease;
 mod limits;
+mod pages;
 mod refusals;
 mod running;
 mod scaling;
@@ -26,7 +27,10 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -82,6 +86,10 @@ pub(crate) struct PoolHandle {
     set: limits::Set,
     refusals: refusals::Refusals,
     any_suspects: suspects::Any,
+    /// Status and ping pages, which no worker was asked for.
+    pages: AtomicU64,
+    /// Which PHP the workers run, and whether answers name that.
+    php: Mutex<(String, bool)>,
 }
 
 /// What the scaling decided.
@@ -265,6 +273,8 @@ impl PoolHandle {
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
             any_suspects: suspects::Any::default(),
+            pages: AtomicU64::new(0),
+            php: Mutex::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle
@@ -538,7 +548,7 @@ impl PoolHandle {
                 None => "servers",
             },
             started: self.started,
-            accepted: stats.started,
+            accepted: stats.started + self.pages.load(Relaxed),
             listen_queue: stats.waiting,
             max_listen_queue: stats.max_waiting,
             listen_queue_len: self.settings.queue.max_queue,
@@ -547,7 +557,7 @@ impl PoolHandle {
             max_active: stats.max_busy,
             max_children_reached: figures.map_or(0, |figures| figures.max_children_reached),
             slow_requests,
-            memory_peak,
+            memory_peak: self.shows_memory_peak().then_some(memory_peak),
             workers: cards.iter().map(|card| card.status()).collect(),
         }
     }
@@ -683,6 +693,7 @@ impl State {
             conn,
             card: slot.card.clone(),
             kill: false,
+            terminated: None,
             last: slot.requests >= pool.process_requests,
             cost: Cost::default(),
             ended: None,

@@ -584,7 +584,7 @@ impl Live {
         }
         match failure {
             Failure::Closed { .. } => return self.lease.release(None, Cost::default()),
-            Failure::Terminated => self.lease.tell_terminated(self.id),
+            Failure::Terminated => self.lease.terminate(self.id),
             Failure::Cancelled => return self.cancel(),
             Failure::Protocol(_) | Failure::Silent { .. } | Failure::Late | Failure::Spool(_) => {}
         }

@@ -637,8 +637,14 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                     pool.worker_ready(worker, conn);
                 }
             }
-            ToGateway::PoolReady { pool, generation } => {
+            ToGateway::PoolReady {
+                pool,
+                generation,
+                version,
+                exposed,
+            } => {
                 if let Some(pool) = gateway.pools.get(usize::from(pool)) {
+                    pool.has_php(version, exposed);
                     pool.ready(generation);
                 }
             }

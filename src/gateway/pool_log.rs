@@ -158,17 +158,18 @@ fn put_line(format: &AccessFormat, entry: &Entry<'_>, out: &mut Vec<u8>) {
 
 fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
     let cost = entry.noted.ended.get().map(|ended| ended.cost);
-    // PHP always takes some: none is that nobody has measured it.
+    // PHP always takes some: none is that nobody has measured it. Numbers stay numbers, as whoever reads them expects.
     let measured = cost.filter(|cost| cost.memory > 0);
     match code {
-        FormatCode::Cpu(CpuTime::Total) => match measured {
-            Some(cost) if entry.duration > 0 => {
-                let percent = cost.cpu as f64 * 100.0 / entry.duration as f64;
-                out.extend_from_slice(format!("{percent:.2}").as_bytes());
-            }
-            _ => out.push(b'-'),
-        },
-        FormatCode::Cpu(CpuTime::User | CpuTime::System) => out.push(b'-'),
+        FormatCode::Cpu(which) => {
+            let took = measured.map_or(0, |cost| match which {
+                CpuTime::Total => cost.cpu,
+                CpuTime::User => cost.user,
+                CpuTime::System => cost.cpu.saturating_sub(cost.user),
+            });
+            let percent = took as f64 * 100.0 / entry.duration.max(1) as f64;
+            out.extend_from_slice(format!("{percent:.2}").as_bytes());
+        }
         FormatCode::Duration(TimeUnit::Seconds) => put_seconds_millis(entry.duration, out),
         FormatCode::Duration(TimeUnit::Milliseconds) => {
             let (millis, micros) = (entry.duration / 1000, entry.duration % 1000);
@@ -177,22 +178,23 @@ fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
         FormatCode::Duration(TimeUnit::Microseconds) => put_number(entry.duration, out),
         FormatCode::Parameter(name) => {
             let params = entry.noted.params.as_ref().or(entry.params);
-            put_or_dash(params.and_then(|params| params.get(name.as_bytes())), out);
+            match params.and_then(|params| params.get(name.as_bytes())) {
+                None => out.push(b'-'),
+                Some(value) => put_escaped(value, out),
+            }
         }
         FormatCode::Script => put_or_dash(Some(entry.script), out),
         FormatCode::ContentLength => put_number(entry.content_length, out),
         FormatCode::Method => put_or_dash(Some(entry.method), out),
-        FormatCode::Memory(unit) => match measured {
-            Some(cost) => put_number(
-                match unit {
-                    MemoryUnit::Bytes => cost.memory,
-                    MemoryUnit::Kilobytes => cost.memory >> 10,
-                    MemoryUnit::Megabytes => cost.memory >> 20,
-                },
-                out,
-            ),
-            None => out.push(b'-'),
-        },
+        FormatCode::Memory(unit) => {
+            let memory = measured.map_or(0, |cost| cost.memory);
+            let memory = match unit {
+                MemoryUnit::Bytes => memory,
+                MemoryUnit::Kilobytes => memory >> 10,
+                MemoryUnit::Megabytes => memory >> 20,
+            };
+            put_number(memory, out);
+        }
         FormatCode::Pool => put_escaped(entry.pool.as_bytes(), out),
         FormatCode::Header(name) => {
             let headers = entry.noted.headers.as_ref();
@@ -247,6 +249,7 @@ mod tests {
         at: 1,
         cost: Cost {
             cpu: 500,
+            user: 400,
             memory: 3_000_000,
             resident: 0,
         },
@@ -302,11 +305,11 @@ mod tests {
             "1.234 1234.567 1234567 5 200 100 101 7\n"
         );
         // Nobody has measured anything.
-        assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "- - - -\n");
+        assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "0.00 0.00 0 0\n");
         noted.ended.set(ENDED).expect("once");
         assert_eq!(
             line("%C %{user}C %M %{kilo}M %{mega}M", &entry),
-            "0.04 - 3000000 2929 2\n"
+            "0.04 0.03 3000000 2929 2\n"
         );
     }
 

@@ -435,12 +435,27 @@ impl Record {
             path: script.map_or(&self.path, |script| &script.script_name),
             query,
             script: (script.filter(|_| !noted.own)).map_or(b"", |script| &script.filename),
-            content_length: self.bytes_in,
+            content_length: match &self.params {
+                Some(params) => declared(params.get(b"CONTENT_LENGTH").unwrap_or_default()),
+                None => self.bytes_in,
+            },
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
             authorization: self.header("authorization").unwrap_or_default(),
             params: self.params.as_ref(),
         });
     }
+}
+
+/// CONTENT_LENGTH as PHP reads it: its digits, up to what is none.
+fn declared(length: &[u8]) -> u64 {
+    let digits = length.trim_ascii_start();
+    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u64, digit| {
+        number
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
+    })
 }
 
 impl Drop for Record {

@@ -46,8 +46,8 @@ pub(crate) struct PoolStatus {
     pub(crate) max_children_reached: u64,
     /// Requests that ran for longer than `request_slowlog_timeout`.
     pub(crate) slow_requests: u64,
-    /// The most memory that a request took, bytes; 0 where it is not measured.
-    pub(crate) memory_peak: u64,
+    /// The most memory that a request took, bytes; 0 where it is not measured. None: this PHP's page does not have it.
+    pub(crate) memory_peak: Option<u64>,
     /// The processes that weir runs for it, in the order of their places.
     pub(crate) workers: Vec<WorkerStatus>,
 }
@@ -133,6 +133,8 @@ pub(crate) struct Facts<'r> {
 pub(crate) struct Cost {
     /// Processor time, µs.
     pub(crate) cpu: u64,
+    /// As much of it was not the kernel's, µs.
+    pub(crate) user: u64,
     /// The most memory that PHP took for it, bytes.
     pub(crate) memory: u64,
     /// The most memory that the process ever had, bytes.
@@ -328,7 +330,9 @@ impl PoolStatus {
         out.number("max-active-processes", self.max_active as u64);
         out.number("max-children-reached", self.max_children_reached);
         out.number("slow-requests", self.slow_requests);
-        out.number("memory-peak", self.memory_peak);
+        if let Some(memory_peak) = self.memory_peak {
+            out.number("memory-peak", memory_peak);
+        }
         out.key("procs");
         out.0.push(b'[');
         for (index, worker) in self.workers.iter().enumerate() {
@@ -466,6 +470,7 @@ mod tests {
         assert_eq!(card.status().stage.name(), "Finishing");
         let cost = Cost {
             cpu: 1,
+            user: 1,
             memory: 2_097_152,
             resident: 0,
         };
@@ -526,7 +531,7 @@ mod tests {
             max_active: 7,
             max_children_reached: 8,
             slow_requests: 9,
-            memory_peak: 10,
+            memory_peak: Some(10),
             workers: vec![card.status(), Card::new(8).status()],
         };
         let json = status.to_php();

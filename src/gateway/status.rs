@@ -1,7 +1,7 @@
 //! PHP-FPM's status page and ping page (`status_path`, `ping_path`), answered by the gateway.
 //!
-//! Keys, order, layout and types are those of PHP-FPM 8.2, with `memory peak` of newer ones at the end, so that what reads its pages reads these. No worker is asked:
-//! the pages are there also when none is free. The figures come from [`super::scoreboard`]. What a client has sent is
+//! Keys, order, layout and types are those of PHP-FPM 8.2, with `memory peak` of 8.4 at the end where the pool runs that
+//! or newer, so that what reads its pages reads these. No worker is asked: the pages are there also when none is free. The figures come from [`super::scoreboard`]. What a client has sent is
 //! escaped for each format, also where PHP-FPM does not.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,14 +25,22 @@ pub(crate) struct Page {
     content_type: &'static str,
     body: Vec<u8>,
     is_ping: bool,
+    /// `PHP/8.2.29`, where PHP says who it is (`expose_php`).
+    powered_by: Option<String>,
 }
 
 /// The page that `path` is, with its `query`; none where it is neither.
 pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page> {
     let settings = &pool.settings;
     let is = |page: &Option<String>| page.as_ref().is_some_and(|page| page.as_bytes() == path);
+    let powered_by = || {
+        let (version, exposed) = pool.php();
+        exposed.then(|| format!("PHP/{version}"))
+    };
     if is(&settings.ping_path) {
+        pool.count_page();
         return Some(Page {
+            powered_by: powered_by(),
             content_type: TEXT,
             body: settings.ping_response.clone().into_bytes(),
             is_ping: true,
@@ -42,7 +50,9 @@ pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page>
         return None;
     }
     let (format, full) = asked(query);
+    pool.count_page();
     Some(Page {
+        powered_by: powered_by(),
         content_type: format.content_type(),
         body: format.write(&pool.status(), full, SystemTime::now()),
         is_ping: false,
@@ -53,6 +63,10 @@ impl Page {
     /// As an answer over HTTP.
     pub(crate) fn reply(self) -> Reply {
         let mut headers = HeaderMap::with_capacity(4);
+        let powered_by = self.powered_by.map(HeaderValue::try_from);
+        if let Some(Ok(powered_by)) = powered_by {
+            headers.insert("x-powered-by", powered_by);
+        }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.insert(EXPIRES, HeaderValue::from_static(LONG_AGO));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_CACHE));
@@ -70,11 +84,19 @@ impl Page {
             true => "Content-type",
             false => "Content-Type",
         };
-        let content_type = format!("{name}: {}\r\n", self.content_type);
+        let mut content_type = format!("{name}: {}\r\n", self.content_type);
+        if head_only && !self.is_ping {
+            // PHP-FPM is done before it knows the format, and PHP adds its default.
+            content_type = "Content-type: text/html; charset=UTF-8\r\n".to_owned();
+        }
         let cache = format!("Expires: {LONG_AGO}\r\nCache-Control: {NO_CACHE}\r\n");
+        let powered_by = match &self.powered_by {
+            Some(php) => format!("X-Powered-By: {php}\r\n"),
+            None => String::new(),
+        };
         let mut out = match self.is_ping {
-            true => [content_type, cache].concat(),
-            false => [cache, content_type].concat(),
+            true => [powered_by, content_type, cache].concat(),
+            false => [powered_by, cache, content_type].concat(),
         }
         .into_bytes();
         out.extend_from_slice(b"\r\n");
@@ -309,9 +331,9 @@ struct Layout {
 }
 
 /// The pool's figures, each with PHP-FPM's name.
-fn of_pool(status: &PoolStatus, now: SystemTime) -> [(&'static str, Value<'_>); 15] {
+fn of_pool(status: &PoolStatus, now: SystemTime) -> Vec<(&'static str, Value<'_>)> {
     let count = |count: usize| Value::Number(count as u64);
-    [
+    let mut figures = vec![
         ("pool", Value::Text(status.name.as_bytes())),
         ("process manager", Value::Text(status.pm.as_bytes())),
         ("start time", Value::Time(status.started)),
@@ -329,9 +351,10 @@ fn of_pool(status: &PoolStatus, now: SystemTime) -> [(&'static str, Value<'_>); 
             Value::Number(status.max_children_reached),
         ),
         ("slow requests", Value::Number(status.slow_requests)),
-        // Newer PHP-FPMs have it, 8.2 has not.
-        ("memory peak", Value::Number(status.memory_peak)),
-    ]
+    ];
+    let memory_peak = status.memory_peak.map(Value::Number);
+    figures.extend(memory_peak.map(|value| ("memory peak", value)));
+    figures
 }
 
 /// A worker's figures, each with PHP-FPM's name.
@@ -441,9 +464,12 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
             "memory_peak",
             "gauge",
             "The most memory that a request took, in bytes.",
-            status.memory_peak,
+            status.memory_peak.unwrap_or_default(),
         ),
     ];
+    let metrics = metrics.into_iter();
+    let metrics =
+        metrics.filter(|(name, ..)| *name != "memory_peak" || status.memory_peak.is_some());
     for (name, kind, help, value) in metrics {
         let mut about = [
             format!("# HELP phpfpm_{name} {help}\n"),
@@ -541,7 +567,7 @@ mod tests {
             max_active: 5,
             max_children_reached: 6,
             slow_requests: 8,
-            memory_peak: 9,
+            memory_peak: Some(9),
             workers: vec![
                 worker(11, Stage::Idle, request),
                 worker(12, Stage::Running, Request::default()),

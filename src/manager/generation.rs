@@ -325,6 +325,9 @@ impl Generation {
                 ToManager::Warning(message) => log::warn!("{message}"),
                 ToManager::Connect { pool, worker } => self.pools.connect(now, pool, worker),
                 ToManager::Kill { pool, worker } => self.pools.kill(pool, worker, masters),
+                ToManager::Terminate { pool, worker, told } => {
+                    self.pools.terminate(pool, worker, &told, masters);
+                }
                 ToManager::StartWorkers { pool, count } => {
                     self.pools.start_workers(now, pool, count);
                 }
@@ -333,7 +336,9 @@ impl Generation {
                     worker,
                     spent,
                 } => self.pools.retire(now, pool, worker, spent),
-                ToManager::TraceWorker { pool, worker } => self.pools.trace(pool, worker, masters),
+                ToManager::TraceWorker { pool, worker, told } => {
+                    self.pools.trace(pool, worker, &told, masters);
+                }
                 ToManager::Act {
                     id,
                     action: Action::RestartPool { pool },

@@ -127,6 +127,8 @@ struct Master {
     outputs: Outputs,
     slow: Option<SlowSocket>,
     logs: Logs,
+    /// Which PHP it has loaded, and whether answers name that; empty until it is ready.
+    version: (String, bool),
     /// None: it is not ready.
     inputs: Option<Inputs>,
     /// Killed at that time; none: it may live.
@@ -177,6 +179,7 @@ impl Masters {
             outputs: outputs.in_plain_lines(),
             slow: Some(slow),
             logs: logs.clone(),
+            version: (String::new(), false),
             inputs: None,
             until: None,
         };
@@ -189,6 +192,12 @@ impl Masters {
     pub(super) fn spec(&self, id: MasterId) -> Option<&Rc<Spec>> {
         let master = self.list.iter().find(|master| master.id == id)?;
         master.channel.is_some().then_some(&master.spec)
+    }
+
+    /// Which PHP it has loaded, and whether answers name that.
+    pub(super) fn version(&self, id: MasterId) -> Option<&(String, bool)> {
+        let master = self.list.iter().find(|master| master.id == id)?;
+        Some(&master.version)
     }
 
     /// It is there, and does what a new one of these would.
@@ -211,6 +220,11 @@ impl Masters {
         attached: Vec<OwnedFd>,
     ) {
         self.send(id, &Order::Fork(number, task), attached);
+    }
+
+    /// Ends a process that it made by SIGTERM.
+    pub(super) fn terminate(&mut self, id: MasterId, number: u32) {
+        self.send(id, &Order::Signal(number, wire::TERMINATE), Vec::new());
     }
 
     /// Kills a process that it made.
@@ -406,9 +420,14 @@ impl Master {
             };
             match report {
                 Some(report) => {
-                    if let Report::Ready { inputs, .. } = &report
+                    if let Report::Ready {
+                        version,
+                        exposed,
+                        inputs,
+                    } = &report
                         && self.inputs.is_none()
                     {
+                        self.version = (version.clone(), *exposed);
                         self.inputs = Some(Inputs::of(&self.spec.program, self.pid, inputs));
                     }
                     news.push(News {

@@ -58,7 +58,11 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     let plan = make_plan(&loaded, inherited)?;
     let warnings = plan_warnings(&loaded, &plan);
     let masters = Masters::default();
-    let (none, before) = (Sockets::default(), Before::default());
+    let none = Sockets::default();
+    let before = Before {
+        of_all: start.stand_in.is_some(),
+        ..Before::default()
+    };
     let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
     let pid_file = PidFile::write(&current.loaded)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
@@ -169,6 +173,7 @@ impl Manager<'_> {
             self.notifier.tick(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
+            self.heed_emergency();
             self.old.retain(|generation| !generation.is_gone());
             self.end_masters(now);
         }
@@ -521,6 +526,18 @@ impl Manager<'_> {
         }
         self.askers.extend(asker);
         events::reloading();
+        self.begin_reload(how);
+    }
+
+    /// So many workers have crashed that all is started anew.
+    fn heed_emergency(&mut self) {
+        let is_emergency = self.current.pools.take_emergency();
+        if is_emergency && self.stopping == Stopping::No && self.next.is_none() {
+            self.begin_reload(Reload::Anew);
+        }
+    }
+
+    fn begin_reload(&mut self, how: Reload) {
         self.notifier.reloading();
         let now = Instant::now();
         match self.prepare_next(how, now) {
@@ -548,6 +565,7 @@ impl Manager<'_> {
         let before = Before {
             pools: Some(&self.current.pools),
             keep: how == Reload::Keep,
+            of_all: self.start.stand_in.is_some(),
         };
         self.generations = self.generations.wrapping_add(1);
         let mut next = Generation::prepare(
@@ -701,7 +719,12 @@ impl PidFile {
     fn write(loaded: &Loaded) -> Result<Self, Failure> {
         let path = loaded.config.server.pid_file.clone();
         if let Some(path) = &path {
-            fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
+            // PHP-FPM's has no end of line.
+            let end = match error_log::format() {
+                Format::Weir => "\n",
+                Format::Fpm => "",
+            };
+            fs::write(path, format!("{}{end}", std::process::id())).map_err(|error| {
                 let cause = match error_log::format() {
                     Format::Weir => format!("{} cannot be written: {error}", path.display()),
                     Format::Fpm => events::cannot_write_pid_file(path, &error),

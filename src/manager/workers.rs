@@ -17,22 +17,23 @@
 //! end, and end; one that does not is killed when its script has had the time that scripts have.
 
 mod command;
+mod crashes;
 mod master;
 mod php;
 mod pool;
 mod quota;
 
 use std::{
+    cell::RefCell,
     os::fd::BorrowedFd,
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use weir_config::{Config, Pm, Server};
-use weir_pool::{Emergency, Micros};
+use weir_config::{Config, Pm};
 use weir_sys::process::{self, Exit};
 
-use self::{command::Socket, master::Php, php::Forked, quota::Quota};
+use self::{command::Socket, crashes::Crashes, master::Php, php::Forked, quota::Quota};
 use super::{
     measure::PoolPids,
     memory,
@@ -42,9 +43,9 @@ use super::{
     slow_log::SlowLog,
 };
 use crate::{
-    control::ToGateway,
+    control::{ToGateway, Told},
     error_log::{About, tell},
-    events::{self, Ending, Stream},
+    events::{self, Ending, Running, Stream},
     log_text,
 };
 pub(super) use master::resolve;
@@ -71,6 +72,8 @@ pub(super) struct Before<'a> {
     pub(super) pools: Option<&'a Pools>,
     /// PHP masters are kept where the new configuration would have them do the same.
     pub(super) keep: bool,
+    /// Crashes in any pool start all of them anew.
+    pub(super) of_all: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +103,7 @@ struct Pool {
     down: bool,
     /// How many workers it has depends on memory.
     auto: bool,
-    emergency: Crashes,
+    emergency: Rc<RefCell<Crashes>>,
     /// Workers in whose place others are to start: they ended unasked, or have served their time.
     lost: usize,
     log: Rc<OutputLog>,
@@ -146,15 +149,6 @@ struct Started {
     link: Link,
 }
 
-/// Crashes of workers, which may be many enough to start their pool anew.
-#[derive(Debug)]
-struct Crashes {
-    limit: Emergency,
-    threshold: usize,
-    interval: Duration,
-    since: Instant,
-}
-
 /// What the gateway knows of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
@@ -177,6 +171,11 @@ impl Pools {
     ) -> Result<Self, Vec<Problem>> {
         let pools = (0..).zip(config.pools.iter().zip(plan));
         let mut problems = Vec::new();
+        let of_all = before.of_all.then(|| {
+            let mut crashes = Crashes::new(&config.server, now);
+            crashes.of_all = true;
+            Rc::new(RefCell::new(crashes))
+        });
         let list = pools.filter_map(|(id, (settings, runs))| {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
@@ -197,7 +196,15 @@ impl Pools {
                         output: log.clone(),
                         slow: Rc::new(slow.ok()?),
                     };
-                    Kind::Php(Box::new(Php::new((spec, logs), (same, last), grace, now)))
+                    let version = same.and_then(|master| masters.version(master).cloned());
+                    let version = version.unwrap_or_default();
+                    Kind::Php(Box::new(Php::new(
+                        (spec, logs),
+                        (same, last),
+                        version,
+                        grace,
+                        now,
+                    )))
                 }
             };
             Some(Pool {
@@ -217,7 +224,10 @@ impl Pools {
                 },
                 down: false,
                 auto: matches!(workers.pm, Pm::Auto { .. }),
-                emergency: Crashes::new(&config.server, now),
+                emergency: match &of_all {
+                    Some(crashes) => Rc::clone(crashes),
+                    None => Rc::new(RefCell::new(Crashes::new(&config.server, now))),
+                },
                 lost: 0,
                 log,
             })
@@ -315,6 +325,12 @@ impl Pools {
         }
     }
 
+    /// So many workers have crashed that all of them are to be started anew; said once.
+    pub(super) fn take_emergency(&mut self) -> bool {
+        let take = |pool: &Pool| std::mem::take(&mut pool.emergency.borrow_mut().reached);
+        self.list.iter().any(take)
+    }
+
     /// Kills a worker on the gateway's word.
     pub(super) fn kill(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
@@ -327,6 +343,26 @@ impl Pools {
         }
     }
 
+    /// Ends a worker that has run for too long, as PHP-FPM does; one that is no PHP of ours is killed.
+    pub(super) fn terminate(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
+        let found = self.find(pool, worker);
+        if let Some((pool, index)) = found {
+            let pool = &self.list[pool];
+            events::request_terminated(&running(pool, &pool.workers[index], told));
+        }
+        let link = found.map(|(pool, index)| &self.list[pool].workers[index].link);
+        let Some((Link::Php(link), (at, index))) = link.zip(found) else {
+            return self.kill(pool, worker, masters);
+        };
+        masters.terminate(link.master, worker);
+        let worker = &mut self.list[at].workers[index];
+        if worker.why == Ending::Unasked {
+            worker.why = Ending::Killed;
+        }
+        let until = Instant::now() + TERMINATE_LIMIT;
+        worker.until = Some(worker.until.map_or(until, |before| before.min(until)));
+    }
+
     /// A new connection to a worker for the gateway, once the worker accepts it. A worker that is not there is left
     /// alone: the gateway will hear of it.
     pub(super) fn connect(&mut self, now: Instant, pool: u16, worker: u32) {
@@ -336,10 +372,11 @@ impl Pools {
     }
 
     /// A worker is to tell the slow log what it runs.
-    pub(super) fn trace(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
+    pub(super) fn trace(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let worker = &self.list[pool].workers[index];
             if let (Link::Php(link), Some(pid)) = (&worker.link, worker.pid) {
+                events::request_slow(&running(&self.list[pool], worker, told));
                 events::tracing(&self.list[pool].name, pid);
                 masters.trace(link.master, worker.number);
             }
@@ -596,28 +633,8 @@ impl Pools {
     }
 }
 
-impl Crashes {
-    fn new(server: &Server, now: Instant) -> Self {
-        let (threshold, interval) = (
-            server.emergency_restart_threshold,
-            server.emergency_restart_interval,
-        );
-        let most = u32::try_from(threshold).unwrap_or(u32::MAX);
-        Self {
-            limit: Emergency::new(most, Micros(interval.as_micros() as u64)),
-            threshold,
-            interval,
-            since: now,
-        }
-    }
-
-    /// A worker ended so. Whether that was the one too many.
-    fn count(&mut self, exit: Exit, now: Instant) -> bool {
-        let at = now.saturating_duration_since(self.since);
-        matches!(exit, Exit::Signal(SIGSEGV | SIGBUS))
-            && self.limit.crashed(Micros(at.as_micros() as u64))
-    }
-}
+/// A worker that SIGTERM has not ended after so long is killed.
+const TERMINATE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Worker {
     fn is_command(&self) -> bool {
@@ -719,6 +736,18 @@ fn next_number() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static LAST: AtomicU32 = AtomicU32::new(0);
     LAST.fetch_add(1, Relaxed).wrapping_add(1)
+}
+
+fn running<'a>(pool: &'a Pool, worker: &Worker, told: &'a Told) -> Running<'a> {
+    Running {
+        pool: &pool.name,
+        pid: worker.pid.unwrap_or_default(),
+        script: &told.script,
+        method: &told.method,
+        uri: &told.uri,
+        elapsed: Duration::from_micros(told.elapsed),
+        request: Some(told.request),
+    }
 }
 
 fn about(pool: &str, pid: u32) -> About<'_> {

@@ -253,7 +253,12 @@ fn the_last_words_of_a_worker_are_told_as_php_fpm_tells_them() {
             } else {
                 subject.ask(&format!("/dies.php?says={says}"));
             }
-            wait_until("the worker is dead", || !crate::support::is_alive(worker));
+            // All of its threads: one that still ends has the pipe open.
+            let threads =
+                || fs::read_dir(format!("/proc/{worker}/task")).map_or(0, Iterator::count);
+            wait_until("the worker is dead", || {
+                !crate::support::is_alive(worker) && threads() <= 1
+            });
             subject.running.signal(Signal::CONT);
             let news = subject.news();
             let lines = news.split_inclusive(|byte| *byte == b'\n');

@@ -6,6 +6,7 @@ mod debian;
 mod environment;
 mod generated;
 mod logs;
+mod pages;
 mod php_start;
 mod requests;
 mod signals;

@@ -31,7 +31,7 @@ fn a_start_in_the_foreground_is_told_and_seen_as_php_fpm_s() {
             log.contains(&format!("NOTICE: fpm is running, pid {pid}\n")),
             "{log}"
         );
-        assert_eq!(place.read("fpm.pid").trim(), pid.to_string());
+        assert_eq!(place.read("fpm.pid"), pid.to_string());
         let socket = fs::metadata(place.path("fpm.sock")).unwrap();
         assert!(socket.file_type().is_socket());
         let title = format!(

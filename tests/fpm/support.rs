@@ -155,6 +155,7 @@ pub struct Running {
     /// Whoever was started; a daemon is another process.
     child: Option<Child>,
     pub pid: u32,
+    pub program: PathBuf,
     log: PathBuf,
 }
 
@@ -211,6 +212,7 @@ impl Running {
         let mut running = Self {
             child: Some(child),
             pid,
+            program: program.to_owned(),
             log,
         };
         running.wait_for_start();
@@ -222,6 +224,7 @@ impl Running {
         Self {
             child: None,
             pid,
+            program: PathBuf::new(),
             log: place.path("error.log"),
         }
     }
@@ -380,11 +383,12 @@ pub fn get(socket: &Path, script: &Path, uri: &str) -> Answer {
             ("GATEWAY_INTERFACE", "CGI/1.1"),
             ("REMOTE_ADDR", "192.0.2.1"),
         ],
+        "",
     )
 }
 
-/// One request with these parameters (FastCGI 1.0, section 3.3).
-pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)]) -> Answer {
+/// One request with these parameters and this body (FastCGI 1.0, section 3.3).
+pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)], body: &str) -> Answer {
     const BEGIN: u8 = 1;
     const END: u8 = 3;
     const PARAMS: u8 = 4;
@@ -406,10 +410,15 @@ pub fn ask(mut stream: impl Read + Write, params: &[(&str, &str)]) -> Answer {
         }
         pairs.extend(name.bytes().chain(value.bytes()));
     }
+    let body = match body {
+        "" => Vec::new(),
+        body => record(STDIN, body.as_bytes()),
+    };
     let request = [
         record(BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0]),
         record(PARAMS, &pairs),
         record(PARAMS, b""),
+        body,
         record(STDIN, b""),
     ];
     stream.write_all(&request.concat()).unwrap();

@@ -481,6 +481,7 @@ pub struct Answer {
     pub cpu: u64,
     pub memory: u64,
     pub resident: u64,
+    pub user: u64,
 }
 
 impl Request {
@@ -665,6 +666,7 @@ impl Worker {
                     };
                     (answer.cpu, answer.memory, answer.resident) =
                         (figure(0), figure(8), figure(16));
+                    answer.user = figure(24);
                     return Some(answer);
                 }
                 _ => panic!("not to be expected: {record:?}"),

@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use weir_config::Runtime;
@@ -10,7 +11,7 @@ use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
 use super::{ConnectError, PoolHandle, Toward, scaling::After};
 use crate::{
-    control::ToManager,
+    control::{ToManager, Told},
     events::{self, Running},
     gateway::{
         clock,
@@ -40,6 +41,8 @@ pub(crate) struct Lease {
     pub(super) card: Option<Arc<Card>>,
     /// The process is to be replaced: at once, or after this request.
     pub(super) kill: bool,
+    /// It is killed because its request ran for too long.
+    pub(super) terminated: Option<Told>,
     pub(super) last: bool,
     /// What it said of the request that it has done.
     pub(super) cost: Cost,
@@ -148,16 +151,21 @@ impl Lease {
     /// The script runs for longer than `request_slowlog_timeout`: where it is goes to the slow log.
     pub(crate) fn trace(&self, request: u64) {
         self.pool.state().slow_requests += 1;
-        if let Some(worker) = self.process {
+        if let Some((worker, told)) = self.process.zip(self.told(request)) {
             let pool = self.pool.id;
-            (self.pool.manager.0)(ToManager::TraceWorker { pool, worker });
+            (self.pool.manager.0)(ToManager::TraceWorker { pool, worker, told });
         }
-        self.tell(request, events::request_slow);
     }
 
-    /// Says in the log that the script is ended because it ran for longer than `request_terminate_timeout`.
-    pub(crate) fn tell_terminated(&self, request: u64) {
-        self.tell(request, events::request_terminated);
+    /// The script is ended because it ran for longer than `request_terminate_timeout`: to be said in the log.
+    pub(crate) fn terminate(&mut self, request: u64) {
+        let told = self.told(request);
+        match told {
+            // Who ends it says so, and then how it ended.
+            Some(told) if self.is_php() => self.terminated = Some(told),
+            Some(told) => events::request_terminated(&self.running(&told)),
+            None => {}
+        }
     }
 
     pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
@@ -183,28 +191,43 @@ impl Lease {
         }
     }
 
-    fn tell(&self, request: u64, event: impl FnOnce(&Running<'_>)) {
+    fn told(&self, request: u64) -> Option<Told> {
         // Of what others run, the process is not known, and nothing is done to it.
-        let Some(card) = self.card.as_ref().filter(|_| self.process.is_some()) else {
-            return;
-        };
+        let card = self.card.as_ref().filter(|_| self.process.is_some())?;
         let done = card.status().request;
         let query: &[&[u8]] = match &done.query[..] {
             b"" => &[],
             query => &[b"?", query],
         };
         let uri = [&done.uri[..], &query.concat()].concat();
-        event(&Running {
+        let text = |bytes: &[u8]| {
+            let cut = &bytes[..bytes.len().min(LONGEST_TOLD)];
+            String::from_utf8_lossy(cut).into_owned()
+        };
+        Some(Told {
+            script: text(&done.script),
+            method: text(&done.method),
+            uri: text(&uri),
+            elapsed: done.duration.as_micros() as u64,
+            request,
+        })
+    }
+
+    fn running<'a>(&'a self, told: &'a Told) -> Running<'a> {
+        Running {
             pool: &self.pool.settings.name,
             pid: self.pid,
-            script: &String::from_utf8_lossy(&done.script),
-            method: &String::from_utf8_lossy(&done.method),
-            uri: &String::from_utf8_lossy(&uri),
-            elapsed: done.duration,
-            request: Some(request),
-        });
+            script: &told.script,
+            method: &told.method,
+            uri: &told.uri,
+            elapsed: Duration::from_micros(told.elapsed),
+            request: Some(told.request),
+        }
     }
 }
+
+/// As much of a script's name, a method or a URI is told in the log, bytes.
+const LONGEST_TOLD: usize = 4096;
 
 impl Drop for Lease {
     fn drop(&mut self) {
@@ -289,7 +312,10 @@ impl Lease {
         if let Some(worker) = self.process {
             let pool = pool.id;
             after.tell_manager(match kill {
-                true => ToManager::Kill { pool, worker },
+                true => match self.terminated.take() {
+                    Some(told) => ToManager::Terminate { pool, worker, told },
+                    None => ToManager::Kill { pool, worker },
+                },
                 false => ToManager::Connect { pool, worker },
             });
         }

@@ -9,7 +9,7 @@
 //!
 //! | type | from | content |
 //! |---|---|---|
-//! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), 64 bits each |
+//! | 64, READY | worker | processor time (µs), peak memory (bytes), peak resident set (bytes), processor time that is not the kernel's (µs), 64 bits each |
 //! | 65, STATUS | worker | nothing: `fpm_get_status()` asks |
 //! | 65, STATUS | gateway | the pool's figures as JSON, in as many records as it takes and an empty one |
 
@@ -110,7 +110,7 @@ impl Live {
                 (_, Some(Failure::Closed { .. })) => self.lease.release(None, Cost::default()),
                 (_, failure) => {
                     if let Some(Failure::Terminated) = failure {
-                        self.lease.tell_terminated(self.id);
+                        self.lease.terminate(self.id);
                     }
                     self.lease.kill();
                 }
@@ -138,13 +138,14 @@ impl Live {
 /// What a READY record says.
 fn cost(content: &[u8]) -> Option<Cost> {
     let (numbers, rest) = content.as_chunks::<8>();
-    let [cpu, memory, resident] = *numbers else {
+    let [cpu, memory, resident, user] = *numbers else {
         return None;
     };
     rest.is_empty().then(|| Cost {
         cpu: u64::from_be_bytes(cpu),
         memory: u64::from_be_bytes(memory),
         resident: u64::from_be_bytes(resident),
+        user: u64::from_be_bytes(user),
     })
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Order<'a> {
     Config(&'a [(&'static str, Vec<u8>)]),
     /// Make a process of this number; what it works with is attached.
     Fork(u32, Task<'a>),
-    /// Send a process a signal.
+    /// Send a process a signal; [`TERMINATE`] for SIGTERM, which as a number has a worker end after its request.
     Signal(u32, u8),
     /// A worker is to tell what it runs to the slow log.
     Trace(u32),
@@ -32,6 +32,9 @@ pub(in crate::manager) enum Task<'a> {
     Warm(&'a [(PathBuf, PathBuf)]),
 }
 
+/// See [`Order::Signal`].
+pub(super) const TERMINATE: u8 = 0;
+
 /// From a master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::manager) enum Report {
@@ -39,6 +42,8 @@ pub(in crate::manager) enum Report {
     Ready {
         /// `8.2.29`
         version: String,
+        /// `expose_php`: answers name it.
+        exposed: bool,
         /// The files and folders that it was configured by.
         inputs: Vec<PathBuf>,
     },
@@ -133,8 +138,11 @@ impl Report {
             1 => {
                 let body = text(body);
                 let mut lines = body.lines();
+                let first = lines.next().unwrap_or_default();
+                let version = first.strip_suffix(" exposed");
                 Ok(Self::Ready {
-                    version: lines.next().unwrap_or_default().to_owned(),
+                    version: version.unwrap_or(first).to_owned(),
+                    exposed: version.is_some(),
                     inputs: paths(lines).take(MAX_INPUTS).collect(),
                 })
             }
@@ -220,6 +228,7 @@ mod tests {
     fn reports_are_read_and_nothing_else_is() {
         let ready = |inputs: &[&str]| Report::Ready {
             version: "8.2.1".to_owned(),
+            exposed: false,
             inputs: inputs.iter().map(PathBuf::from).collect(),
         };
         assert_eq!(Report::decode(b"\x018.2.1"), Ok(ready(&[])));
@@ -269,7 +278,9 @@ mod tests {
                 Ok(Report::Failed(text) | Report::Warning(text)) => {
                     prop_assert!(text.len() <= 3 * MAX_TEXT);
                 }
-                Ok(Report::Ready { version, inputs }) => {
+                Ok(Report::Ready {
+                    version, inputs, ..
+                }) => {
                     prop_assert!(version.len() <= 3 * MAX_TEXT && inputs.len() <= MAX_INPUTS);
                 }
                 _ => {}

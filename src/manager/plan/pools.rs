@@ -329,6 +329,11 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         fields.push(("limit_extensions", extension.clone().into()));
     }
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
+    // Whoever looks for PHP-FPM's processes by their name finds these.
+    let process_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    if process_name.starts_with("php-fpm") {
+        fields.push(("process_name", process_name.trim_end().into()));
+    }
     if let Some(log) = as_fpm {
         fields.push(("log_limit", log.error_limit.to_string().into()));
     }

@@ -48,6 +48,8 @@ pub(super) struct Php {
     /// The last one lived for a short time only.
     was_short: bool,
     since: Instant,
+    /// Which PHP the one that forks has loaded, and whether answers name that.
+    pub(super) version: (String, bool),
     /// The master of the configuration before, which knows what is worth compiling.
     warm_from: Option<MasterId>,
     /// It was asked for once more while a renewal was under way; with the numbers of those who asked.
@@ -75,7 +77,7 @@ enum Trial {
 struct Renewal {
     master: MasterId,
     spec: Rc<Spec>,
-    version: String,
+    version: (String, bool),
     stage: Stage,
     /// It has told that PHP cannot be loaded, and why.
     failed: Option<String>,
@@ -104,10 +106,12 @@ impl Php {
     pub(super) fn new(
         (spec, logs): (Rc<Spec>, Logs),
         (same, before): (Option<MasterId>, Option<MasterId>),
+        version: (String, bool),
         grace: Duration,
         now: Instant,
     ) -> Self {
         Self {
+            version,
             look: spec.watch.then_some(now + LOOK),
             spec,
             logs,
@@ -256,7 +260,7 @@ impl Pool {
                 php.next = Some(Renewal {
                     master,
                     spec,
-                    version: String::new(),
+                    version: Default::default(),
                     stage: Stage::Boot,
                     failed: None,
                     until: now + BOOT_LIMIT,
@@ -340,10 +344,12 @@ impl Pool {
         };
         let is_next = php.next.as_ref().is_some_and(|next| next.master == id);
         match report {
-            Report::Ready { version, .. } => {
+            Report::Ready {
+                version, exposed, ..
+            } => {
                 let boots = |next: &&mut Renewal| is_next && matches!(next.stage, Stage::Boot);
                 if let Some(next) = php.next.as_mut().filter(boots) {
-                    next.version.clone_from(version);
+                    next.version = (version.clone(), *exposed);
                     self.stage_is_over(false, now, masters, news);
                 }
             }
@@ -433,15 +439,16 @@ impl Pool {
         }
         php.spec = next.spec;
         php.has_forked = false;
+        php.version = next.version;
         php.since = now;
         php.warm_from = None;
         self.generation += 1;
         self.down = false;
         let text = format!(
             "PHP {} is loaded: new workers take the old ones' places",
-            next.version
+            php.version.0
         );
-        events::php_loaded(&self.name, &next.version);
+        events::php_loaded(&self.name, &php.version.0);
         news.push(self.ready());
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }

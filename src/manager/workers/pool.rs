@@ -5,7 +5,7 @@ use std::time::Instant;
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, Crashes, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
+    Claim, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
     master::Php, next_number,
 };
 use crate::{
@@ -47,9 +47,15 @@ impl Pool {
     }
 
     pub(super) fn ready(&self) -> ToGateway {
+        let (version, exposed) = match &self.kind {
+            Kind::Php(php) => php.version.clone(),
+            Kind::Command(_) => Default::default(),
+        };
         ToGateway::PoolReady {
             pool: self.id,
             generation: self.generation,
+            version,
+            exposed,
         }
     }
 
@@ -149,14 +155,16 @@ impl Pool {
             Claim::Asked => news.push(self.failed(1)),
             Claim::None => {}
         }
-        if self.emergency.count(exit, now) {
-            let Crashes {
-                threshold,
-                interval,
-                ..
-            } = self.emergency;
-            events::emergency_restart(&self.name, threshold, interval);
-            self.renew_soon(news);
+        if self.emergency.borrow_mut().count(exit, now) {
+            let mut crashes = self.emergency.borrow_mut();
+            events::emergency_restart(&self.name, crashes.threshold, crashes.interval);
+            match crashes.of_all {
+                true => crashes.reached = true,
+                false => {
+                    drop(crashes);
+                    self.renew_soon(news);
+                }
+            }
         }
         if !proven && why == Ending::Unasked {
             let cause = format!("its program ends before it accepts a connection: {exit}");
