@@ -38,6 +38,8 @@ pub struct EgressFiles {
     pub files: BTreeMap<PathBuf, Vec<u8>>,
     /// `${env:…}` of headers: variables of weir's own environment.
     pub env: BTreeMap<String, String>,
+    /// The users (uid) that pools run as, by the pools' NAMEs: not those of pools that others run.
+    pub users: BTreeMap<String, u32>,
 }
 
 impl EgressFiles {
@@ -112,6 +114,11 @@ impl EgressFiles {
             out.chunk(name.as_bytes());
             out.chunk(value.as_bytes());
         }
+        out.u32(self.users.len() as u32);
+        for (pool, uid) in &self.users {
+            out.chunk(pool.as_bytes());
+            out.u32(*uid);
+        }
         out.bytes
     }
 
@@ -131,6 +138,9 @@ impl EgressFiles {
         }
         for _ in 0..from.u32()? {
             files.env.insert(from.text()?, from.text()?);
+        }
+        for _ in 0..from.u32()? {
+            files.users.insert(from.text()?, from.u32()?);
         }
         match from.bytes.is_empty() {
             true => Ok(files),
@@ -186,6 +196,7 @@ mod tests {
                 file("/token", b"  0123456789abcdef\n"),
             ]),
             env: BTreeMap::from([("KEY".to_owned(), "swordfish".to_owned())]),
+            users: BTreeMap::from([("shop".to_owned(), 1000)]),
         }
     }
 

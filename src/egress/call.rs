@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, Response,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, PROXY_AUTHENTICATE, RETRY_AFTER, TRANSFER_ENCODING},
     request::Parts,
 };
 use hyper::body::{Body, Incoming};
@@ -81,8 +81,13 @@ async fn steps(
         &egress.rules,
     )?;
     course.is_for(&target);
-    let judged = egress.rules.judge(&target, request.method());
-    let host = match judged.and_then(|()| egress.hosts.of(&target.origin)) {
+    if egress.rules.asks_who(&target) {
+        calling.identify().await;
+    }
+    let who = calling.who();
+    let judged = egress.rules.judge(&target, request.method(), &who);
+    let entitled = egress.rules.is_entitled(&target.origin, &who);
+    let host = match judged.and_then(|()| egress.hosts.of(&target.origin, entitled)) {
         Ok(host) => host,
         Err(fault) => {
             course.refused(target);
@@ -508,12 +513,16 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
+    // Where an answer has two lengths, the origin may see its end elsewhere (RFC 9112 §6.3).
+    let two_lengths =
+        parts.headers.contains_key(TRANSFER_ENCODING) && parts.headers.contains_key(CONTENT_LENGTH);
     headers::toward_caller(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
     parts.extensions.clear();
     let pace = limits.pace(host);
     let held = Held {
         carrier: Some(carrier),
+        keep: !two_lengths,
         _permit: permit,
     };
     let answer = Answer::origin(Guarded::new(body, held, pace));
@@ -523,13 +532,16 @@ fn relay(
 /// What an answer holds until its last byte is there.
 struct Held {
     carrier: Option<Carrier>,
+    /// The connection can take another call.
+    keep: bool,
     _permit: Permit,
 }
 
 impl Drop for Held {
     /// hyper closes the connection by itself where the answer was not read to its end.
     fn drop(&mut self) {
-        if let Some(carrier) = self.carrier.take() {
+        // Dropped, it closes its connection.
+        if let Some(carrier) = self.carrier.take().filter(|_| self.keep) {
             carrier.done();
         }
     }

@@ -16,7 +16,7 @@ use std::{
     os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -28,7 +28,7 @@ use weir_sys::{
     socket_owners::{Finder, Owner},
 };
 
-use super::record::Caller;
+use super::{record::Caller, rules::Who};
 use crate::{
     clock::{self, NEVER},
     sidecar::{WorkerNow, Workers},
@@ -37,6 +37,8 @@ use crate::{
 /// Finds callers.
 pub(crate) struct Callers {
     workers: Arc<dyn Workers>,
+    /// The pools that run as a user of their own, and its number.
+    users: Vec<(Arc<str>, u32)>,
     looks: Mutex<Looks>,
     proc: Mutex<Proc>,
 }
@@ -47,6 +49,8 @@ pub(crate) struct Peer {
     kind: Kind,
     /// The worker that it belongs to; 0: not known.
     worker: AtomicU32,
+    /// When it was found, over TCP ([`clock::now`]).
+    found_at: AtomicU64,
     /// Looks that were in vain.
     vain: AtomicU32,
 }
@@ -63,11 +67,18 @@ pub(crate) struct Calling {
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// The process that has connected; none: it is in another pid namespace.
-    Unix(Option<u32>),
+    Unix(Option<Peercred>),
     Tcp {
         own: SocketAddr,
         peer: SocketAddr,
     },
+}
+
+/// What the kernel says of who has connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Peercred {
+    pid: u32,
+    uid: u32,
 }
 
 /// How often may be looked.
@@ -94,10 +105,11 @@ enum Found {
 }
 
 impl Callers {
-    /// Calls of these workers can be tied to them.
-    pub(crate) fn new(workers: Arc<dyn Workers>) -> Arc<Callers> {
+    /// Calls of these workers can be tied to them. `users`: as whom pools run.
+    pub(crate) fn new(workers: Arc<dyn Workers>, users: Vec<(Arc<str>, u32)>) -> Arc<Callers> {
         Arc::new(Callers {
             workers,
+            users,
             looks: Mutex::new(Looks {
                 left: BURST,
                 next: 0,
@@ -108,7 +120,8 @@ impl Callers {
 
     /// Who is at the other end of a unix stream.
     pub(crate) fn over_unix(self: &Arc<Callers>, stream: impl AsFd) -> Arc<Peer> {
-        self.peer(Kind::Unix(socket::peer_process(stream.as_fd())))
+        let peer = socket::peer_process(stream.as_fd());
+        self.peer(Kind::Unix(peer.map(|(pid, uid)| Peercred { pid, uid })))
     }
 
     /// Who is at the other end of a TCP connection: `own` is weir's address.
@@ -121,9 +134,10 @@ impl Callers {
             callers: self.clone(),
             kind,
             worker: AtomicU32::new(match kind {
-                Kind::Unix(Some(pid)) => pid,
+                Kind::Unix(Some(peer)) => peer.pid,
                 Kind::Unix(None) | Kind::Tcp { .. } => 0,
             }),
+            found_at: AtomicU64::new(0),
             vain: AtomicU32::new(match kind {
                 Kind::Unix(Some(_)) => 0,
                 Kind::Tcp { own, peer } if is_here(own, peer) => 0,
@@ -141,7 +155,7 @@ impl Callers {
     fn look(&self, kind: Kind) -> Found {
         match kind {
             Kind::Unix(None) => Found::Nobody,
-            Kind::Unix(Some(pid)) => {
+            Kind::Unix(Some(Peercred { pid, .. })) => {
                 let is_worker = |pid: u32| self.workers.of_pid(pid).is_some();
                 ancestor(pid, is_worker).map_or(Found::Nobody, Found::Worker)
             }
@@ -189,7 +203,10 @@ impl Peer {
             Ok(Found::Nobody) | Err(_) => None,
         };
         match worker {
-            Some(worker) => self.worker.store(worker, Relaxed),
+            Some(worker) => {
+                self.found_at.store(clock::precise(), Relaxed);
+                self.worker.store(worker, Relaxed);
+            }
             None => drop(self.vain.fetch_add(1, Relaxed)),
         }
         worker.is_some()
@@ -223,7 +240,7 @@ impl Calling {
     /// Who calls, as far as it is known by now.
     pub(crate) fn caller(&self) -> Caller {
         let (address, process) = match self.peer.kind {
-            Kind::Unix(pid) => (None, pid),
+            Kind::Unix(process) => (None, process.map(|process| process.pid)),
             Kind::Tcp { peer, .. } => (Some(peer), None),
         };
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,6 +256,46 @@ impl Calling {
                 pid: process,
                 ..Caller::default()
             },
+        }
+    }
+
+    /// Finds out who calls, for a call that is not to be made otherwise: it waits for its turn to look.
+    pub(crate) async fn identify(&self) {
+        let until = clock::deadline(MOST_IDENTIFY);
+        if let Kind::Tcp { .. } = self.peer.kind
+            && clock::precise().saturating_sub(self.peer.found_at.load(Relaxed)) > FOUND_FOR
+        {
+            // Whose the connection was a while ago says nothing: it may have been left to another process, and the number of
+            // the worker be another worker's now.
+            *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.peer.worker.store(0, Relaxed);
+        }
+        while !self.is_tied() && self.peer.may_be_found() && clock::precise() < until {
+            match self.peer.find().await {
+                true => self.tie(),
+                false => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Who calls, as far as the kernel says so: a worker that is known by now, else its user's pools.
+    pub(crate) fn who(&self) -> Who {
+        let uid = match self.peer.kind {
+            Kind::Unix(peer) => peer.map(|peer| peer.uid),
+            Kind::Tcp { .. } => None,
+        };
+        let users = &self.peer.callers.users;
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = worker.as_ref().map(|(_, now)| now.pool.clone());
+        // The number of a process that has ended may have become a worker's.
+        let is_another = |pool: &Arc<str>| {
+            let own = users.iter().find(|(name, _)| name == pool);
+            matches!((own, uid), (Some((_, own)), Some(uid)) if *own != uid)
+        };
+        let of_user = users.iter().filter(|(_, own)| Some(*own) == uid);
+        Who {
+            pool: pool.filter(|pool| !is_another(pool)),
+            of_user: of_user.map(|(name, _)| name.clone()).collect(),
         }
     }
 
@@ -360,6 +417,12 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 /// Between two looks for the same call at most: from 10 ms to this, each four times the one before.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// Whose a connection over TCP is holds for so long, where it matters who calls, µs.
+const FOUND_FOR: u64 = 1_000_000;
+
+/// A call that is not made before it is known who calls waits for so long to find out.
+const MOST_IDENTIFY: Duration = Duration::from_secs(2);
+
 /// Looks for the caller of one connection that may be in vain.
 const MOST_LOOKS: u32 = 4;
 
@@ -420,7 +483,12 @@ mod tests {
             pid: std::process::id(),
             now: Mutex::new(works(deadline)),
         });
-        (one.clone(), Callers::new(one))
+        let users = vec![("shop".into(), own_uid())];
+        (one.clone(), Callers::new(one, users))
+    }
+
+    fn own_uid() -> u32 {
+        weir_sys::identity::current().0
     }
 
     fn runtime() -> tokio::runtime::Runtime {

@@ -11,7 +11,7 @@ use url::{Host, Url};
 use weir_config::{Environment, Scheme};
 
 use super::{
-    rules::Rules,
+    rules::{Rules, Who},
     target::{Form, Target, target},
 };
 
@@ -40,7 +40,9 @@ pub(crate) fn rules(egress: &str) -> Rules {
         open_files: 1 << 16,
     };
     let text = format!(
-        "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"/srv\"\n[egress]\n{egress}"
+        "[listen.web]\naddress = \"127.0.0.1:8080\"\n[site.main]\nroot = \"/srv\"\n\
+         [pool.a]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9000\"]\n\
+         [pool.b]\nruntime = \"servers\"\nservers = [\"127.0.0.1:9001\"]\n[egress]\n{egress}"
     );
     let config = weir_config::parse("weir.toml", &text, &environment);
     let config = config.unwrap_or_else(|wrong| panic!("{wrong:?}"));
@@ -80,7 +82,7 @@ pub fn call(method: &str, written: &str, host: Option<&str>) {
             "{asked} became {path}"
         );
     }
-    if rules.judge(&target, &method).is_ok() {
+    if rules.judge(&target, &method, &Who::default()).is_ok() {
         assert!(may_be_called(&target, &method), "{method} {target:?}");
     }
 }

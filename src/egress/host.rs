@@ -252,6 +252,9 @@ impl Drop for Try<'_> {
     }
 }
 
+/// Origins, and whether their callers are entitled.
+type Known = HashMap<(Origin, bool), Arc<Host>>;
+
 /// The origins that were called lately.
 pub(crate) struct Hosts {
     settings: Arc<weir_config::Egress>,
@@ -260,7 +263,9 @@ pub(crate) struct Hosts {
     dialer: Arc<Dialer>,
     tls: TlsContexts,
     figures: Arc<Figures>,
-    known: Mutex<HashMap<Origin, Arc<Host>>>,
+    /// By whether it is called with all that the configuration has for it ([`Rules::is_entitled`]): those who are not
+    /// entitled share neither connections nor credentials with those who are.
+    known: Mutex<Known>,
 }
 
 impl Hosts {
@@ -284,32 +289,40 @@ impl Hosts {
         }
     }
 
-    /// What is known of an origin that `allow` names.
+    /// What is known of an origin that `allow` names, for callers that are `entitled` or not.
     ///
     /// # Errors
     /// Where it cannot be called with what the configuration says.
-    pub(crate) fn of(&self, origin: &Origin) -> Result<Arc<Host>, Fault> {
+    pub(crate) fn of(&self, origin: &Origin, entitled: bool) -> Result<Arc<Host>, Fault> {
+        let key = (origin.clone(), entitled);
+        let mut known = self.known();
+        if let Some(host) = known.get(&key) {
+            return Ok(host.clone());
+        }
         let mut forgotten = None;
-        let host = {
-            let mut known = self.known();
-            if let Some(host) = known.get(origin) {
-                return Ok(host.clone());
-            }
-            if known.len() >= self.settings.max_hosts {
-                let idle = known.values().filter(|host| host.may_be_forgotten());
-                let oldest = idle.min_by_key(|host| host.used.load(Relaxed));
-                let oldest = oldest.map(|host| host.origin.clone());
-                forgotten = oldest.and_then(|origin| known.remove(&*origin));
-            }
-            let host = Arc::new(self.made(origin)?);
+        if known.len() >= self.settings.max_hosts {
+            let idle = known.iter().filter(|(_, host)| host.may_be_forgotten());
+            let oldest = idle.min_by_key(|(_, host)| host.used.load(Relaxed));
+            let oldest = oldest.map(|(key, _)| key.clone());
+            forgotten = oldest.and_then(|key| Some((known.remove(&key)?, key)));
+        }
+        let host = Arc::new(self.made(origin, entitled)?);
+        if entitled || !known.contains_key(&(origin.clone(), true)) {
             let state: Weak<Host> = Arc::downgrade(&host);
             host.figures.watch(state);
-            known.insert(origin.clone(), host.clone());
-            host
-        };
-        if let Some(forgotten) = forgotten {
+        }
+        known.insert(key, host.clone());
+        // What is counted is counted for both.
+        let is_known = |origin: &Origin, entitled| known.contains_key(&(origin.clone(), entitled));
+        let counted = forgotten
+            .as_ref()
+            .is_some_and(|(_, (origin, entitled))| is_known(origin, !entitled));
+        drop(known);
+        if let Some((forgotten, (origin, _))) = forgotten {
             forgotten.connections.close();
-            self.figures.forget(&forgotten.origin);
+            if !counted {
+                self.figures.forget(&origin);
+            }
         }
         Ok(host)
     }
@@ -330,17 +343,24 @@ impl Hosts {
     pub(crate) fn prepare(&self) {
         for (scheme, host, port) in self.settings.preconnected() {
             let origin = Origin { scheme, host, port };
-            if let Err(fault) = self.of(&origin) {
+            if let Err(fault) = self.of(&origin, true) {
                 log::error!("[egress] preconnect: {}", fault.message);
             }
         }
     }
 
-    fn made(&self, origin: &Origin) -> Result<Host, Fault> {
-        let settings = self
+    fn made(&self, origin: &Origin, entitled: bool) -> Result<Host, Fault> {
+        let mut settings = self
             .settings
             .settings(origin.scheme, &origin.host, origin.port)
             .clone();
+        if !entitled {
+            // Nothing of what is for the others: who they are, and what they were answered.
+            settings.set_headers = Vec::new();
+            settings.client_cert = None;
+            settings.cache = false;
+            settings.preconnect = 0;
+        }
         let settings = Arc::new(settings);
         let origin = Arc::new(origin.clone());
         let figures = self.figures.host(&origin);
@@ -349,7 +369,7 @@ impl Hosts {
         let route = Route {
             origin: origin.clone(),
             settings: settings.clone(),
-            networks: self.rules.networks(&origin),
+            networks: self.rules.networks(&origin, entitled),
             tls,
         };
         let trouble = Trouble {
@@ -398,7 +418,7 @@ impl Hosts {
         set.collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Host>>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -147,6 +147,10 @@ pub fn start(
         Some(path) => Some(given.files.token(path)?.to_owned()),
         None => None,
     };
+    let users = given.files.users.iter();
+    let users = users
+        .map(|(pool, uid)| (pool.as_str().into(), *uid))
+        .collect();
     let files = Arc::new(given.files);
     let dialer = Arc::new(Dialer::new(&settings, resolver, figures.clone()));
     let contexts = tls::TlsContexts::new(&settings, &files)?;
@@ -171,7 +175,7 @@ pub fn start(
         hosts,
         cache,
         dialer,
-        callers: Callers::new(beside.workers),
+        callers: Callers::new(beside.workers, users),
         view: View::new(&settings, figures.clone()),
         figures,
         log: CallLog::new(&beside.log_format, beside.log),

@@ -3,7 +3,7 @@
 //! Deny by default: a call is allowed if a rule names its origin, its path and its method. One rule that does is
 //! enough. A refusal says what nearly matched, since it is read by who has to write the rule.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use http::Method;
 use weir_config::{AllowRule, Egress, Network, OriginHost, OriginPattern, Scheme};
@@ -39,7 +39,7 @@ impl Rules {
     ///
     /// # Errors
     /// [`Kind::NotAllowed`], with what nearly matched.
-    pub(crate) fn judge(&self, target: &Target, method: &Method) -> Result<(), Fault> {
+    pub(crate) fn judge(&self, target: &Target, method: &Method, who: &Who) -> Result<(), Fault> {
         let origin = &target.origin;
         let refusal = match target.form {
             Form::Tunnel if !self.connect => format!(
@@ -47,10 +47,14 @@ impl Rules {
                  proxy would, or set connect = true in [egress]",
                 origin.host
             ),
-            Form::Tunnel => match self.allow.iter().any(|rule| tunnels(rule, origin)) {
-                true => return Ok(()),
-                false => self.no_tunnel(origin),
-            },
+            Form::Tunnel => {
+                let rules = self.allow.iter().filter(|rule| tunnels(rule, origin));
+                match rules.clone().next() {
+                    Some(_) if rules.clone().any(|rule| who.is_of(&rule.pools)) => return Ok(()),
+                    Some(_) => not_of(rules, origin, who),
+                    None => self.no_tunnel(origin),
+                }
+            }
             Form::Path | Form::Proxy => {
                 let path = target.path.path();
                 let allows = |rule: &AllowRule| {
@@ -58,19 +62,48 @@ impl Rules {
                         && takes(rule, method)
                         && beneath(path, &rule.path).is_ok()
                 };
-                match self.allow.iter().any(allows) {
-                    true => return Ok(()),
-                    false => self.no_call(origin, path, method),
+                let mut rules = self.allow.iter().filter(|rule| allows(rule));
+                match rules.clone().next() {
+                    Some(_) if rules.any(|rule| who.is_of(&rule.pools)) => return Ok(()),
+                    Some(_) => not_of(self.allow.iter().filter(|rule| allows(rule)), origin, who),
+                    None => self.no_call(origin, path, method),
                 }
             }
         };
         Err(Fault::unsent(Kind::NotAllowed, refusal))
     }
 
-    /// The networks that are not public and may be called as this origin: those of all rules that name it.
-    pub(crate) fn networks(&self, origin: &Origin) -> Vec<Network> {
+    /// Whether it matters who calls an origin: a rule that names it is for some pools.
+    pub(crate) fn asks_who(&self, target: &Target) -> bool {
+        let named = |rule: &&AllowRule| match target.form {
+            Form::Tunnel => {
+                is_host(&rule.origin.host, &target.origin.host)
+                    && is_port(&rule.origin, target.origin.port)
+            }
+            Form::Path | Form::Proxy => is_for(&rule.origin, &target.origin),
+        };
+        let mut rules = self.allow.iter().filter(named);
+        rules.any(|rule| !rule.pools.is_empty())
+    }
+
+    /// Whether a call goes to an origin with all that the configuration has for it: credentials, kept answers, networks that
+    /// are not public. Where rules that name the origin are for some pools, only these pools' calls do.
+    pub(crate) fn is_entitled(&self, origin: &Origin, who: &Who) -> bool {
+        let named = |rule: &&AllowRule| {
+            is_host(&rule.origin.host, &origin.host)
+                && is_port(&rule.origin, origin.port)
+                && !rule.pools.is_empty()
+        };
+        let mut rules = self.allow.iter().filter(named).peekable();
+        rules.peek().is_none() || rules.any(|rule| who.is_of(&rule.pools))
+    }
+
+    /// The networks that are not public and may be called as this origin: those of all rules that name it; of those for some
+    /// pools only where the caller is `entitled`.
+    pub(crate) fn networks(&self, origin: &Origin, entitled: bool) -> Vec<Network> {
         let rules = self.allow.iter();
-        let of_origin = rules.filter(|rule| is_for(&rule.origin, origin));
+        let of_origin = rules
+            .filter(|rule| is_for(&rule.origin, origin) && (entitled || rule.pools.is_empty()));
         of_origin
             .flat_map(|rule| rule.addresses.iter().copied())
             .collect()
@@ -210,6 +243,47 @@ impl Rules {
             ),
         }
     }
+}
+
+/// Who calls, as far as the kernel says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// The pool of the worker that calls, or that has started who calls.
+    pub(crate) pool: Option<Arc<str>>,
+    /// All pools that run as the caller's user; empty: not known, or none.
+    pub(crate) of_user: Vec<Arc<str>>,
+}
+
+impl Who {
+    /// Whether it is certainly one of these pools; whoever is, where there are none.
+    fn is_of(&self, pools: &[String]) -> bool {
+        let is_one = |name: &Arc<str>| pools.iter().any(|pool| **pool == **name);
+        pools.is_empty()
+            || match &self.pool {
+                Some(pool) => is_one(pool),
+                None => !self.of_user.is_empty() && self.of_user.iter().all(is_one),
+            }
+    }
+}
+
+/// Rules allow it, but to others.
+fn not_of<'a>(rules: impl Iterator<Item = &'a AllowRule>, origin: &Origin, who: &Who) -> String {
+    let mut pools: Vec<&str> = Vec::new();
+    for pool in rules.flat_map(|rule| &rule.pools) {
+        if !pools.contains(&pool.as_str()) {
+            pools.push(pool);
+        }
+    }
+    let caller = match &who.pool {
+        Some(pool) => format!("pool {pool} calls"),
+        None => "it is not known which pool calls: a worker that calls over the unix socket \
+                 (WEIR_EGRESS_SOCKET) is known at once"
+            .to_owned(),
+    };
+    format!(
+        "{origin} is allowed for calls of pools {} only, and {caller}",
+        pools.join(", ")
+    )
 }
 
 /// Whether the pattern means the origin.

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Request, Response, header::CONNECTION};
+use http::{
+    HeaderValue, Request, Response,
+    header::{CONNECTION, TRANSFER_ENCODING},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -71,11 +74,14 @@ where
         // A head was read.
         seat.gauge.progress();
         rests_since.store(AT_WORK, Relaxed);
+        // It may have had a Content-Length too, which hyper takes away: whoever sent it may see the end elsewhere, so that
+        // what follows is not taken for a request (RFC 9112 §6.1).
+        let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
         let (egress, peer, seat) = (egress.clone(), peer.clone(), seat.clone());
         let rests_since = &rests_since;
         async move {
             let mut answer = call::call(egress.clone(), peer, seat, request).await;
-            if egress.drain.has_started() {
+            if is_chunked || egress.drain.has_started() {
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);
             }

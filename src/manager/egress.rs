@@ -5,7 +5,7 @@
 //! what they hold is written anywhere.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read},
     os::unix::fs::PermissionsExt,
@@ -15,7 +15,7 @@ use std::{
 use weir_config::{Config, Egress, HostSettings, SecretPiece};
 use weir_sys::memory;
 
-use super::plan::Problem;
+use super::plan::{Problem, Runs};
 use crate::control::{EgressFiles, ToGateway};
 
 /// Reads all of it; none where there is no `[egress]`.
@@ -41,6 +41,19 @@ pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>>
         true => Ok(Some(reading.files)),
         false => Err(reading.problems),
     }
+}
+
+/// As whom the pools run that run as somebody else than weir.
+pub(super) fn users(config: &Config, runs: &[Option<Runs>]) -> BTreeMap<String, u32> {
+    let pools = config.pools.iter().zip(runs);
+    let users = pools.filter_map(|(pool, runs)| {
+        let identity = match runs.as_ref()? {
+            Runs::Command(program) => program.identity.as_ref(),
+            Runs::Php(spec) => spec.identity.as_ref(),
+        };
+        Some((pool.name.clone(), identity?.uid))
+    });
+    users.collect()
 }
 
 /// For the gateway.

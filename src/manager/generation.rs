@@ -102,7 +102,11 @@ impl Generation {
         now: Instant,
     ) -> Result<Self, Failure> {
         let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
-        let egress = egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let mut egress =
+            egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        if let Some(files) = &mut egress {
+            files.users = egress::users(&loaded.config, &plan.runs);
+        }
         let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)

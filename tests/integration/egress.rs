@@ -6,6 +6,7 @@ mod credentials;
 mod dns;
 mod hostile;
 mod limits;
+mod messages;
 mod origins;
 mod see;
 mod sockets;

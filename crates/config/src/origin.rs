@@ -39,6 +39,7 @@ pub(crate) fn rule(text: &str) -> Checked<AllowRule> {
         origin,
         path,
         methods,
+        pools: Vec::new(),
     })
 }
 

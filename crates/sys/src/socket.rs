@@ -52,9 +52,9 @@ pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// The process that made the other end of a unix stream connect (`SO_PEERCRED`), in our own pid namespace. None: the
-/// kernel does not say, because it is in another one, or the socket is none of that kind.
-pub fn peer_process(socket: BorrowedFd<'_>) -> Option<u32> {
+/// The process that made the other end of a unix stream connect, and its user (`SO_PEERCRED`), in our own namespaces. None:
+/// the kernel does not say, because it is in another one, or the socket is none of that kind.
+pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     // Not by rustix, for which no process has the number 0, which the kernel says of one that has none here.
     let mut peer = libc::ucred {
         pid: 0,
@@ -73,7 +73,7 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> Option<u32> {
         )
     };
     let pid = u32::try_from(peer.pid).ok()?;
-    (status == 0 && pid != 0).then_some(pid)
+    (status == 0 && pid != 0).then_some((pid, peer.uid))
 }
 
 /// Sends `pieces`, and says that more follows at once (`MSG_MORE`), so that the kernel puts it into the same packet.
@@ -122,9 +122,10 @@ mod tests {
     #[test]
     fn a_unix_peer_says_which_process_it_is_and_others_do_not() {
         let (here, there) = UnixStream::pair().unwrap();
-        assert_eq!(peer_process(here.as_fd()), Some(std::process::id()));
+        let us = Some((std::process::id(), crate::identity::current().0));
+        assert_eq!(peer_process(here.as_fd()), us);
         drop(there);
-        assert_eq!(peer_process(here.as_fd()), Some(std::process::id()));
+        assert_eq!(peer_process(here.as_fd()), us);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(peer_process(listener.as_fd()), None);
     }

@@ -7,10 +7,12 @@ fn judge_with(rules: &Rules, method: &str, written: &str) -> Result<(), String> 
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let uri = Uri::try_from(written).expect("a target");
     let target = target(&method, &uri, &HeaderMap::new(), rules).map_err(|fault| fault.message)?;
-    rules.judge(&target, &method).map_err(|fault| {
-        assert_eq!(fault.kind, Kind::NotAllowed);
-        fault.message
-    })
+    rules
+        .judge(&target, &method, &Who::default())
+        .map_err(|fault| {
+            assert_eq!(fault.kind, Kind::NotAllowed);
+            fault.message
+        })
 }
 
 const ALLOW: &str = r#"allow = [
@@ -149,7 +151,7 @@ fn networks_are_those_of_all_rules_that_name_the_origin() {
     let rules = checks::rules(ALLOW);
     let networks = |scheme, host: &str, port| {
         let host = host.to_owned();
-        let networks = rules.networks(&Origin { scheme, host, port });
+        let networks = rules.networks(&Origin { scheme, host, port }, true);
         networks
             .iter()
             .map(|network| format!("{}/{}", network.address, network.prefix))
@@ -240,4 +242,56 @@ fn a_refusal_says_what_nearly_matched() {
             "the path is for the call's line: {refused}"
         );
     }
+}
+
+#[test]
+fn a_rule_for_some_pools_lets_no_other_and_nobody_unknown() {
+    let rules = checks::rules(
+        r#"allow = [
+            "open.example",
+            { host = "bank.example", pools = ["a", "b"] },
+            { host = "mixed.example", path = "/public/" },
+            { host = "mixed.example", pools = ["a"], addresses = ["10.0.0.0/8"] },
+        ]"#,
+    );
+    let who = |pool: Option<&str>, of_user: &[&str]| Who {
+        pool: pool.map(Into::into),
+        of_user: of_user.iter().map(|name| (*name).into()).collect(),
+    };
+    let origin = |host: &str| Origin {
+        scheme: Scheme::Https,
+        host: host.to_owned(),
+        port: 443,
+    };
+    let lets = |host: &str, path: &'static str, form: Form, who: &Who| {
+        let target = Target {
+            origin: origin(host),
+            path: http::uri::PathAndQuery::from_static(path),
+            form,
+        };
+        rules.judge(&target, &Method::GET, who).is_ok()
+    };
+    let (path, tunnel) = (Form::Path, Form::Tunnel);
+    for (who, is_one) in [
+        (who(Some("a"), &[]), true),
+        (who(Some("b"), &["c"]), true),
+        (who(Some("c"), &["a"]), false),
+        (who(None, &["a", "b"]), true),
+        // One user's pools, of which one is not named.
+        (who(None, &["a", "c"]), false),
+        (who(None, &[]), false),
+    ] {
+        assert!(lets("open.example", "/", path, &who));
+        assert_eq!(lets("bank.example", "/", path, &who), is_one, "{who:?}");
+        assert_eq!(lets("bank.example", "/", tunnel, &who), is_one, "{who:?}");
+        assert!(lets("mixed.example", "/public/x", path, &who));
+        assert!(rules.is_entitled(&origin("open.example"), &who));
+        assert_eq!(rules.is_entitled(&origin("bank.example"), &who), is_one);
+    }
+    let (a, b) = (who(Some("a"), &[]), who(Some("b"), &[]));
+    assert!(lets("mixed.example", "/", path, &a) && !lets("mixed.example", "/", path, &b));
+    assert!(rules.is_entitled(&origin("mixed.example"), &a));
+    assert!(!rules.is_entitled(&origin("mixed.example"), &b));
+    assert_eq!(rules.networks(&origin("mixed.example"), true).len(), 1);
+    assert!(rules.networks(&origin("mixed.example"), false).is_empty());
 }

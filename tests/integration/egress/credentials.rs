@@ -6,11 +6,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::authority::Authority;
+use crate::support::dns::Says;
 use crate::support::oddity::Oddity;
 use crate::support::origin::Origin;
+use crate::support::php::own;
 use crate::support::sidecar::{Outward, Sidecar};
 use crate::support::weir::{mode, write};
-use crate::support::{Setup, free_address, wait_until};
+use crate::support::{Setup, free_address, is_root, wait_until};
 
 const TOKEN: &str = "a-token-of-the-test-0123456789";
 
@@ -187,4 +189,82 @@ fn a_tunnel_counts_for_max_connections_and_outlives_a_reload() {
     assert!(before.runs());
     drop(tunnel);
     wait_until("the old gateway is gone", || !before.runs());
+}
+
+/// Asks by the way that `how` says, and says what came.
+const CALL: &str = "<?php
+$call = $_GET['how'] === 'unix'
+    ? curl_init('http://weir/' . $_GET['target'])
+    : curl_init(getenv('WEIR_EGRESS') . '/' . $_GET['target']);
+if ($_GET['how'] === 'unix') curl_setopt($call, CURLOPT_UNIX_SOCKET_PATH, getenv('WEIR_EGRESS_SOCKET'));
+curl_setopt($call, CURLOPT_RETURNTRANSFER, true);
+$text = curl_exec($call);
+echo curl_getinfo($call, CURLINFO_RESPONSE_CODE), ' ', $text;
+";
+
+/// A rule for the pool `app` and a rule for everybody to another path of the same host, whose key is for that pool alone.
+#[test]
+fn a_rule_for_a_pool_lets_its_workers_call_and_tells_the_key_for_them_alone() {
+    let setup = Setup::new()
+        .file("app/call.php", CALL)
+        .file("blog/call.php", CALL);
+    let origin = Oddity::plain(|talk| {
+        while let Some(asked) = talk.request() {
+            let has_key = asked.to_lowercase().contains("\r\nx-api-key: secret\r\n");
+            talk.answer(if has_key { "with the key" } else { "without" });
+        }
+    });
+    let socket = setup.folder().join("egress.sock");
+    let dumpable = match is_root() {
+        true => "",
+        false => "process_dumpable = true\n",
+    };
+    let blog = format!(
+        "[[site.main.route]]\npath = \"/blog/*\"\npool = \"blog\"\n[pool.blog]\n{}",
+        own(2, dumpable)
+    );
+    let setup = setup.pool(&own(2, dumpable)).more(&blog);
+    let port = origin.address().port();
+    let host = format!("http://keyed.test:{port}");
+    let outward = Outward::new()
+        .listen(&format!("unix:{}", socket.display()))
+        .allow(&format!(
+            "{{ host = \"{host}\", path = \"/public/\", addresses = [\"127.0.0.0/8\"] }}"
+        ))
+        .allow(&format!(
+            "{{ host = \"{host}\", pools = [\"app\"], addresses = [\"127.0.0.0/8\"] }}"
+        ))
+        .tables(&format!(
+            "[egress.host.keyed]\nhosts = [\"{host}\"]\nset_headers = {{ X-Api-Key = \"secret\" }}\ncache = true"
+        ));
+    outward.dns().says(
+        "keyed.test",
+        Says::Addresses(vec![origin.address().ip()], 60),
+    );
+    let sidecar = outward.start_in(setup);
+    let ask = |pool: &str, how: &str, path: &str| {
+        let target = crate::support::http::encode(&format!("keyed.test:{port}{path}"));
+        let script = format!("/{pool}/call.php?how={how}&target={target}");
+        sidecar.weir.get(&script).expect(200).text()
+    };
+    for how in ["unix", "tcp"] {
+        for _ in 0..3 {
+            assert_eq!(ask("app", how, "/private"), "200 with the key", "{how}");
+            assert_eq!(ask("app", how, "/public/x"), "200 with the key", "{how}");
+            assert_eq!(ask("blog", how, "/public/x"), "200 without", "{how}");
+            assert!(ask("blog", how, "/private").starts_with("403 "), "{how}");
+        }
+    }
+    // Somebody who is no worker: as if it were another pool.
+    let path = |path: &str| format!("/keyed.test:{port}{path}");
+    assert_eq!(
+        sidecar.get(&path("/public/x")).expect(200).text(),
+        "without"
+    );
+    let refused = sidecar.get(&path("/private")).expect(403);
+    let said = refused.header("proxy-status").expect("Proxy-Status");
+    assert!(said.contains("not_allowed"), "{said}");
+    sidecar
+        .weir
+        .wait_for_error(&["for calls of pools app only", "pool blog calls"]);
 }

@@ -9,6 +9,7 @@ use crate::{
     entries::Entries,
     model::{Address, AllowRule, Egress, HostSettings, OriginHost, Secret, SecretPiece, Window},
     origin::covers,
+    scalar::suggestion,
     sink::Sink,
     value::Value,
 };
@@ -17,7 +18,7 @@ use crate::{
 pub(super) fn check(document: &Document, tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
     let entries = &tables.egress;
     listen(document, entries, egress, sink);
-    allow(entries, egress, sink);
+    allow(document, entries, egress, sink);
     not_everywhere(entries, egress, sink);
     answers(tables, egress, sink);
     table(entries, &egress.defaults, sink);
@@ -103,7 +104,7 @@ fn owner(document: &Document, address: &Address) -> Option<String> {
     }
 }
 
-fn allow(entries: &Entries, egress: &Egress, sink: &mut Sink) {
+fn allow(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sink) {
     let Some(entry) = entries.entry("allow") else {
         if !entries.is_wrong("allow") {
             let message = "nothing may be called: there is no `allow`";
@@ -125,6 +126,18 @@ fn allow(entries: &Entries, egress: &Egress, sink: &mut Sink) {
                 false => format!("this rule adds nothing: \"{first}\" before lets all of it"),
             };
             sink.warning(span.clone(), message, "leave it out, or the wider one");
+        }
+        let pools = || {
+            document
+                .pools
+                .iter()
+                .map(|tables| tables.pool.name.as_str())
+        };
+        for name in &rule.pools {
+            if !pools().any(|pool| pool == name) {
+                let message = format!("there is no [pool.{name}]");
+                sink.error(span.clone(), message, suggestion(name, pools()));
+            }
         }
         if let Some(all) = rule.addresses.iter().find(|network| network.prefix == 0) {
             let message = format!("{all} is every address, those of the cloud's metadata included");
@@ -153,8 +166,12 @@ fn lets_all_of(first: &AllowRule, later: &AllowRule) -> bool {
         let mut wider = first.addresses.iter();
         wider.any(|network| network.prefix <= prefix && network.contains(ip))
     };
+    // One for some pools says who has the host's credentials, too.
+    let of_pools = first.pools.is_empty() == later.pools.is_empty()
+        && later.pools.iter().all(|pool| first.pools.contains(pool));
     covers(&first.origin, &later.origin)
         && of_path
+        && of_pools
         && of_methods
         && later
             .addresses

@@ -110,9 +110,11 @@ pub struct AllowRule {
     pub methods: Vec<String>,
     /// Networks that are not public and yet may be called under that name.
     pub addresses: Vec<Network>,
+    /// Pools whose workers may call so, by their NAMEs; empty: whoever may call at all.
+    pub pools: Vec<String>,
 }
 
-/// As `allow` writes it in a text, which has no `addresses`.
+/// As `allow` writes it in a text, which has no `addresses` and no `pools`.
 impl fmt::Display for AllowRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_empty() {

@@ -91,7 +91,8 @@ fn settings(settings: &HostSettings, key: &str) -> Printed {
 
 /// A text where that says everything, else a table.
 fn rule(rule: &AllowRule) -> String {
-    if rule.addresses == origin::implied(&rule.origin.host) {
+    let has_implied = rule.addresses == origin::implied(&rule.origin.host);
+    if has_implied && rule.pools.is_empty() {
         return quote(&rule.to_string());
     }
     let mut keys = vec![format!("host = {}", quote(&rule.origin.to_string()))];
@@ -101,9 +102,14 @@ fn rule(rule: &AllowRule) -> String {
     if rule.path != "/" {
         keys.push(format!("path = {}", quote(&rule.path)));
     }
-    let networks = rule.addresses.iter();
-    let networks = list(networks.map(|network| quote(&network.to_string())));
-    keys.push(format!("addresses = {networks}"));
+    if !has_implied {
+        let networks = rule.addresses.iter();
+        let networks = list(networks.map(|network| quote(&network.to_string())));
+        keys.push(format!("addresses = {networks}"));
+    }
+    if !rule.pools.is_empty() {
+        keys.push(format!("pools = {}", texts(&rule.pools)));
+    }
     format!("{{ {} }}", keys.join(", "))
 }
 

@@ -12,8 +12,8 @@ pub(super) const EGRESS: &[Row] = &[
     key(&[Egress], "listen", Kind::Addresses, Value("[\"127.0.0.1:8083\"]"),
         "Where calls are taken: `host:port` and `unix:PATH`. Any address but the loopback's asks for `token_file`."),
     key(&[Egress], "allow", Kind::AllowRules, Absent("nothing may be called"),
-        "Who may be called, and how: `[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]`, or a table with `host`, `methods`, `path` and \
-         `addresses`. See [Who may be called](#who-may-be-called).")
+        "Who may be called, and how: `[METHOD[,METHOD] ][http://]HOST[:PORT][/PATH]`, or a table with `host`, `methods`, `path`, \
+         `addresses` and `pools`. See [Who may be called](#who-may-be-called).")
         .called(&["allowed_hosts", "http_access"]),
     key(&[Egress], "upgrade", Kind::HttpOrigins, Absent("none"),
         "Hosts that are called by https where a caller that uses weir as its proxy says `http://`: `\"api.example.com\"`."),

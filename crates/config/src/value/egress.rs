@@ -34,7 +34,7 @@ impl Reader<'_> {
 
     fn allow_rule(&mut self, node: &Node<'_>, table: &DeTable<'_>) -> Option<AllowRule> {
         let (mut host, mut path) = (None, "/".to_owned());
-        let (mut methods, mut addresses) = (Vec::new(), Vec::new());
+        let (mut methods, mut addresses, mut pools) = (Vec::new(), Vec::new(), Vec::new());
         let (mut good, mut named) = (true, false);
         for (key, value) in table {
             let mut inner = self.of_key(key.get_ref());
@@ -43,8 +43,9 @@ impl Reader<'_> {
                 "path" => &Kind::UrlPath,
                 "methods" => &Kind::Methods,
                 "addresses" => &Kind::Networks,
+                "pools" => &Kind::References,
                 unknown => {
-                    let known = ["host", "path", "methods", "addresses"];
+                    let known = ["host", "path", "methods", "addresses", "pools"];
                     let hint = scalar::suggestion(unknown, known);
                     let message = format!("`{unknown}` is not a key of a rule");
                     inner.sink.error(key.span(), message, hint);
@@ -63,6 +64,15 @@ impl Reader<'_> {
             match read {
                 Some(Value::Origin(read)) => host = Some(read),
                 Some(Value::Text(read)) => path = read,
+                Some(Value::Texts(read)) if matches!(kind, Kind::References) => {
+                    if read.is_empty() {
+                        let message = "an empty list: no pool could call so";
+                        let hint = "name the pools, or leave `pools` out for whoever may call";
+                        self.error(value, message.to_owned(), hint);
+                        good = false;
+                    }
+                    pools = read;
+                }
                 Some(Value::Texts(read)) => methods = read,
                 Some(Value::Networks(read)) => addresses = read,
                 _ => good = false,
@@ -82,6 +92,7 @@ impl Reader<'_> {
             path,
             methods,
             addresses,
+            pools,
         })
     }
 }

@@ -1,0 +1,79 @@
+//! Messages whose framing or wishes ask for care: two lengths, `Expect: 100-continue`.
+
+use crate::support::oddity::Oddity;
+use crate::support::sidecar::Outward;
+use crate::support::{free_address, wait_until};
+
+/// A caller that waits for `100 Continue` gets it when its body is wanted, and no earlier.
+#[test]
+fn a_caller_is_told_to_go_on_only_where_the_origin_will_be_called() {
+    let origin = Oddity::plain(|talk| talk.answer_all("fine"));
+    let gone = free_address();
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .plain_name("gone.test", gone)
+        .usual("max_fails = 1\nretries = 0")
+        .start();
+    let head = |host: &str, port: u16| {
+        format!(
+            "POST /{host}:{port}/x HTTP/1.1\r\nHost: weir\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+        )
+    };
+    let mut caller = sidecar.client();
+    caller.send(head("api.test", origin.address().port()));
+    assert_eq!(caller.head().expect("an interim answer").status, 100);
+    caller.send("body");
+    assert_eq!(caller.response().expect(200).text(), "fine");
+    let asked = origin.asked();
+    assert!(
+        asked[0].ends_with("body") && !asked[0].to_lowercase().contains("expect"),
+        "{asked:?}"
+    );
+    sidecar
+        .get(&format!("/gone.test:{}/", gone.port()))
+        .expect(502);
+    for host in [
+        format!("gone.test:{}", gone.port()),
+        "other.test:80".to_owned(),
+    ] {
+        let (name, port) = host.split_once(':').expect("a port");
+        let mut caller = sidecar.client();
+        caller.send(head(name, port.parse().expect("a port")));
+        let answer = caller.response();
+        assert!([503, 403].contains(&answer.status), "{answer:?}");
+        assert!(answer.interim.is_empty(), "{answer:?}");
+    }
+}
+
+/// What follows a message with two lengths is no other message.
+#[test]
+fn a_message_with_two_lengths_ends_its_connection() {
+    let origin = Oddity::plain(|talk| {
+        while talk.request().is_some() {
+            talk.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\n\r\n");
+        }
+    });
+    let sidecar = Outward::new()
+        .plain_name("api.test", origin.address())
+        .start();
+    let path = format!("/api.test:{}", origin.address().port());
+    for number in 1..=2 {
+        let answer = sidecar.get(&format!("{path}/{number}")).expect(200);
+        assert!(answer.whole && answer.text() == "fine", "{answer:?}");
+        assert_eq!(origin.connections(), number, "its connection is not kept");
+    }
+    for lengths in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4",
+    ] {
+        let mut caller = sidecar.client();
+        caller.send(format!(
+            "POST {path}/first HTTP/1.1\r\nHost: weir\r\n{lengths}\r\n\r\n0\r\n\r\n\
+             GET {path}/hidden HTTP/1.1\r\nHost: weir\r\n\r\n"
+        ));
+        let answer = caller.response();
+        assert_eq!(answer.header("connection"), Some("close"), "{answer:?}");
+    }
+    wait_until("both were asked", || origin.asked().len() == 4);
+    assert!(!origin.asked().iter().any(|asked| asked.contains("/hidden")));
+}
