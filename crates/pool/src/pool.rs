@@ -285,6 +285,7 @@ impl Pool {
         }
         if let Some(waiting) = gives_way.and_then(|request| self.queue.remove(request)) {
             self.totals.shed_pushed_out += 1;
+            self.note_wait(now, waiting.queued_at);
             self.patience.stayed(now.since(waiting.admitted_at));
         }
         let newcomer = waiting(ticket, now, now, start_by);
@@ -458,6 +459,7 @@ impl Pool {
             return false;
         };
         self.totals.left += 1;
+        self.note_wait(now, waiting.queued_at);
         self.overload.lost();
         self.patience.left(now.since(waiting.admitted_at));
         self.note_length();
@@ -480,6 +482,7 @@ impl Pool {
         if let Some(limit) = now.0.checked_sub(self.limits.timeout.0) {
             while let Some(waiting) = self.queue.pop_admitted_by(Micros(limit)) {
                 self.totals.shed_queue_timeout += 1;
+                self.note_wait(now, waiting.queued_at);
                 self.overload.lost();
                 self.patience.stayed(now.since(waiting.admitted_at));
                 out.push(Refused {
@@ -490,6 +493,7 @@ impl Pool {
         }
         while let Some(waiting) = self.queue.pop_to_start_by(now) {
             self.totals.shed_deadline += 1;
+            self.note_wait(now, waiting.queued_at);
             self.overload.lost_by_deadline();
             self.patience.left(now.since(waiting.admitted_at));
             out.push(Refused {
@@ -511,15 +515,21 @@ impl Pool {
     /// If no worker is up and none is expected, takes all out of the queue, in its order, and appends them to `out`:
     /// they are refused with [`ShedReason::NoWorker`]. Else does nothing, so it may be called at any time.
     pub fn drain_waiting(&mut self, now: Micros, out: &mut Vec<RequestId>) {
-        self.advance(now);
+        let now = self.advance(now);
         if !self.abandoned() {
             return;
         }
         while let Some(waiting) = self.queue.pop(false, |_| true) {
             self.totals.shed_no_worker += 1;
+            self.note_wait(now, waiting.queued_at);
             out.push(waiting.request);
         }
         self.note_length();
+    }
+
+    /// Somebody has left the queue who had come into it then.
+    pub(super) fn note_wait(&mut self, now: Micros, queued_at: Micros) {
+        self.totals.longest_wait = self.totals.longest_wait.max(now.since(queued_at));
     }
 
     fn withdraw_one(&mut self, worker: WorkerId, out: &mut Vec<WorkerId>) {

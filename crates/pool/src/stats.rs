@@ -102,7 +102,7 @@ pub struct Stats {
     pub busy_time: Micros,
     /// Time in the queue of all that were given a worker from it, summed up.
     pub waited_time: Micros,
-    /// The longest of these waits.
+    /// The longest wait in the queue, whatever became of the request, those included that wait now.
     pub longest_wait: Micros,
     /// Time that workers had a request, summed up; without those that are at work now.
     pub service_time: Micros,

@@ -51,11 +51,14 @@ impl Pool {
     /// The pool's figures.
     pub fn stats(&self) -> Stats {
         let (free, busy) = (self.workers.free(), self.workers.busy());
+        let oldest = self.oldest_waiting();
+        let oldest_wait = oldest.map_or(Micros::ZERO, |since| self.clock.since(since));
         Stats {
             waiting: self.queue.len(),
             stale: self.queue.stale(),
             limit: self.limit(0),
-            oldest_wait: (self.oldest_waiting()).map_or(Micros(0), |since| self.clock.since(since)),
+            oldest_wait,
+            longest_wait: self.totals.longest_wait.max(oldest_wait),
             expected_wait: self.expected_wait(),
             service_estimate: self.service.estimate(),
             patience: self.patience.get(),

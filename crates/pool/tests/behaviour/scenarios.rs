@@ -214,6 +214,22 @@ fn a_worker_dies_and_another_free_one_takes_its_request_at_once() {
 }
 
 #[test]
+fn the_longest_wait_is_told_also_where_it_ended_in_a_refusal_or_has_not_ended() {
+    let mut pool = workers(1, USUAL);
+    started(pool.admit(at(0), &Ticket::new(RequestId(1), 0)));
+    pool.admit(at(1_000), &Ticket::new(RequestId(2), 0));
+    pool.admit(at(4_000), &Ticket::new(RequestId(3), 0));
+    assert_eq!(pool.expire(at(6_000)), [timed_out(2)]);
+    assert_eq!(pool.pool.stats().longest_wait, Micros::from_millis(5_000));
+    assert_eq!(pool.pool.stats().oldest_wait, Micros::from_millis(2_000));
+    pool.expire(at(8_999));
+    assert_eq!(pool.pool.stats().oldest_wait, Micros::from_millis(4_999));
+    pool.leave(at(8_999), RequestId(3));
+    assert_eq!(pool.pool.stats().oldest_wait, Micros::ZERO);
+    assert_eq!(pool.pool.stats().longest_wait, Micros::from_millis(5_000));
+}
+
+#[test]
 fn a_worker_dies_where_maxconn_was_the_limit_and_its_place_goes_to_who_is_next() {
     let mut pool = workers(
         2,
