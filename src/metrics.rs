@@ -446,8 +446,14 @@ rows! {
             "Connections of clients: `active` with a request, `idle` without one (counted five times a second)."
             "`idle_timeout`"
         ConnectionsLimit Gauge "weir_connections_limit" []
-            "As many there may be; more wait in the kernel's queue."
+            "As many there may be; for more, idle ones are closed, or they wait."
             "`max_connections`"
+        ConnectionsAtLimit Counter "weir_connections_limit_reached_total" []
+            "New connections that found as many open as there may be."
+            "`max_connections`"
+        ConnectionsClosedForOthers Counter "weir_connections_closed_for_others_total" []
+            "Idle connections that were closed because new ones needed their place."
+            "`max_connections`, `idle_timeout`"
         Accepted Counter "weir_connections_accepted_total" ["listener"]
             "Connections that were accepted."
             ""

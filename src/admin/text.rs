@@ -94,6 +94,14 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     );
     out.wrap("", &line);
     let connections = &status["connections"];
+    let reached = connections["limit_reached"].as_u64().unwrap_or(0);
+    if reached > 0 {
+        let line = format!(
+            "max_connections was reached {reached} times; {} idle connections were closed for new ones",
+            text(&connections["closed_for_others"]),
+        );
+        out.wrap("", &line);
+    }
     let now = connections["now"].as_u64().unwrap_or(0);
     let idle = connections["idle"].as_u64().unwrap_or(0).min(now);
     let _ = write!(
@@ -524,7 +532,7 @@ mod tests {
     fn a_pool_is_shown_with_its_workers() {
         let shown = status(&json!({
             "version": "1.0", "state": "serving", "manager_pid": 7, "uptime": 86_400.0 * 3.0,
-            "connections": { "now": 3, "max": 20_000 },
+            "connections": { "now": 3, "max": 20_000, "limit_reached": 7, "closed_for_others": 5 },
             "listeners": [{ "name": "web", "address": "0.0.0.0:80", "protocol": "http", "serves": ["shop", "blog"] }],
             "pools": [{
                 "name": "shop", "runtime": "php", "state": "up", "generation": 2, "pm": "dynamic",
@@ -549,6 +557,10 @@ mod tests {
         assert!(shown.contains("at most 20, for now 6 (dynamic)"), "{shown}");
         assert!(shown.contains("3 lost (2 cancelled), 1 slow"), "{shown}");
         let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            one_line.contains("max_connections was reached 7 times; 5 idle connections"),
+            "{shown}"
+        );
         assert!(one_line.contains("longest wait 250.0 ms"), "{shown}");
         for line in [
             "server 10.0.0.5:9000: up, 1 busy of 10 at most; 7 requests, 0 failed, 2 times down server",

@@ -8,7 +8,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
@@ -31,7 +31,7 @@ use super::{
     connection::{self, Limits},
     fastcgi_front, route,
 };
-use crate::clock;
+use crate::clock::{self, NEVER};
 
 /// The connections of all reactors, counted against the server's limits.
 #[derive(Debug)]
@@ -41,10 +41,33 @@ pub(crate) struct Census {
     count: AtomicUsize,
     room: Notify,
     per_address: Mutex<HashMap<IpAddr, usize>>,
-    /// Of each reactor: connections without a request, when it last looked.
-    idle: Box<[AtomicUsize]>,
+    reactors: Box<[Idle]>,
+    /// New connections that wait for room.
+    waiting: AtomicUsize,
+    /// New connections that found no room, and idle ones that were closed for them.
+    at_limit: AtomicU64,
+    closed_for_others: AtomicU64,
+    said_limit: Seldom,
+    said_per_address: Seldom,
     /// In the order of the configuration.
     listeners: Box<[ListenerTally]>,
+}
+
+/// A reactor's connections without a request, when it last looked.
+#[derive(Debug)]
+struct Idle {
+    count: AtomicUsize,
+    /// Since when the one has been idle that has been for longest ([`clock::now`]); [`NEVER`]: there is none.
+    longest: AtomicU64,
+    /// Others have newcomers and nothing idle: this reactor closes some of its own.
+    is_asked: Notify,
+}
+
+/// Something that is said once in a while, with how often it happened.
+#[derive(Debug, Default)]
+struct Seldom {
+    next: AtomicU64,
+    count: AtomicU64,
 }
 
 /// What has come to a listener.
@@ -69,6 +92,8 @@ struct ListenerTally {
 pub(crate) struct Place {
     census: Arc<Census>,
     address: Option<IpAddr>,
+    /// It is one of `max_connections`.
+    is_counted: bool,
 }
 
 /// A listening socket of one reactor.
@@ -108,7 +133,7 @@ pub(crate) async fn listen(
         Address::Tcp(address) => Some(address),
         Address::Unix(_) => None,
     };
-    let serve = |(socket, peer): (Socket, Option<SocketAddr>)| {
+    let admit = |peer: Option<SocketAddr>| {
         let tally = gateway.census.listeners.get(usize::from(listener));
         let count = |counter: fn(&ListenerTally) -> &AtomicU64| {
             if let Some(tally) = tally {
@@ -121,21 +146,28 @@ pub(crate) async fn listen(
         {
             count(|tally| &tally.not_allowed);
             events::client_turned_away(&settings.name, peer.ip().to_canonical());
-            return;
+            return None;
         }
         // A web server in front has one address for all of its clients.
         let counted = peer.filter(|_| settings.protocol == Protocol::Http);
-        let Some(place) = gateway.census.enter(counted) else {
+        let place = gateway.census.enter(counted);
+        if let (None, Some(peer)) = (&place, peer) {
             count(|tally| &tally.per_address);
-            log::warn!(
-                "closed a connection of {}: max_connections_per_address ({}) reached",
-                peer.map_or_else(String::new, |peer| peer.ip().to_string()),
-                gateway.config.server.max_connections_per_address
-            );
-            return;
-        };
+            gateway.census.say_per_address(peer.ip());
+        }
+        place
+    };
+    let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: Place| {
+        place.count();
         let local = local_address(&socket, local);
-        let conn = Arc::new(Conn::new(listener, home, peer, local, timeouts));
+        let conn = Arc::new(Conn::new(
+            listener,
+            home,
+            peer,
+            local,
+            timeouts,
+            settings.max_head,
+        ));
         let registered = Registered::new(conn.clone());
         let gateway = gateway.clone();
         // Two tasks, since each is as large as the largest of what it may do.
@@ -165,10 +197,20 @@ pub(crate) async fn listen(
         let accepted = tokio::select! {
             biased;
             () = gateway.drain.started() => break,
-            accepted = next(gateway, &listening) => accepted,
+            accepted = listening.accept() => accepted,
         };
         match accepted {
-            Ok(accepted) => serve(accepted),
+            Ok((socket, peer)) => {
+                if let Some(mut place) = admit(peer) {
+                    // Whoever stops serves those that have been let in, room or not.
+                    tokio::select! {
+                        biased;
+                        () = gateway.census.room(&mut place, gateway, home) => {}
+                        () = gateway.drain.started() => {}
+                    }
+                    serve((socket, peer), place);
+                }
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 // Out of descriptors or memory: what waits in the kernel's queue keeps waiting there.
@@ -181,8 +223,12 @@ pub(crate) async fn listen(
         }
     }
     // Who has been let into the kernel's queue is served: closing the socket would reset them.
-    while let Ok(Ok(accepted)) = tokio::time::timeout(Duration::ZERO, listening.accept()).await {
-        serve(accepted);
+    while let Ok(Ok((socket, peer))) =
+        tokio::time::timeout(Duration::ZERO, listening.accept()).await
+    {
+        if let Some(place) = admit(peer) {
+            serve((socket, peer), place);
+        }
     }
     Ok(())
 }
@@ -196,6 +242,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP) => {}
+            () = gateway.census.asked(home) => {
+                close_idle(&gateway, home);
+                continue;
+            }
             () = gateway.drain.started(), if !draining => {
                 draining = true;
             }
@@ -206,7 +256,7 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             route::sweep(clock::instant());
             sweep_files_at = now + SWEEP_FILES;
         }
-        let (mut parking, mut idle) = (0, 0);
+        let (mut parking, mut idle, mut longest) = (0, 0, NEVER);
         CONNECTIONS.with_borrow(|connections| {
             for conn in connections.iter().flatten() {
                 let parks = conn
@@ -214,13 +264,19 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
                     .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
                 parking += usize::from(parks || conn.is_to_wait(now));
                 idle += usize::from(conn.is_idle());
+                longest = longest.min(conn.spare_since(now).unwrap_or(NEVER));
                 if draining || parks || conn.overdue(now) {
                     conn.wake();
                 }
             }
         });
-        if let Some(count) = gateway.census.idle.get(usize::from(home)) {
-            count.store(idle, Relaxed);
+        if let Some(reactor) = gateway.census.reactors.get(usize::from(home)) {
+            reactor.count.store(idle, Relaxed);
+            reactor.longest.store(longest, Relaxed);
+        }
+        // Some have become idle since the newcomer looked.
+        if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
+            close_idle(&gateway, home);
         }
         parked += parking;
         if parked >= GIVE_BACK && parking < GIVE_BACK && now >= give_back_at {
@@ -245,7 +301,12 @@ impl Census {
             count: AtomicUsize::new(0),
             room: Notify::new(),
             per_address: Mutex::default(),
-            idle: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
+            reactors: (0..reactors).map(|_| Idle::new()).collect(),
+            waiting: AtomicUsize::new(0),
+            at_limit: AtomicU64::new(0),
+            closed_for_others: AtomicU64::new(0),
+            said_limit: Seldom::default(),
+            said_per_address: Seldom::default(),
             listeners: (0..listeners).map(|_| ListenerTally::default()).collect(),
         }
     }
@@ -257,7 +318,18 @@ impl Census {
 
     /// Of these: those without a request, as of [`SWEEP`] ago at most.
     pub(crate) fn idle(&self) -> usize {
-        self.idle.iter().map(|idle| idle.load(Relaxed)).sum()
+        let counts = self.reactors.iter().map(|idle| idle.count.load(Relaxed));
+        counts.sum()
+    }
+
+    /// How many new connections have found `max_connections` open.
+    pub(crate) fn at_limit(&self) -> u64 {
+        self.at_limit.load(Relaxed)
+    }
+
+    /// How many idle connections were closed for new ones.
+    pub(crate) fn closed_for_others(&self) -> u64 {
+        self.closed_for_others.load(Relaxed)
     }
 
     /// What has come to a listener of the configuration.
@@ -274,7 +346,7 @@ impl Census {
 
     fn enter(self: &Arc<Self>, peer: Option<SocketAddr>) -> Option<Place> {
         let address = peer
-            .map(|peer| peer.ip())
+            .map(|peer| network_of(peer.ip()))
             .filter(|_| self.max_per_address > 0);
         if let Some(address) = address {
             let mut counts = self
@@ -287,27 +359,125 @@ impl Census {
             }
             *count += 1;
         }
-        self.count.fetch_add(1, Relaxed);
         Some(Place {
             census: self.clone(),
             address,
+            is_counted: false,
         })
     }
 
-    async fn wait_for_room(&self) {
-        while self.count() >= self.max {
+    /// Waits until `place` is one of `max_connections`. The connections that have been idle for longest are closed for it, as
+    /// nginx does; where all have requests, it waits.
+    async fn room(&self, place: &mut Place, gateway: &Gateway, home: u16) {
+        if self.take(place) {
+            return;
+        }
+        self.at_limit.fetch_add(1, Relaxed);
+        self.waiting.fetch_add(1, Relaxed);
+        let _waiting = Waiting(self);
+        loop {
             let room = self.room.notified();
-            if self.count() < self.max {
+            if self.take(place) {
                 return;
             }
+            self.ask_for_room(gateway, home);
             room.await;
         }
+    }
+
+    fn take(&self, place: &mut Place) -> bool {
+        let more = |count| (count < self.max).then_some(count + 1);
+        place.is_counted =
+            place.is_counted || self.count.fetch_update(Relaxed, Relaxed, more).is_ok();
+        place.is_counted
+    }
+
+    /// Has the reactor close idle connections whose have been idle for longest.
+    fn ask_for_room(&self, gateway: &Gateway, home: u16) {
+        let own = longest_idle(gateway).unwrap_or(NEVER);
+        let longest = |reactor: &Idle| reactor.longest.load(Relaxed);
+        let others = self.reactors.iter().enumerate();
+        let other = others
+            .filter(|(index, _)| *index != usize::from(home))
+            .min_by_key(|(_, reactor)| longest(reactor));
+        match other {
+            Some((_, other)) if longest(other) < own => other.is_asked.notify_one(),
+            _ if own < NEVER => close_idle(gateway, home),
+            _ => {
+                if let Some(count) = self.said_limit.due() {
+                    log::warn!(
+                        "max_connections ({}) of [server] is reached, and none of them is idle: {count} new ones wait, or \
+                         have waited, for a place",
+                        self.max
+                    );
+                }
+            }
+        }
+    }
+
+    async fn asked(&self, home: u16) {
+        match self.reactors.get(usize::from(home)) {
+            Some(reactor) => reactor.is_asked.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn say_per_address(&self, address: IpAddr) {
+        if let Some(count) = self.said_per_address.due() {
+            log::warn!(
+                "closed {count} connections, the last of {}: max_connections_per_address ({}) of [server] is reached",
+                address.to_canonical(),
+                self.max_per_address
+            );
+        }
+    }
+}
+
+impl Idle {
+    fn new() -> Idle {
+        Idle {
+            count: AtomicUsize::new(0),
+            longest: AtomicU64::new(NEVER),
+            is_asked: Notify::new(),
+        }
+    }
+}
+
+impl Seldom {
+    /// It has happened; if it is time to say so, how often since the last time.
+    fn due(&self) -> Option<u64> {
+        self.count.fetch_add(1, Relaxed);
+        let now = clock::now();
+        let next = self.next.load(Relaxed);
+        let is_due = now >= next
+            && (self.next)
+                .compare_exchange(next, now + SAY_AGAIN, Relaxed, Relaxed)
+                .is_ok();
+        is_due.then(|| self.count.swap(0, Relaxed))
+    }
+}
+
+impl Place {
+    /// Counts it, room or not.
+    fn count(&mut self) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            self.census.count.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// A newcomer that waits for room.
+struct Waiting<'c>(&'c Census);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.census.count.fetch_sub(1, Relaxed) == self.census.max {
+        if self.is_counted && self.census.count.fetch_sub(1, Relaxed) <= self.census.max {
             self.census.room.notify_waiters();
         }
         if let Some(address) = self.address {
@@ -358,12 +528,64 @@ impl Listening {
     }
 }
 
-async fn next(
-    gateway: &Gateway,
-    listening: &Listening,
-) -> io::Result<(Socket, Option<SocketAddr>)> {
-    gateway.census.wait_for_room().await;
-    listening.accept().await
+/// Since when the client's connection of this reactor has been idle that has been for longest. Web servers in front keep
+/// theirs: they are few, and mean more than one client.
+fn longest_idle(gateway: &Gateway) -> Option<u64> {
+    let now = clock::now();
+    CONNECTIONS.with_borrow(|connections| {
+        let all = connections.iter().flatten();
+        all.filter(|conn| is_of_client(gateway, conn))
+            .filter_map(|conn| conn.spare_since(now))
+            .min()
+    })
+}
+
+/// Closes those of this reactor's idle connections that have been idle for longest: an eighth of them, so that not each
+/// newcomer has all of them looked through; 32 at most.
+fn close_idle(gateway: &Gateway, home: u16) {
+    let (census, now) = (&gateway.census, clock::now());
+    let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
+        let all = connections.iter().flatten();
+        all.filter(|conn| is_of_client(gateway, conn))
+            .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
+            .collect()
+    });
+    if let Some(reactor) = census.reactors.get(usize::from(home)) {
+        // Until the next look, the others need not ask for what is being closed.
+        reactor.longest.store(NEVER, Relaxed);
+    }
+    if idle.is_empty() {
+        return;
+    }
+    let count = (idle.len() / 8).clamp(1, MOST_CLOSED);
+    idle.select_nth_unstable_by_key(count - 1, |(since, _)| *since);
+    idle.truncate(count);
+    for (_, conn) in idle {
+        conn.give_up_if_idle();
+    }
+    census.closed_for_others.fetch_add(count as u64, Relaxed);
+    if let Some(times) = census.said_limit.due() {
+        log::warn!(
+            "max_connections ({}) of [server] is reached: the connections that have been idle for longest are closed for new \
+             ones, {count} of them now; {times} times since this was last said",
+            census.max
+        );
+    }
+}
+
+fn is_of_client(gateway: &Gateway, conn: &Conn) -> bool {
+    let listener = gateway.config.listeners.get(usize::from(conn.listener));
+    listener.is_some_and(|listener| listener.protocol == Protocol::Http)
+}
+
+/// By what `max_connections_per_address` counts: an IPv4 address, or the /64 that one IPv6 client has to itself.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address => address,
+    }
 }
 
 /// The address that the client connected to: the listener's own, asked of the socket only where that is a wildcard.
@@ -427,6 +649,12 @@ impl Drop for Registered {
     }
 }
 
+/// Most idle connections that are closed at once.
+const MOST_CLOSED: usize = 32;
+
+/// How often it is said that a limit is reached, µs.
+const SAY_AGAIN: u64 = 10_000_000;
+
 /// How exact deadlines of clients are.
 const SWEEP: Duration = Duration::from_millis(200);
 
@@ -442,3 +670,47 @@ const GIVE_BACK_PAUSE: u64 = 2_000_000;
 
 /// How long to wait where accept(2) has no descriptor to give.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_ipv6_are_counted_by_their_network() {
+        let of = |address: &str| network_of(address.parse().unwrap()).to_string();
+        assert_eq!(of("192.0.2.7"), "192.0.2.7");
+        assert_eq!(of("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(
+            of("2001:db8:1:2::1"),
+            of("2001:db8:1:2:ffff:ffff:ffff:ffff")
+        );
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+    }
+
+    #[test]
+    fn a_network_has_as_many_places_as_it_may() {
+        let census = Arc::new(Census::new((10, 2), 1, 1));
+        let enter =
+            |address: &str| census.enter(Some(SocketAddr::new(address.parse().unwrap(), 1)));
+        let (_first, second) = (enter("2001:db8::1").unwrap(), enter("2001:db8::2").unwrap());
+        assert!(enter("2001:db8::3").is_none());
+        assert!(enter("2001:db8:0:1::3").is_some());
+        drop(second);
+        assert!(enter("2001:db8::3").is_some());
+        assert!(census.per_address.lock().unwrap().len() == 1);
+    }
+
+    #[test]
+    fn room_is_taken_once_and_given_back() {
+        let census = Arc::new(Census::new((2, 0), 1, 1));
+        let mut places: Vec<Place> = (0..3).map(|_| census.enter(None).unwrap()).collect();
+        assert!(census.take(&mut places[0]) && census.take(&mut places[1]));
+        assert!(census.take(&mut places[0]) && !census.take(&mut places[2]));
+        assert_eq!(census.count(), 2);
+        places.remove(0);
+        assert!(census.take(&mut places[1]));
+        places.clear();
+        assert_eq!(census.count(), 0);
+    }
+}

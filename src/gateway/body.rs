@@ -6,7 +6,6 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::OwnedFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -16,7 +15,10 @@ use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode};
 use http_body::{Frame, SizeHint};
 
-use super::{client_io::Conn, read_ahead::ReadAhead, record::Record, stream::WorkerStream};
+use super::{
+    client_io::Conn, open_file::OpenFile, read_ahead::ReadAhead, record::Record,
+    stream::WorkerStream,
+};
 
 /// An answer before it is sent.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(crate) enum Part {
     Bytes(Bytes),
     /// From a file that stays open until it is sent.
     File {
-        file: Arc<OwnedFd>,
+        file: Arc<OpenFile>,
         offset: u64,
         len: u64,
     },

@@ -6,13 +6,16 @@
 //! of file pieces that hyper's placeholders stand for, interim responses, and the record that becomes a log line
 //! when the last byte has gone.
 
+mod send;
+mod socket;
+
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    future::Future,
     io::{self, IoSlice},
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ops::Range,
+    os::fd::AsFd,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -22,25 +25,20 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
-    net::{TcpStream, UnixStream},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     task::JoinHandle,
 };
 
+pub(crate) use self::socket::Socket;
 use super::{
     body::PLACEHOLDER,
     clock::{self, NEVER},
+    framing::{self, Framing, Refused, Verdict},
+    open_file::OpenFile,
     record::{Ends, Record},
 };
-
-/// A client's socket.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +72,8 @@ pub(crate) struct Conn {
     pub(crate) home: u16,
     pub(crate) ends: Arc<Ends>,
     pub(crate) timeouts: Timeouts,
+    /// Largest head of a request, bytes.
+    max_head: usize,
     phase: AtomicU8,
     /// When the first byte of the request at hand came.
     head_started: AtomicU64,
@@ -81,6 +81,10 @@ pub(crate) struct Conn {
     deadline: AtomicU64,
     /// When a write that makes no progress is given up.
     send_deadline: AtomicU64,
+    /// Bytes that were on their way to the client when that was last put off.
+    unsent: AtomicU64,
+    /// The connection is idle, and others need its place.
+    is_unwanted: AtomicBool,
     /// Requests answered so far.
     requests: AtomicU64,
     /// A script is waited for, or answers: the client's end is looked for also behind what else it has sent.
@@ -95,6 +99,18 @@ pub(crate) struct Conn {
     /// Something is in `outbox`.
     posted: AtomicBool,
     outbox: Mutex<Outbox>,
+    /// Something is in `inbox`.
+    has_target: AtomicBool,
+    inbox: Mutex<Inbox>,
+}
+
+/// What hyper was not given of what came.
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Path and query of the request at hand, as they came, where hyper was given another spelling.
+    target: Option<Box<[u8]>>,
+    /// Why the last bytes that came are no message.
+    refused: Option<Refused>,
 }
 
 /// What waits to be sent, or to be said once it is sent.
@@ -102,21 +118,13 @@ pub(crate) struct Conn {
 struct Outbox {
     files: VecDeque<FilePiece>,
     interim: Vec<u8>,
-    /// The last answer, which hyper has whole and the kernel has not.
+    /// The answer that hyper has whole and the kernel has not.
     record: Option<Box<Record>>,
-    /// Those before it, where a client pipelines and reads slowly.
-    #[expect(
-        clippy::vec_box,
-        reason = "they come in boxes, and are given on in them"
-    )]
-    earlier: Vec<Box<Record>>,
-    /// Requests that were begun when that answer was whole.
-    begun: u64,
 }
 
 #[derive(Debug, Clone)]
 struct FilePiece {
-    file: Arc<OwnedFd>,
+    file: Arc<OpenFile>,
     offset: u64,
     len: usize,
 }
@@ -126,10 +134,17 @@ struct FilePiece {
 pub(crate) struct ClientIo {
     socket: Socket,
     conn: Arc<Conn>,
-    /// Bytes read before hyper asked for them.
-    prefix: Bytes,
-    /// hyper waits for the client's next byte, and so hears of its end.
+    framing: Framing,
+    /// What was read and hyper has not taken.
+    ahead: BytesMut,
+    /// So many bytes of that are for hyper.
+    ready: usize,
+    /// The client has closed its side behind what is in `ahead`.
+    at_end: bool,
+    /// The client's next byte is waited for, and so its end is heard of.
     awaited: bool,
+    /// hyper has been able to write a part only of what it had: no interim response may follow that.
+    is_within: bool,
     /// Reading the next piece of a file from the disk, away from the reactor.
     populating: Option<JoinHandle<()>>,
     /// Bytes of the piece at hand that have been looked for in the page cache, or read into it.
@@ -143,16 +158,20 @@ impl Conn {
         peer: Option<SocketAddr>,
         local: Option<SocketAddr>,
         timeouts: Timeouts,
+        max_head: usize,
     ) -> Conn {
         Conn {
             listener,
             home,
             ends: Arc::new(Ends::new(peer, local)),
             timeouts,
+            max_head,
             phase: AtomicU8::new(Phase::Idle as u8),
             head_started: AtomicU64::new(clock::now()),
             deadline: AtomicU64::new(clock::deadline(timeouts.header)),
             send_deadline: AtomicU64::new(NEVER),
+            unsent: AtomicU64::new(0),
+            is_unwanted: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             at_script: AtomicBool::new(false),
             queued: AtomicBool::new(false),
@@ -161,6 +180,8 @@ impl Conn {
             waker: OnceLock::new(),
             posted: AtomicBool::new(false),
             outbox: Mutex::default(),
+            has_target: AtomicBool::new(false),
+            inbox: Mutex::default(),
         }
     }
 
@@ -298,7 +319,7 @@ impl Conn {
     }
 
     /// Puts a piece of a file behind what is queued; a placeholder of the same length goes through hyper.
-    pub(crate) fn queue_file(&self, file: Arc<OwnedFd>, offset: u64, len: usize) {
+    pub(crate) fn queue_file(&self, file: Arc<OpenFile>, offset: u64, len: usize) {
         self.outbox()
             .files
             .push_back(FilePiece { file, offset, len });
@@ -327,12 +348,8 @@ impl Conn {
     /// The answer has been handed to hyper as far as it will be. `complete`: all of it.
     pub(crate) fn answered(&self, record: Box<Record>, complete: bool) {
         if complete {
-            let mut outbox = self.outbox();
-            outbox.begun = self.requests();
-            if let Some(before) = outbox.record.replace(record) {
-                outbox.earlier.push(before);
-            }
-            drop(outbox);
+            // The one before it has gone: hyper is given no request before that.
+            self.outbox().record = Some(record);
             self.posted.store(true, Relaxed);
         } else {
             record.cut_short();
@@ -341,30 +358,39 @@ impl Conn {
 
     /// The connection ends: an answer that was not flushed has not arrived.
     pub(crate) fn ended(&self) {
-        let records = self.outbox().take_records();
-        for record in records {
+        let record = self.outbox().record.take();
+        if let Some(record) = record {
             record.cut_short();
         }
     }
 
-    fn flushed(&self) {
+    /// hyper has nothing left to write. Answers whether an answer is with the kernel by that.
+    fn flushed(&self) -> bool {
         if !self.posted.load(Relaxed) {
-            return;
+            return false;
         }
         self.posted.store(false, Relaxed);
-        let mut outbox = self.outbox();
-        if outbox.record.is_none() {
-            return;
+        let record = self.outbox().record.take();
+        let Some(record) = record else {
+            return false;
+        };
+        self.rest();
+        record.sent();
+        true
+    }
+
+    /// Path and query of the request at hand as they came, where its URI has them in another spelling.
+    pub(crate) fn take_target(&self) -> Option<Box<[u8]>> {
+        if !self.has_target.load(Relaxed) {
+            return None;
         }
-        let (begun, records) = (outbox.begun, outbox.take_records());
-        drop(outbox);
-        // Else the next one was there before the client had read this answer, and is at work.
-        if begun == self.requests() {
-            self.rest();
-        }
-        for record in records {
-            record.sent();
-        }
+        self.has_target.store(false, Relaxed);
+        self.inbox().target.take()
+    }
+
+    /// Why the connection cannot go on, if what came was no message.
+    pub(crate) fn take_refused(&self) -> Option<Refused> {
+        self.inbox().refused.take()
     }
 
     /// Between two requests: the last answer is with the kernel.
@@ -375,22 +401,55 @@ impl Conn {
             .store(clock::deadline(self.timeouts.idle), Relaxed);
     }
 
-    /// Takes note of whether a write `waits` for the client; for how long, `send_timeout` limits.
-    pub(crate) fn note_write(&self, waits: bool) {
-        let waited = self.send_deadline.load(Relaxed) != NEVER;
-        match (waits, waited) {
-            (true, false) => self
-                .send_deadline
-                .store(clock::deadline(self.timeouts.send), Relaxed),
+    /// Takes note of whether a write to `socket` `waits` for the client; for how long, `send_timeout` limits. A client that
+    /// reads slowly but steadily is waited for: a large buffer of the kernel's may have no room for much longer than that.
+    pub(crate) fn note_write(&self, waits: bool, socket: &Socket) {
+        let deadline = self.send_deadline.load(Relaxed);
+        let unsent = || weir_sys::socket::unsent(socket.as_fd());
+        match (waits, deadline != NEVER) {
+            (true, false) => self.wait_for_client(unsent().unwrap_or(0)),
+            (true, true) if clock::now() >= deadline => {
+                if let Ok(left) = unsent()
+                    && left < self.unsent.load(Relaxed)
+                {
+                    self.wait_for_client(left);
+                }
+            }
             (false, true) => self.send_deadline.store(NEVER, Relaxed),
             _ => {}
         }
+    }
+
+    fn wait_for_client(&self, unsent: u64) {
+        self.unsent.store(unsent, Relaxed);
+        self.send_deadline
+            .store(clock::deadline(self.timeouts.send), Relaxed);
+    }
+
+    /// Closes the connection, if it is still idle when its task runs.
+    pub(crate) fn give_up_if_idle(&self) {
+        self.is_unwanted.store(true, Relaxed);
+        self.wake();
+    }
+
+    /// Whether it is idle, and is to be closed for others.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_unwanted.load(Relaxed) && self.is_idle()
+    }
+
+    /// Since when it is without a request, if it may be given up for others: a client that has just connected is about to
+    /// ask something.
+    pub(crate) fn spare_since(&self, now: u64) -> Option<u64> {
+        let since = self.head_started.load(Relaxed);
+        let is_new = self.requests() == 0 && now.saturating_sub(since) < NEW;
+        (self.is_idle() && !is_new && !self.is_unwanted.load(Relaxed)).then_some(since)
     }
 
     /// A byte of the next head is there.
     pub(crate) fn received(&self) {
         if matches!(self.phase(), Phase::Idle | Phase::Parked) {
             self.phase.store(Phase::Head as u8, Relaxed);
+            self.is_unwanted.store(false, Relaxed);
             self.head_started.store(clock::now(), Relaxed);
             self.deadline
                 .store(clock::deadline(self.timeouts.header), Relaxed);
@@ -400,27 +459,30 @@ impl Conn {
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Outbox {
     fn is_empty(&self) -> bool {
         self.files.is_empty() && self.interim.is_empty() && self.record.is_none()
     }
-
-    /// The answers that wait to be with the kernel, in their order.
-    fn take_records(&mut self) -> impl Iterator<Item = Box<Record>> + use<> {
-        let earlier = std::mem::take(&mut self.earlier);
-        earlier.into_iter().chain(self.record.take())
-    }
 }
 
 impl ClientIo {
-    pub(crate) fn new(socket: Socket, conn: Arc<Conn>, prefix: Bytes) -> ClientIo {
+    /// `ahead`: what was read from the socket already, from the beginning of a message.
+    pub(crate) fn new(socket: Socket, conn: Arc<Conn>, ahead: Bytes) -> ClientIo {
         ClientIo {
             socket,
+            framing: Framing::new(conn.max_head),
             conn,
-            prefix,
+            ahead: ahead.into(),
+            ready: 0,
+            at_end: false,
             awaited: false,
+            is_within: false,
             populating: None,
             in_memory: 0,
         }
@@ -428,30 +490,72 @@ impl ClientIo {
 
     /// The socket, and what was read and hyper has not taken.
     pub(crate) fn into_parts(self) -> (Socket, Bytes) {
-        (self.socket, self.prefix)
+        (self.socket, self.ahead.freeze())
     }
 
-    /// Reads on where hyper does not, because it has a part of the next request already, so that it is known when a client
-    /// leaves whose request is at work. What comes is kept for hyper; past [`MAX_AHEAD`] nothing is read.
+    /// Reads on while a request is at work, so that it is known when its client leaves. What comes is kept for later; past
+    /// [`MAX_AHEAD`] nothing is read. Ready: the client has closed its side of the connection.
     ///
     /// # Errors
     ///
-    /// The client has left: it has closed its side of the connection, or is gone.
-    fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while self.prefix.len() < MAX_AHEAD {
-            let mut piece = [0; 2048];
-            let mut buffer = ReadBuf::new(&mut piece);
-            match Pin::new(&mut self.socket).poll_read(cx, &mut buffer)? {
-                Poll::Pending => break,
-                Poll::Ready(()) if buffer.filled().is_empty() => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                Poll::Ready(()) => {
-                    self.prefix = [&self.prefix, buffer.filled()].concat().into();
-                }
+    /// The client is gone.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.ahead.len() < MAX_AHEAD && !self.at_end {
+            if ready!(self.poll_fill(cx))? == 0 {
+                self.at_end = true;
             }
         }
-        Ok(())
+        match self.at_end {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reads a piece behind what was read ahead; 0: the client has closed its side.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut piece = [0; 4096];
+        let mut buffer = ReadBuf::new(&mut piece);
+        let read = Pin::new(&mut self.socket).poll_read(cx, &mut buffer);
+        self.awaited = read.is_pending();
+        ready!(read)?;
+        self.ahead.extend_from_slice(buffer.filled());
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Looks at what was read ahead. False: more has to come.
+    ///
+    /// # Errors
+    ///
+    /// It is no message.
+    fn look_at_ahead(&mut self) -> io::Result<bool> {
+        match self.framing.look(&self.ahead) {
+            Verdict::Pass(count) => self.ready = count,
+            Verdict::More => return Ok(false),
+            Verdict::Encode(at) => self.encode(at),
+            Verdict::Refuse(refused) => return Err(self.refuse(refused)),
+            Verdict::Bad(why) => return Err(io::Error::new(io::ErrorKind::InvalidData, why)),
+        }
+        Ok(true)
+    }
+
+    /// Puts a target that hyper reads in the place of the one that came, which the request is told.
+    fn encode(&mut self, at: Range<usize>) {
+        let target = &self.ahead[at.clone()];
+        let original = &target[framing::path(target)];
+        self.conn.inbox().target = Some(original.into());
+        self.conn.has_target.store(true, Relaxed);
+        let parts = [
+            &self.ahead[..at.start],
+            &framing::encoded(target),
+            &self.ahead[at.end..],
+        ];
+        self.ahead = BytesMut::from(&parts.concat()[..]);
+    }
+
+    /// Leaves the answer to the connection: hyper knows nothing of this head.
+    fn refuse(&self, refused: Refused) -> io::Error {
+        self.conn.inbox().refused = Some(refused);
+        io::Error::new(io::ErrorKind::InvalidData, refused.why)
     }
 
     /// Writes interim responses; they go out before anything that hyper still holds, which at that time is nothing.
@@ -476,79 +580,6 @@ impl ClientIo {
             ready!(written)?;
         }
     }
-
-    /// Sends from the file at the head of the queue.
-    fn poll_send_file(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let piece = self.conn.outbox().files.front().cloned();
-        let Some(piece) = piece else {
-            return Poll::Ready(Err(io::Error::other("no file is queued")));
-        };
-        loop {
-            if let Some(populating) = &mut self.populating {
-                let _ = ready!(Pin::new(populating).poll(cx));
-                self.populating = None;
-                self.in_memory = piece.len;
-            } else if self.in_memory == 0
-                && !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64)
-            {
-                // sendfile(2) would wait for the disk, and with it every connection of this reactor.
-                let piece = piece.clone();
-                self.populating = Some(tokio::task::spawn_blocking(move || {
-                    // What cannot be read shows when it is sent.
-                    let _ = weir_sys::file::populate(
-                        piece.file.as_fd(),
-                        piece.offset,
-                        piece.len as u64,
-                    );
-                }));
-                continue;
-            }
-            self.in_memory = piece.len;
-            ready!(self.socket.poll_write_ready(cx))?;
-            let mut offset = piece.offset;
-            let sent = self.socket.try_write_io(|socket| {
-                weir_sys::file::send_file(socket, piece.file.as_fd(), &mut offset, piece.len)
-            });
-            match sent {
-                Ok(0) => {
-                    // The file has become shorter than when its length was promised.
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
-                Ok(sent) => {
-                    let mut outbox = self.conn.outbox();
-                    if let Some(front) = outbox.files.front_mut() {
-                        front.offset += sent as u64;
-                        front.len -= sent;
-                        self.in_memory = front.len;
-                        if front.len == 0 {
-                            outbox.files.pop_front();
-                        }
-                    }
-                    return Poll::Ready(Ok(sent));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-
-    /// Sends memory that is followed by a file.
-    fn poll_send_more(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.socket.poll_write_ready(cx))?;
-            let sent = self
-                .socket
-                .try_write_io(|socket| weir_sys::socket::send_more(socket, slices));
-            match sent {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                sent => return Poll::Ready(sent),
-            }
-        }
-    }
 }
 
 impl AsyncRead for ClientIo {
@@ -557,19 +588,64 @@ impl AsyncRead for ClientIo {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.prefix.is_empty() {
-            let count = self.prefix.len().min(buf.remaining());
-            buf.put_slice(&self.prefix.split_to(count));
-            self.conn.received();
-            return Poll::Ready(Ok(()));
+        let this = &mut *self;
+        loop {
+            if this.ready > 0 {
+                let count = this.ready.min(buf.remaining());
+                buf.put_slice(&this.ahead[..count]);
+                this.ahead.advance(count);
+                this.ready -= count;
+                return Poll::Ready(Ok(()));
+            }
+            if this.framing.is_done() {
+                let left = this.poll_ahead(cx)?;
+                // What came before the end is answered, unless somebody works for who has left.
+                let is_heard = this.ahead.is_empty() || this.conn.at_script.load(Relaxed);
+                return match left.is_ready() && is_heard {
+                    true => Poll::Ready(Ok(())),
+                    false => Poll::Pending,
+                };
+            }
+            if !this.ahead.is_empty() {
+                this.conn.received();
+                if this.look_at_ahead()? {
+                    continue;
+                }
+                if this.at_end || ready!(this.poll_fill(cx))? == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                continue;
+            }
+            if this.at_end {
+                return Poll::Ready(Ok(()));
+            }
+            // As a rule it is a whole message, or a piece of one, and goes to hyper without a copy.
+            let before = buf.filled().len();
+            let read = Pin::new(&mut this.socket).poll_read(cx, buf);
+            this.awaited = read.is_pending();
+            ready!(read)?;
+            let came = &buf.filled()[before..];
+            if came.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.conn.received();
+            let verdict = this.framing.look(came);
+            let passed = match verdict {
+                Verdict::Pass(count) => count,
+                _ => 0,
+            };
+            this.ahead.extend_from_slice(&came[passed..]);
+            buf.set_filled(before + passed);
+            match verdict {
+                Verdict::Pass(0) | Verdict::More => {}
+                Verdict::Pass(_) => return Poll::Ready(Ok(())),
+                Verdict::Encode(at) => this.encode(at),
+                Verdict::Refuse(refused) => return Poll::Ready(Err(this.refuse(refused))),
+                Verdict::Bad(why) => {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+            }
         }
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.socket).poll_read(cx, buf);
-        self.awaited = read.is_pending();
-        if buf.filled().len() > before {
-            self.conn.received();
-        }
-        read
     }
 }
 
@@ -588,7 +664,13 @@ impl AsyncWrite for ClientIo {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        ready!(this.poll_interim(cx))?;
+        if !this.is_within {
+            let interim = this.poll_interim(cx);
+            if interim.is_pending() {
+                this.conn.note_write(true, &this.socket);
+            }
+            ready!(interim)?;
+        }
         let memory = slices
             .iter()
             .position(|slice| is_placeholder(slice))
@@ -609,7 +691,10 @@ impl AsyncWrite for ClientIo {
                 }),
             several => Pin::new(&mut this.socket).poll_write_vectored(cx, several),
         };
-        this.conn.note_write(written.is_pending());
+        this.conn.note_write(written.is_pending(), &this.socket);
+        if let Poll::Ready(Ok(count)) = written {
+            this.is_within = count < slices.iter().map(|slice| slice.len()).sum();
+        }
         written
     }
 
@@ -618,12 +703,25 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_interim(cx))?;
-        self.conn.flushed();
+        let interim = self.poll_interim(cx);
+        self.conn.note_write(interim.is_pending(), &self.socket);
+        ready!(interim)?;
+        if self.conn.flushed() {
+            self.framing.answered();
+            if !self.ahead.is_empty() || self.at_end {
+                // The next request is here, and hyper has been told that there is nothing to read.
+                self.conn.received();
+                cx.waker().wake_by_ref();
+            }
+        }
         // hyper flushes in each of its turns, after it has read.
         let is_awaited = std::mem::take(&mut self.awaited);
-        if !is_awaited && self.conn.phase() == Phase::Busy && self.conn.at_script.load(Relaxed) {
-            self.look_ahead(cx)?;
+        if !is_awaited
+            && self.conn.phase() == Phase::Busy
+            && self.conn.at_script.load(Relaxed)
+            && self.poll_ahead(cx)?.is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         Poll::Ready(Ok(()))
     }
@@ -634,97 +732,12 @@ impl AsyncWrite for ClientIo {
     }
 }
 
-impl Socket {
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(tcp) => tcp.poll_write_ready(cx),
-            Socket::Unix(unix) => unix.poll_write_ready(cx),
-        }
-    }
-
-    fn try_write_io<T>(
-        &self,
-        write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
-    ) -> io::Result<T> {
-        match self {
-            Socket::Tcp(tcp) => tcp.try_io(Interest::WRITABLE, || write(tcp.as_fd())),
-            Socket::Unix(unix) => unix.try_io(Interest::WRITABLE, || write(unix.as_fd())),
-        }
-    }
-
-    /// Waits until there is something to read, or the client has closed.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(tcp) => tcp.readable().await,
-            Socket::Unix(unix) => unix.readable().await,
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(tcp) => tcp.as_fd(),
-            Socket::Unix(unix) => unix.as_fd(),
-        }
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Socket::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
-            Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
-        }
-    }
-}
-
 thread_local! {
     static JOIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// For so long a connection without a byte is not closed for others, µs.
+const NEW: u64 = 2_000_000;
 
 /// After so long in a pool's queue (µs), a request's connection puts down hyper and its buffers.
 const PUT_DOWN_AFTER: u64 = 100_000;

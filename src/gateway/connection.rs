@@ -29,6 +29,7 @@ use super::{
     Gateway,
     client_io::{ClientIo, Conn, Phase, Socket},
     exchange,
+    framing::Refused,
 };
 use crate::clock;
 
@@ -58,6 +59,8 @@ enum Ending {
     HeadTimeout(&'static str),
     /// The client speaks HTTP/2 without having asked (RFC 9113 §3.3), which hyper does not answer.
     Http2,
+    /// What came is no head, or two things at once: hyper was not given it.
+    Refused(Refused),
     /// What was promised cannot be sent: the client must not take it for whole.
     Abort,
 }
@@ -156,10 +159,8 @@ where
             match conn.phase() {
                 Phase::Idle | Phase::Parked => return Poll::Ready(Turn::Over(Ending::Clean)),
                 Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_SLOW))),
-                // Whoever waits for something else than the client looks at its own deadline when it is polled.
-                Phase::Busy if conn.send_overdue(now) => {
-                    return Poll::Ready(Turn::Over(Ending::Abort));
-                }
+                // Whoever waits for something else than the client looks at its own deadline when it is polled, and who
+                // writes, whether anything has left meanwhile.
                 Phase::Busy => {}
             }
         }
@@ -174,6 +175,8 @@ where
                 // Its first request is on its way, or the client only keeps it ready. Or the next one is: who has just
                 // been answered without a word of closing may have sent it already. That one's answer has the word.
                 Some(since) if now.saturating_sub(since) < FIRST_REQUEST => {}
+                // A part of the next head is here, and hyper has not been given it.
+                _ if conn.phase() == Phase::Head => {}
                 _ => {
                     draining = true;
                     Pin::new(&mut *hyper).graceful_shutdown();
@@ -186,6 +189,12 @@ where
             return Poll::Ready(Turn::Park);
         }
         let turned = Pin::new(&mut *hyper).poll(cx);
+        if turned.is_pending() && conn.is_given_up() {
+            return Poll::Ready(Turn::Over(Ending::Clean));
+        }
+        if turned.is_pending() && conn.phase() == Phase::Busy && conn.send_overdue(now) {
+            return Poll::Ready(Turn::Over(Ending::Abort));
+        }
         if turned.is_pending() && conn.waits_for_long(now) {
             if work.can_wait() {
                 return Poll::Ready(Turn::Wait);
@@ -211,6 +220,9 @@ fn is_tls(bytes: &[u8]) -> bool {
 
 /// What a finished turn of hyper means for the socket.
 fn ending(result: hyper::Result<()>, gateway: &Gateway, conn: &Conn) -> Ending {
+    if let Some(refused) = conn.take_refused() {
+        return Ending::Refused(refused);
+    }
     match result {
         Ok(()) if conn.body_is_unread() => Ending::Linger,
         Ok(()) => Ending::Clean,
@@ -239,10 +251,13 @@ async fn parked(gateway: &Gateway, conn: &Conn, socket: &Socket) -> bool {
     conn.park();
     let mut readable = std::pin::pin!(socket.readable());
     poll_fn(|cx| {
-        if gateway.drain.has_started() || conn.overdue(clock::now()) {
-            return Poll::Ready(false);
+        if let Poll::Ready(ready) = readable.as_mut().poll(cx) {
+            return Poll::Ready(ready.is_ok());
         }
-        readable.as_mut().poll(cx).map(|ready| ready.is_ok())
+        match gateway.drain.has_started() || conn.is_given_up() || conn.overdue(clock::now()) {
+            true => Poll::Ready(false),
+            false => Poll::Pending,
+        }
     })
     .await
 }
@@ -273,6 +288,17 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
                 "HTTP/2 is not spoken here",
             );
             let _ = tokio::time::timeout(LINGER, socket.write_all(NO_HTTP2)).await;
+            linger(socket).await;
+        }
+        Ending::Refused(Refused {
+            status,
+            reason,
+            why,
+        }) => {
+            exchange::refused_head(gateway, conn, status, reason, why);
+            let head =
+                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let _ = tokio::time::timeout(LINGER, socket.write_all(head.as_bytes())).await;
             linger(socket).await;
         }
         Ending::Abort => {

@@ -189,7 +189,7 @@ async fn steps(
     ))
 }
 
-/// What RFC 9112 §3.2 asks of every request, and methods that are not for a front door.
+/// What RFC 9112 §3.2 asks of every request, and methods that are none or not for a front door.
 fn check_head(record: &Record) -> Result<(), Refusal> {
     let parts = &record.parts;
     let mut hosts = parts.headers.get_all(HOST).iter();
@@ -207,19 +207,13 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         (Some(_), Some(_)) => return bad("a request with several Host headers"),
         _ => {}
     }
-    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
-    let chunked_only = codings
-        .next()
-        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
-        && codings.next().is_none();
-    if !chunked_only {
-        // RFC 9112 §6.1. What comes behind such a head cannot be told from another request.
-        let refusal = Refusal::client(
-            StatusCode::NOT_IMPLEMENTED,
-            "transfer_encoding",
-            "a Transfer-Encoding other than chunked",
-        );
-        return Err(refusal.closing());
+    if !is_method(&parts.method) {
+        // A script may read it in capitals, after all rules for methods.
+        return Err(Refusal::client(
+            StatusCode::BAD_REQUEST,
+            "bad_method",
+            "a method with other characters than capitals, dashes and underscores",
+        ));
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::client(
@@ -230,6 +224,12 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         .allow(METHODS));
     }
     Ok(())
+}
+
+/// What nginx takes for a method: registered ones (RFC 9110 §16.1.1) are of capitals and dashes.
+fn is_method(method: &Method) -> bool {
+    let is_of_it = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
+    method.as_str().bytes().all(is_of_it)
 }
 
 /// Host and path → an answer, or a script that has to give it, which is the record's then.
@@ -318,11 +318,8 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
     };
     match target {
         Target::Action(action) => act(record, action),
-        Target::File(entry) => Ok(files::serve(
-            &entry,
-            &record.parts.method,
-            &record.parts.headers,
-        )),
+        // With the method that the client used: a script may have sent it here with GET.
+        Target::File(entry) => Ok(files::serve(&entry, record.method(), &record.parts.headers)),
         Target::DirectoryRedirect { location, status } => {
             Ok(bare(status, header::LOCATION, location))
         }

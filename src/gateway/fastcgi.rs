@@ -632,14 +632,14 @@ impl Upload {
         if self.reading.is_none() {
             let mut piece = vec![0; length];
             if let Some(count) =
-                weir_sys::file::read_cached(self.file.fd().as_fd(), &mut piece, self.read)?
+                weir_sys::file::read_cached(self.file.file().as_fd(), &mut piece, self.read)?
             {
                 piece.truncate(count);
                 return Poll::Ready(self.take(piece));
             }
             let (file, offset) = (self.file.clone(), self.read);
             self.reading = Some(tokio::spawn(off_the_reactor(move || {
-                let count = weir_sys::file::read_at(file.fd().as_fd(), &mut piece, offset)?;
+                let count = weir_sys::file::read_at(file.file().as_fd(), &mut piece, offset)?;
                 piece.truncate(count);
                 Ok(piece)
             })));

@@ -13,12 +13,7 @@
 mod request;
 mod wire;
 
-use std::{
-    future::poll_fn,
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{future::poll_fn, io, os::fd::AsFd, sync::Arc};
 
 use http::{Method, StatusCode};
 use weir_config::{FastCgi, Runtime};
@@ -32,6 +27,7 @@ use super::{
     dispatch::PoolHandle,
     exchange::note_refusal,
     fastcgi::{Progress, StderrCopy},
+    open_file::OpenFile,
     read_ahead::{ReadAhead, Room},
     record::Record,
     refusal::Refusal,
@@ -404,7 +400,7 @@ async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<()
 }
 
 /// A piece of what is kept of a response; at once if the kernel has it in memory.
-async fn read_piece(file: &Arc<OwnedFd>, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+async fn read_piece(file: &Arc<OpenFile>, offset: u64, len: u64) -> io::Result<Vec<u8>> {
     let mut piece = vec![0; len.min(PIECE) as usize];
     let count = match weir_sys::file::read_cached(file.as_fd(), &mut piece, offset)? {
         Some(count) => count,

@@ -192,6 +192,12 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     );
     let server = &gateway.config.server;
     page.put(Metric::ConnectionsLimit, &[], server.max_connections as f64);
+    page.put(Metric::ConnectionsAtLimit, &[], census.at_limit() as f64);
+    page.put(
+        Metric::ConnectionsClosedForOthers,
+        &[],
+        census.closed_for_others() as f64,
+    );
     for (index, listener) in gateway.config.listeners.iter().enumerate() {
         let counts = census.of_listener(index);
         let name = listener.name.as_str();

@@ -26,16 +26,19 @@ use self::{
 };
 use super::body::{Body, Part, Reply};
 
-/// Answers GET or HEAD for a file.
+/// Answers with a file: GET, HEAD, or, where a script names the file, what the script was asked with. Conditions and ranges
+/// are for GET and HEAD only: what a script has done is not undone by a 304 or 412 (RFC 9110 §13.2.1).
 ///
 /// The headers are complete, `Content-Length` included, also where the body is empty because of HEAD; a 304 has
 /// those that RFC 9110 §15.4.5 asks for; 412 and 416 have no body, so that an error page may be put there.
 pub fn serve(entry: &FileEntry, method: &Method, headers: &HeaderMap) -> Reply {
     let chosen = entry.choose(headers);
-    match conditional::evaluate(chosen, headers) {
-        Outcome::Proceed => {}
-        Outcome::NotModified => return not_modified(chosen),
-        Outcome::Failed => return bare(StatusCode::PRECONDITION_FAILED),
+    if matches!(*method, Method::GET | Method::HEAD) {
+        match conditional::evaluate(chosen, headers) {
+            Outcome::Proceed => {}
+            Outcome::NotModified => return not_modified(chosen),
+            Outcome::Failed => return bare(StatusCode::PRECONDITION_FAILED),
+        }
     }
     // RFC 9110 §14.2: Range is for GET only.
     if *method == Method::GET

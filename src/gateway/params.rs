@@ -5,7 +5,7 @@ use weir_config::Settings;
 use weir_fcgi::{client::Params, nv};
 
 use super::{
-    record::{Ends, Record, protocol, uri},
+    record::{Ends, Record, protocol},
     script::about,
     template,
 };
@@ -30,9 +30,10 @@ pub(crate) fn put(
     let software = &record.gateway.config.server.server_software;
     params.pair(b"SERVER_SOFTWARE", software.as_bytes());
     params.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
-    params.pair(b"REQUEST_URI", uri(&parts.uri));
-    let query = script.query.as_deref().or(parts.uri.query());
-    params.pair(b"QUERY_STRING", query.unwrap_or_default().as_bytes());
+    params.pair(b"REQUEST_URI", record.uri());
+    let rewritten = script.query.as_deref().map(str::as_bytes);
+    let query = rewritten.or(record.query()).unwrap_or_default();
+    params.pair(b"QUERY_STRING", query);
     params.pair(b"SERVER_PROTOCOL", protocol(parts).as_bytes());
     params.pair(b"DOCUMENT_ROOT", &script.document_root);
     params.pair(b"SCRIPT_FILENAME", &script.filename);

@@ -160,7 +160,7 @@ impl Buffer {
             return None;
         }
         let part = Part::File {
-            file: kept.file.fd().clone(),
+            file: kept.file.file().clone(),
             offset: kept.taken,
             len,
         };

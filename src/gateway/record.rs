@@ -49,6 +49,8 @@ pub(crate) struct Record {
     pub(crate) id: u64,
     /// Its head, as received but for what `set_request_headers` changed.
     pub(crate) parts: Parts,
+    /// Path and query as they came, where `parts` has them in another spelling.
+    pub(crate) target: Option<Box<[u8]>>,
     /// Its headers, while it waits for long and they are not in `parts`.
     pub(crate) folded: Option<Folded>,
     pub(crate) ends: Arc<Ends>,
@@ -123,6 +125,7 @@ impl Record {
             id: gateway.next_request(),
             gateway,
             parts,
+            target: conn.take_target(),
             folded: None,
             ends: conn.ends.clone(),
             started,
@@ -207,7 +210,7 @@ impl Record {
         Asked {
             ends: self.ends.clone(),
             method: self.method().clone(),
-            uri: self.uri().clone(),
+            uri: self.client_uri().clone(),
         }
     }
 
@@ -216,13 +219,42 @@ impl Record {
         error_log::Asked {
             client: &self.ends.remote_addr,
             method: self.method().as_str(),
-            url: (self.uri().path_and_query()).map_or("*", PathAndQuery::as_str),
+            url: (self.client_uri().path_and_query()).map_or("*", PathAndQuery::as_str),
         }
     }
 
     /// The URI that the client used.
-    fn uri(&self) -> &Uri {
+    fn client_uri(&self) -> &Uri {
         self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)
+    }
+
+    /// Path and query as they came; of a local redirect's, as the script wrote them.
+    pub(crate) fn uri(&self) -> &[u8] {
+        match &self.target {
+            Some(target) if self.asked.is_none() => target,
+            _ => uri(&self.parts.uri),
+        }
+    }
+
+    /// The query of that, without its question mark.
+    pub(crate) fn query(&self) -> Option<&[u8]> {
+        match &self.target {
+            Some(target) if self.asked.is_none() => {
+                let end = memchr::memchr(b'#', target).unwrap_or(target.len());
+                let begin = memchr::memchr(b'?', &target[..end])? + 1;
+                Some(&target[begin..end])
+            }
+            _ => self.parts.uri.query().map(str::as_bytes),
+        }
+    }
+
+    /// Path and query as the client sent them.
+    fn asked_uri(&self) -> &[u8] {
+        match (&self.target, &self.asked) {
+            (Some(target), _) => target,
+            (None, Some((_, asked))) => uri(asked),
+            (None, None) => uri(&self.parts.uri),
+        }
     }
 
     /// The site's NAME.
@@ -323,7 +355,7 @@ impl Record {
             remote_addr: &self.ends.remote_addr,
             remote_user: (self.params.as_ref()).and_then(|params| params.get(b"REMOTE_USER")),
             method: self.method().as_str(),
-            uri: uri(self.uri()),
+            uri: self.asked_uri(),
             protocol: protocol(&self.parts),
             host: &self.host,
             status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
@@ -394,7 +426,7 @@ impl Record {
         let failed = Failed {
             id: self.id,
             method: self.method().as_str(),
-            uri: uri(self.uri()),
+            uri: self.asked_uri(),
             message,
         };
         self.gateway.failures.note(cause, &failed);
@@ -416,7 +448,7 @@ impl Record {
         };
         let query = match &self.params {
             Some(params) => params.get(b"QUERY_STRING").unwrap_or_default(),
-            None => self.parts.uri.query().unwrap_or_default().as_bytes(),
+            None => self.query().unwrap_or_default(),
         };
         let script = self.script.as_ref();
         let written = SystemTime::now();
@@ -469,18 +501,17 @@ impl Drop for Record {
 
 impl Variables for Record {
     fn put(&self, variable: &Variable, out: &mut Vec<u8>) {
-        let uri = &self.parts.uri;
         match variable {
             Variable::Method => out.extend_from_slice(self.parts.method.as_str().as_bytes()),
             Variable::Scheme => out.extend_from_slice(b"http"),
             Variable::Host => out.extend_from_slice(&self.host),
-            Variable::Uri => out.extend_from_slice(self::uri(uri)),
+            Variable::Uri => out.extend_from_slice(self.uri()),
             Variable::Path => out.extend_from_slice(&self.path),
-            Variable::Query => out.extend_from_slice(uri.query().unwrap_or("").as_bytes()),
+            Variable::Query => out.extend_from_slice(self.query().unwrap_or_default()),
             Variable::Args => {
-                if let Some(query) = uri.query() {
+                if let Some(query) = self.query() {
                     out.push(b'?');
-                    out.extend_from_slice(query.as_bytes());
+                    out.extend_from_slice(query);
                 }
             }
             Variable::Protocol => out.extend_from_slice(protocol(&self.parts).as_bytes()),
@@ -606,7 +637,7 @@ impl Folded {
 }
 
 /// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
-pub(crate) fn uri(uri: &Uri) -> &[u8] {
+fn uri(uri: &Uri) -> &[u8] {
     uri.path_and_query()
         .map_or(b"*", |path| path.as_str().as_bytes())
 }

@@ -23,6 +23,7 @@ use weir_config::{Action, Config, EncodedSlash};
 
 mod cache;
 mod host;
+mod method;
 mod path;
 mod pattern;
 mod resolve;
@@ -110,6 +111,9 @@ pub enum Refusal {
     BadHost,
     /// No site of the listener answers to the host, and there is no default site: 421 (RFC 9110 §15.5.20).
     UnknownHost,
+    /// A method that nobody has registered, at a site with rules for methods that do not name it: 501 (RFC 9110
+    /// §15.6.2). It would pass by all of them.
+    UnknownMethod,
     /// Not a path: wrong escapes, NUL, too many names of scripts: 400.
     BadPath,
     /// `..` beyond the root: 400.
@@ -179,6 +183,7 @@ impl Refusal {
         match self {
             Self::BadHost | Self::BadPath | Self::AboveRoot => StatusCode::BAD_REQUEST,
             Self::UnknownHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::UnknownMethod => StatusCode::NOT_IMPLEMENTED,
             Self::EncodedSlash => StatusCode::NOT_FOUND,
         }
     }
@@ -188,6 +193,7 @@ impl Refusal {
         match self {
             Self::BadHost => "bad_host",
             Self::UnknownHost => "unknown_host",
+            Self::UnknownMethod => "unknown_method",
             Self::BadPath => "bad_path",
             Self::AboveRoot => "path_above_root",
             Self::EncodedSlash => "encoded_slash",
@@ -200,6 +206,11 @@ impl Refusal {
         match self {
             // The access log has what there is to be said.
             Self::BadHost | Self::UnknownHost => String::new(),
+            Self::UnknownMethod => {
+                format!(
+                    "{path}: a method that is not registered, at a site with routes for methods; name it in `methods`"
+                )
+            }
             Self::BadPath => {
                 format!("{path}: no path (wrong escapes, a NUL, or too many names of scripts)")
             }
@@ -258,6 +269,16 @@ pub enum Target<'r> {
         /// What was looked up.
         tried: PathBuf,
     },
+}
+
+impl Site {
+    /// Whether its rules for methods, if it has any, can be meant for this one.
+    fn takes(&self, method: &Method) -> bool {
+        let mut by_method = self.routes.iter().filter(|route| !route.methods.is_empty());
+        method::is_registered(method)
+            || by_method.clone().next().is_none()
+            || by_method.any(|route| route.methods.contains(method))
+    }
 }
 
 impl Router {
@@ -331,8 +352,11 @@ impl Router {
             .listeners
             .get(usize::from(listener))
             .ok_or(Refusal::UnknownHost)?;
-        let host = host::host_name(host.unwrap_or_default())?;
+        let host = host.map_or(Ok(Cow::Borrowed(&[][..])), host::host_name)?;
         let site = &self.sites[table.find(&host)?];
+        if !site.takes(method) {
+            return Err(Refusal::UnknownMethod);
+        }
         self.find_in(site, host, method, target_path)
     }
 

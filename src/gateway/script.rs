@@ -352,7 +352,7 @@ fn facts(record: &Record, content_length: u64) -> Facts<'_> {
     let parts = &record.parts;
     Facts {
         method: parts.method.as_str().as_bytes(),
-        uri: super::record::uri(&parts.uri),
+        uri: record.uri(),
         script: record
             .script
             .as_ref()
@@ -371,7 +371,7 @@ fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Re
         .script
         .as_ref()
         .map_or(&b""[..], |script| &script.filename);
-    let uri = super::record::uri(&record.parts.uri);
+    let uri = record.uri();
     pool.may_run(script, uri).map_err(|crashing| {
         let message = match pool.say_refusal() {
             None => String::new(),

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::client_io::Conn;
+use super::{client_io::Conn, open_file::OpenFile};
 use crate::clock;
 
 /// A whole request body.
@@ -55,8 +55,7 @@ pub(crate) struct Spooler {
 /// A temporary file and the share of the spool that it takes.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
-    fd: Arc<OwnedFd>,
-    len: AtomicU64,
+    file: Arc<OpenFile>,
     space: Arc<SpoolSpace>,
 }
 
@@ -245,8 +244,7 @@ impl SpoolFile {
         off_the_reactor(move || {
             let fd = weir_sys::file::temp_file(space.dir.as_fd())?;
             Ok(SpoolFile {
-                fd: Arc::new(fd),
-                len: AtomicU64::new(0),
+                file: Arc::new(OpenFile::new(fd, 0)),
                 space,
             })
         })
@@ -272,8 +270,8 @@ impl SpoolFile {
         self.space.take(bytes.len() as u64)?;
         let mut written = 0;
         while written < bytes.len() {
-            let offset = self.len.load(Relaxed) + written as u64;
-            match weir_sys::file::write_at(self.fd.as_fd(), &bytes[written..], offset) {
+            let offset = self.len() + written as u64;
+            match weir_sys::file::write_at(self.file.as_fd(), &bytes[written..], offset) {
                 Ok(0) => {
                     self.space.give_back(bytes.len() as u64);
                     return Err(io::ErrorKind::StorageFull.into());
@@ -286,16 +284,16 @@ impl SpoolFile {
                 }
             }
         }
-        self.len.fetch_add(bytes.len() as u64, Relaxed);
+        self.file.grow(bytes.len() as u64);
         Ok(())
     }
 
-    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
+    pub(crate) fn file(&self) -> &Arc<OpenFile> {
+        &self.file
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.len.load(Relaxed)
+        self.file.len()
     }
 }
 

@@ -97,6 +97,9 @@ impl Window for View {
                 "now": gateway.census.count(),
                 "max": gateway.config.server.max_connections,
                 "idle": gateway.census.idle(),
+                "max_per_address": gateway.config.server.max_connections_per_address,
+                "limit_reached": gateway.census.at_limit(),
+                "closed_for_others": gateway.census.closed_for_others(),
             },
             // What shows that a part of weir hangs.
             "silent": {

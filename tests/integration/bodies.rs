@@ -404,6 +404,41 @@ fn a_script_may_hand_out_a_file() {
 }
 
 #[test]
+fn a_file_handed_out_after_a_post_is_sent_whatever_the_client_has() {
+    for kind in [
+        "X-Accel-Redirect: /protected/file.txt",
+        "X-Sendfile: FOLDER/protected/file.txt",
+        "Location: /open.txt",
+    ] {
+        let setup = protected();
+        let field = kind.replace("FOLDER", &setup.folder().display().to_string());
+        let (weir, _responder) = answering(setup, format!("{field}\r\n\r\n"));
+        let etag = weir.get("/run.php").expect(200);
+        let etag = etag.header("etag").expect("a tag").to_owned();
+        let fields = [
+            ("If-None-Match", etag.as_str()),
+            ("If-None-Match", "*"),
+            ("If-Match", "\"another\""),
+            ("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT"),
+            ("If-Unmodified-Since", "Thu, 01 Jan 1970 00:00:01 GMT"),
+            ("Range", "bytes=1-2"),
+        ];
+        for field in fields {
+            // What it has done is done.
+            let done = weir.request("POST", "/run.php", &[field], b"x").expect(200);
+            assert!(
+                done.whole && done.body.len() >= 4,
+                "{kind} {field:?}: {done:?}"
+            );
+        }
+        weir.request("GET", "/run.php", &fields[..1], b"")
+            .expect(304);
+        let head = weir.request("HEAD", "/run.php", &[], b"").expect(200);
+        assert!(head.header("content-length").is_some(), "{kind}: {head:?}");
+    }
+}
+
+#[test]
 fn a_script_may_hand_out_no_other_file() {
     let fields = [
         "X-Accel-Redirect: /protected/../secret.txt",

@@ -466,27 +466,6 @@ fn a_connection_serves_as_many_requests_as_it_may() {
 }
 
 #[test]
-fn more_connections_than_allowed_wait_in_the_kernel() {
-    let weir = Setup::new()
-        .file("text.txt", "a text")
-        .server("max_connections = 3\nthreads = 1")
-        .start();
-    let mut kept: Vec<Client> = (0..3).map(|_| weir.client()).collect();
-    for client in &mut kept {
-        client.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.response().expect(200);
-    }
-    let mut next = weir.client();
-    next.send("GET /text.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(
-        next.quiet_for(Duration::from_millis(300)),
-        "served beyond the limit, or closed"
-    );
-    drop(kept.pop());
-    next.response().expect(200);
-}
-
-#[test]
 fn more_connections_of_one_address_are_closed_at_once() {
     let weir = Setup::new()
         .file("text.txt", "a text")

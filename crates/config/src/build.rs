@@ -53,6 +53,11 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         true => entries.count("max_connections"),
         false => env.default_max_connections(),
     };
+    const PER_ADDRESS: &str = "max_connections_per_address";
+    let max_connections_per_address = match entries.is_written(PER_ADDRESS) {
+        true => entries.count(PER_ADDRESS),
+        false => Environment::default_max_per_address(max_connections),
+    };
     let server = Server {
         user: entries.text("user"),
         group: entries.text("group"),
@@ -61,7 +66,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         pid_file: entries.path("pid_file"),
         shutdown_timeout: entries.duration("shutdown_timeout"),
         max_connections,
-        max_connections_per_address: entries.count("max_connections_per_address"),
+        max_connections_per_address,
         spool_dir: entries.path("spool_dir").unwrap_or_default(),
         max_spool: entries.number("max_spool"),
         server_software: entries
@@ -95,11 +100,9 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
             "raise the limit (LimitNOFILE in a systemd unit, ulimit -Hn elsewhere), or write fewer";
         sink.warning(entries.span("max_connections"), message, hint);
     }
-    if server.max_connections_per_address > max_connections {
-        let message = format!(
-            "this is more than `max_connections` ({max_connections}), so it limits nothing"
-        );
-        sink.warning(entries.span("max_connections_per_address"), message, "");
+    if entries.is_written(PER_ADDRESS) && max_connections_per_address > max_connections {
+        let message = format!("more than `max_connections` ({max_connections}): it limits nothing");
+        sink.warning(entries.span(PER_ADDRESS), message, "");
     }
     server
 }

@@ -51,6 +51,12 @@ impl Environment {
         let by_files = usize::try_from(self.open_files / 5 * 2).unwrap_or(usize::MAX);
         by_files.clamp(1, 20_000)
     }
+
+    /// Of these, those that one address may have: it is not to take all of them, and a proxy in front, or a large household,
+    /// is not to notice.
+    pub(crate) fn default_max_per_address(max_connections: usize) -> usize {
+        (max_connections / 4 * 3).max(256)
+    }
 }
 
 fn memory_total(meminfo: &str) -> u64 {

@@ -355,10 +355,12 @@ const SERVER: &[Row] = &[
         .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
         Absent("20000, or two fifths of the open files allowed where that is less"),
-        "Client connections in all; more wait in the kernel's queue.")
+        "Client connections in all. For more, those are closed that have been idle for longest; where none is idle, they wait.")
         .called(&["worker_connections", "MaxRequestWorkers"]),
-    key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 }, Value("0"),
-        "Client connections of one address; more are closed at once. 0: no limit, for many clients may share an address.")
+    key(&[Server], "max_connections_per_address", Kind::Count { min: 0, max: 10_000_000 },
+        Absent("three quarters of `max_connections`, 256 at least"),
+        "Client connections of one address (IPv6: of one /64 network) over HTTP; more are closed at once. 0: no limit. Where a \
+         proxy in front has one address for all clients, it needs as many as the proxy makes.")
         .called(&["limit_conn"]),
     key(&[Server], "server_software", Kind::Text, Absent("`weir/VERSION (nginx compatible)`"),
         "What `SERVER_SOFTWARE` says to scripts. Applications such as WordPress look for a server's name in it that they know.")
@@ -428,8 +430,9 @@ const LISTEN: &[Row] = &[
     key(&[Listen], "idle_timeout", Kind::Duration { zero: false }, Value("\"75s\""),
         "Between two requests of a kept connection. Longer than the 60 s that load balancers in front keep theirs.")
         .called(&["keepalive_timeout", "KeepAliveTimeout", "timeout_http_keep_alive"]),
-    key(&[Listen], "send_timeout", Kind::Duration { zero: false }, Value("\"30s\""),
-        "Between two writes to a client that does not read; longer: the connection is cut.").called(&["timeout_client"]),
+    key(&[Listen], "send_timeout", Kind::Duration { zero: false }, Value("\"60s\""),
+        "So long nothing leaves for a client that has not taken all of its answer: then the connection is cut. One that reads \
+         slowly but steadily is not.").called(&["timeout_client"]),
     key(&[Listen], "max_requests_per_connection", Kind::Count { min: 0, max: u64::MAX }, Value("0"),
         "Requests served by one connection; 0: no limit.").called(&["keepalive_requests", "MaxKeepAliveRequests"]),
     key(&[Listen], "proxy_protocol", Kind::OnlyFalse, Value("false"),
@@ -466,7 +469,8 @@ const ROUTE: &[Row] = &[
         "Which paths: a glob over the whole decoded path (`*` any run of characters, slashes too; `?` one character), \
          or `~` and a regular expression.").called(&["location", "match"]),
     key(&[Route], "methods", Kind::Methods, Absent("any"),
-        "Which methods.").called(&["method"]),
+        "Which methods. A site with such a route refuses methods (501) that neither IANA has registered nor a route names: they \
+         would pass by all of these rules.").called(&["method"]),
     key(&[Route], "redirect", Kind::Template, Absent("none"),
         "Answer with a redirect to this location.").called(&["return"]),
     key(&[Route], "status", Kind::RedirectStatus, Value("308"),

@@ -76,6 +76,27 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     (status == 0 && pid != 0).then_some((pid, peer.uid))
 }
 
+/// Bytes that were sent and are still here (`SIOCOUTQ`): of TCP those that the peer's kernel has not acknowledged, of a
+/// unix socket a measure of those that the peer has not read.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut left: libc::c_int = 0;
+    // SAFETY: for this request the kernel writes one int, and `left` is one.
+    let status = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::TIOCOUTQ,
+            std::ptr::addr_of_mut!(left),
+        )
+    };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(left.max(0) as u64)
+}
+
 /// Sends `pieces`, and says that more follows at once (`MSG_MORE`), so that the kernel puts it into the same packet.
 ///
 /// # Errors
@@ -104,6 +125,16 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         assert!(peer_closed(here.as_fd()));
+    }
+
+    #[test]
+    fn what_the_peer_reads_is_no_longer_here() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        assert_eq!(unsent(here.as_fd()).unwrap(), 0);
+        here.write_all(&[0; 10_000]).unwrap();
+        assert!(unsent(here.as_fd()).unwrap() >= 10_000);
+        there.read_exact(&mut [0; 10_000]).unwrap();
+        assert_eq!(unsent(here.as_fd()).unwrap(), 0);
     }
 
     #[test]

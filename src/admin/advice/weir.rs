@@ -141,9 +141,13 @@ pub(super) fn connections(status: &Value) -> Option<Trouble> {
         number(&status["connections"]["now"]),
         number(&status["connections"]["max"]),
     );
+    let idle = number(&status["connections"]["idle"]);
     (most > 0 && now * 20 >= most * 19).then(|| {
         trouble(
-            format!("{now} of {most} connections are open; more wait in the kernel"),
+            format!(
+                "{now} of {most} connections are open, {idle} of them idle: for new ones idle ones are closed, and where there \
+                 is none, they wait"
+            ),
             "raise max_connections, or lower idle_timeout",
         )
     })

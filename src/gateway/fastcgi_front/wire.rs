@@ -405,7 +405,7 @@ impl Wire {
         while self.written < self.out.len() {
             let bytes = &self.out[self.written..];
             let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
-            self.conn.note_write(written.is_pending());
+            self.conn.note_write(written.is_pending(), &self.socket);
             match written {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(Ok(count)) if count > 0 => self.written += count,

@@ -15,7 +15,7 @@ use super::{
     encoding,
     types::{self, Presentation},
 };
-use crate::content_coding::Coding;
+use crate::{content_coding::Coding, gateway::open_file::OpenFile};
 
 /// A file and the precompressed ones beside it.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct FileEntry {
 #[derive(Debug)]
 pub struct Representation {
     /// The file; its contents stay while this is held.
-    pub file: Arc<OwnedFd>,
+    pub file: Arc<OpenFile>,
     /// As it was when it was opened.
     pub stat: FileStat,
     /// All of it, where it is small.
@@ -244,7 +244,7 @@ impl Base<'_> {
             );
         }
         Representation {
-            file: Arc::new(file),
+            file: Arc::new(OpenFile::new(file, stat.size)),
             stat,
             content,
             coding,

@@ -79,10 +79,11 @@ impl HostTable {
 }
 
 /// The host of a `Host` header or an absolute request target: lower case, without port and final dot.
-/// Empty where the header is (RFC 9112 §3.2: a target without authority). Allocates only for upper case.
+/// Allocates only for upper case.
 ///
 /// # Errors
-/// [`Refusal::BadHost`] for what cannot be a host (RFC 3986 §3.2.2) and for a port that is no number.
+/// [`Refusal::BadHost`] for what cannot be a host (RFC 3986 §3.2.2), names nobody (nothing, dots only, two dots in a row),
+/// and for a port that is no number.
 pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     let is_literal = header.first() == Some(&b'[');
     let name_len = if is_literal {
@@ -101,10 +102,12 @@ pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     } else {
         name.iter().all(|&b| is_host_byte(b))
     };
-    if !is_port || !is_name {
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    let names_nobody =
+        name.is_empty() || name.ends_with(b".") || memchr::memmem::find(name, b"..").is_some();
+    if !is_port || !is_name || names_nobody {
         return Err(Refusal::BadHost);
     }
-    let name = name.strip_suffix(b".").unwrap_or(name);
     if name.iter().any(u8::is_ascii_uppercase) {
         return Ok(Cow::Owned(name.to_ascii_lowercase()));
     }
@@ -176,13 +179,20 @@ mod tests {
             ("127.0.0.1:80", "127.0.0.1"),
             ("[::1]:80", "[::1]"),
             ("[FE80::1]", "[fe80::1]"),
-            ("", ""),
-            (":80", ""),
         ] {
             let got = host_name(header.as_bytes()).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), name, "{header}");
         }
         for header in [
+            "",
+            ":80",
+            ":",
+            ".",
+            "..",
+            ".:80",
+            "a..b",
+            "a..",
+            "..a",
             "a b",
             "a/b",
             "a\\b",

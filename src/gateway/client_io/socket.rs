@@ -1,0 +1,108 @@
+//! A client's socket: TCP or unix, as one stream.
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::{AsFd, BorrowedFd},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+
+/// A client's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(tcp) => tcp.poll_write_ready(cx),
+            Socket::Unix(unix) => unix.poll_write_ready(cx),
+        }
+    }
+
+    pub(super) fn try_write_io<T>(
+        &self,
+        write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Socket::Tcp(tcp) => tcp.try_io(Interest::WRITABLE, || write(tcp.as_fd())),
+            Socket::Unix(unix) => unix.try_io(Interest::WRITABLE, || write(unix.as_fd())),
+        }
+    }
+
+    /// Waits until there is something to read, or the client has closed.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(tcp) => tcp.readable().await,
+            Socket::Unix(unix) => unix.readable().await,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(tcp) => tcp.as_fd(),
+            Socket::Unix(unix) => unix.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Socket::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+        }
+    }
+}
