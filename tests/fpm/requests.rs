@@ -170,7 +170,7 @@ fn a_script_that_takes_too_long_is_ended_and_told() {
             let ended = told(place, &log, "exited on signal");
             assert!(log.contains("exited on signal 15 (SIGTERM)"), "{log}");
             (
-                answer.out.is_empty() || answer.out.contains("504"),
+                answer.out.is_empty(),
                 (
                     told(place, &log, "timed out"),
                     ended,
@@ -180,6 +180,25 @@ fn a_script_that_takes_too_long_is_ended_and_told() {
         },
     );
     assert!(out, "{lines:?}");
+}
+
+/// Nothing is answered: what the web server makes of that is its own.
+#[test]
+fn a_script_that_kills_its_child_is_answered_by_nothing() {
+    let scripts = [
+        (
+            "crash.php",
+            "<?php echo 'begun'; posix_kill(getmypid(), 11);",
+        ),
+        ("fine.php", "<?php echo 'fine';"),
+    ];
+    let (out, fine) = same("", "", &scripts, |place, running| {
+        let answer = ask(place, "/crash.php");
+        running.wait_for_log("exited on signal 11");
+        (answer.out + &answer.err, ask(place, "/fine.php").out)
+    });
+    assert_eq!(out, "");
+    assert!(fine.ends_with("fine"), "{fine}");
 }
 
 #[test]
