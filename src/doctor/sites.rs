@@ -30,6 +30,10 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
         let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
             continue;
         };
+        // `weir check` looks at the folder of an alias.
+        if place.settings.alias.is_some() {
+            continue;
+        }
         // Routes repeat what is their site's: it is said once.
         let mut is_new = |what: String| told.insert(format!("{} {what}", root.display()));
         let settings = place.settings;
@@ -54,7 +58,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             }
         }
         if is_new(format!("fallback {:?}", settings.fallback)) {
-            fallback(&place, root, notes);
+            fallback(case, &place, root, notes);
         }
         if entries.is_empty() && settings.fallback.is_none() && !answers_slash(case, &place) {
             notes.warn(
@@ -124,7 +128,7 @@ fn entries(place: &Place<'_>, root: &Path) -> Entries {
     let fallback = settings
         .fallback
         .iter()
-        .map(|path| (path.clone(), "fallback"));
+        .map(|path| (fallback_path(path).to_owned(), "fallback"));
     for (path, key) in candidates.chain(fallback) {
         match script_name(pattern.as_ref(), &path) {
             Some(name) if root.join(&name[1..]).is_file() => {
@@ -189,12 +193,34 @@ fn gateway_may(case: &Case<'_>, who: &Who, path: &Path, need: Need) -> Answer {
     }
 }
 
-fn fallback(place: &Place<'_>, root: &Path, notes: &mut Notes) {
-    let Some(fallback) = &place.settings.fallback else {
+/// A fallback without its query.
+fn fallback_path(fallback: &str) -> &str {
+    fallback.split('?').next().unwrap_or_default()
+}
+
+fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
+    let settings = place.settings;
+    // A group of the route's expression may stand for any name.
+    let Some(fallback) = settings
+        .fallback
+        .as_deref()
+        .map(fallback_path)
+        .filter(|path| !path.contains('$') && settings.check_files != Some(false))
+    else {
         return;
     };
-    let pattern = pattern(&place.settings.script);
-    let name = script_name(pattern.as_ref(), fallback).unwrap_or_else(|| fallback.clone());
+    let pattern = pattern(&settings.script);
+    let script = script_name(pattern.as_ref(), fallback);
+    let pool = settings.pool.and_then(|id| case.pool(id));
+    // Programs that are not PHP may know names that are no files.
+    if let (Some(name), Some(pool)) = (&script, pool)
+        && pool.php().is_none()
+        && !name.ends_with(".php")
+        && settings.check_files.is_none()
+    {
+        return;
+    }
+    let name = script.unwrap_or_else(|| fallback.to_owned());
     let file = root.join(name.trim_start_matches('/'));
     match fs::metadata(&file) {
         Ok(metadata) if metadata.is_file() => {}
@@ -356,6 +382,22 @@ mod tests {
             found[0].starts_with("break: ") && found[0].contains("is no file"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_fallback_with_a_query_or_of_another_program_is_fine() {
+        let root = root();
+        file(&root, "index.php");
+        for site in [
+            "pool = \"app\"\nfallback = \"/index.php?q=1\"",
+            "pool = \"app\"\nscript = '^(/app)(/.*)?$'\nfallback = \"/app\"\nindex = []",
+            "pool = \"app\"\nfallback = \"/front.php\"\ncheck_files = false",
+            "pool = \"app\"\nfallback = \"/index.php\"\n[[site.a.route]]\npath = \"~^/(.*)$\"\nfallback = \"/index.php?q=$1\"",
+            "pool = \"app\"\nfallback = \"/index.php\"\n[[site.a.route]]\npath = \"/mail/*\"\nalias = \"ROOT\"\n\
+             fallback = \"/mail/index.php\"",
+        ] {
+            assert_eq!(looked(&root, site, ""), [""; 0], "{site}");
+        }
     }
 
     #[test]

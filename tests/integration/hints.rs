@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -253,15 +254,21 @@ fn serve_says_on_a_terminal_where_it_serves_and_logs() {
         .stdout(Stdio::null())
         .spawn()
         .expect("script");
-    let shown = || fs::read_to_string(&output).unwrap_or_default();
-    wait_until("it says where it serves", || shown().contains("stop with"));
     let serving = wait_for("weir serve", || {
         let all = descendants(script.id());
         all.into_iter().find(|process| process.name == "weir")
     });
+    wait_until("it serves", || TcpStream::connect(address).is_ok());
+    let shown = || fs::read_to_string(&output).unwrap_or_default();
+    let began = Instant::now();
+    while !shown().contains("stop with") && began.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // It is stopped whatever it said.
     signal(serving.pid, Signal::TERM);
     wait(&mut script, LIMIT).expect("it ends");
     let shown = shown();
+    assert!(shown.contains("stop with"), "{shown}");
     for words in [
         format!("http://{address}"),
         "access.log".to_owned(),
