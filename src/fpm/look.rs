@@ -96,6 +96,10 @@ impl Outside for Looking {
         ThisMachine.group(name)
     }
 
+    fn has_address(&self, address: IpAddr) -> bool {
+        ThisMachine.has_address(address)
+    }
+
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         ThisMachine.resolve(host)
     }

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io,
-    net::{IpAddr, ToSocketAddrs},
+    net::{IpAddr, TcpListener, ToSocketAddrs},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
@@ -69,6 +69,10 @@ impl Outside for ThisMachine {
             reason.to_owned()
         })?;
         Ok(addresses.map(|address| address.ip()).collect())
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        TcpListener::bind((address, 0)).is_ok()
     }
 
     fn has_ipv6(&self) -> bool {

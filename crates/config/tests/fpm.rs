@@ -269,6 +269,43 @@ fn listen_takes_every_form() {
 }
 
 #[test]
+fn a_host_of_several_addresses_is_listened_for_on_the_first_that_is_here() {
+    let of = |listen: &str| {
+        let text = DEBIAN.replace("/run/php/php8.2-fpm.sock", listen);
+        let (_, checked, said) = translated(&Paper::with(text));
+        let listeners: Vec<String> = checked
+            .config
+            .listeners
+            .iter()
+            .map(|l| l.address.to_string())
+            .collect();
+        (
+            listeners,
+            said.into_iter()
+                .map(|message| message.text)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let (addresses, said) = of("both:9000");
+    assert_eq!(addresses, ["[::1]:9000"]);
+    assert_eq!(
+        said,
+        ["Found multiple addresses for both, 127.0.0.1 ignored"]
+    );
+    let (addresses, said) = of("moved:9000");
+    assert_eq!(addresses, ["127.0.0.1:9000"]);
+    let unable = "unable to bind listening socket for address 'moved:9000': Cannot assign requested address (99)";
+    assert_eq!(
+        said,
+        [
+            unable,
+            unable,
+            "Found multiple addresses for moved, ::1 ignored"
+        ]
+    );
+}
+
+#[test]
 fn sockets_have_the_rights_that_php_fpm_gives_them() {
     let listener = |lines: &str| {
         let text = DEBIAN

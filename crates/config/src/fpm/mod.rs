@@ -93,6 +93,8 @@ pub trait Outside {
     /// # Errors
     /// Why it has none, in words.
     fn resolve(&self, host: &str) -> Result<Vec<std::net::IpAddr>, String>;
+    /// That address can be listened on here, whatever the port.
+    fn has_address(&self, address: std::net::IpAddr) -> bool;
     /// The machine speaks IPv6.
     fn has_ipv6(&self) -> bool;
 }

@@ -223,7 +223,7 @@ impl Writer<'_> {
     }
 
     /// `9000`, `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or a path.
-    fn addresses(&self, pool: &Pool, listen: &str) -> Result<Vec<String>, Message> {
+    fn addresses(&mut self, pool: &Pool, listen: &str) -> Result<Vec<String>, Message> {
         if is_unix(listen) {
             return Ok(vec![format!("unix:{listen}")]);
         }
@@ -243,12 +243,13 @@ impl Writer<'_> {
             Ok(address) => address,
             Err(_) => {
                 let found = self.outside.resolve(bare);
-                let found = found.and_then(|all| all.first().copied().ok_or_else(String::new));
-                found.map_err(|why| {
+                let found = found.map_err(|why| {
                     let name = &pool.name;
                     let text = format!("[pool {name}] cannot resolve hostname '{bare}': {why}");
                     failed(text)
-                })?
+                })?;
+                self.choose(bare, listen, &found)
+                    .ok_or_else(|| failed(format!("cannot resolve hostname '{bare}'")))?
             }
         };
         Ok(match address {
@@ -260,6 +261,25 @@ impl Writer<'_> {
             },
             IpAddr::V6(address) => vec![format!("[{address}]:{number}")],
         })
+    }
+
+    /// The first of a host's addresses that can be listened on; none can: the first, which the start fails with.
+    fn choose(&mut self, host: &str, listen: &str, found: &[IpAddr]) -> Option<IpAddr> {
+        let here = found
+            .iter()
+            .position(|address| self.outside.has_address(*address));
+        let at = here.unwrap_or(0);
+        for _ in &found[..at] {
+            let text = format!(
+                "unable to bind listening socket for address '{listen}': Cannot assign requested address (99)"
+            );
+            self.said.push(Message::new(Level::Error, text));
+        }
+        for other in found.iter().skip(at + 1) {
+            let text = format!("Found multiple addresses for {host}, {other} ignored");
+            self.said.push(Message::new(Level::Warning, text));
+        }
+        found.get(at).copied()
     }
 
     fn socket_rights(&mut self, pool: &Pool) -> Result<(), Message> {

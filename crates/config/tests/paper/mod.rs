@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use weir_config::{
@@ -103,8 +103,19 @@ impl Outside for Paper {
     fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         match host {
             "localhost" => Ok(vec![Ipv4Addr::LOCALHOST.into()]),
+            "both" => Ok(vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]),
+            "moved" => Ok(vec![
+                Ipv6Addr::UNSPECIFIED.into(),
+                Ipv4Addr::new(192, 0, 2, 1).into(),
+                Ipv4Addr::LOCALHOST.into(),
+                Ipv6Addr::LOCALHOST.into(),
+            ]),
             _ => Err("Name or service not known".to_owned()),
         }
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        address.is_loopback()
     }
 
     fn has_ipv6(&self) -> bool {
