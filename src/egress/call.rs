@@ -324,6 +324,7 @@ async fn ask(
             {
                 upload = again;
                 course.record.retries += 1;
+                fresh |= failed.kept;
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }
@@ -459,8 +460,9 @@ async fn attempt(
         Err(Unanswered { fault, not_begun }) => Err(Failed {
             fault,
             not_begun,
-            // One that the origin has refused says nothing of the others that are kept.
-            kept: carrier.is_kept() && !not_begun,
+            // One over HTTP/2 that the origin has refused says nothing of the others that are kept.
+            kept: carrier.is_kept()
+                && !(not_begun && carrier.connection().protocol == Protocol::Http2),
         }),
     }
 }
