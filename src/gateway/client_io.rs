@@ -736,8 +736,8 @@ thread_local! {
     static JOIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// For so long a connection without a byte is not closed for others, µs.
-const NEW: u64 = 2_000_000;
+/// For so long a connection without a byte is not closed for others, µs: as long as `header_timeout` waits for it by default.
+const NEW: u64 = 10_000_000;
 
 /// After so long in a pool's queue (µs), a request's connection puts down hyper and its buffers.
 const PUT_DOWN_AFTER: u64 = 100_000;

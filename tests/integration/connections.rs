@@ -104,7 +104,7 @@ fn connections_that_never_ask_anything_make_room_too() {
     let weir = limited("max_connections = 4\nthreads = 1\n")
         .listen("header_timeout = \"300s\"")
         .start();
-    let silent: Vec<Client> = (0..8).map(|_| weir.client()).collect();
+    let silent: Vec<Client> = (0..4).map(|_| weir.client()).collect();
     let mut new = weir.client();
     new.send(GET).response().expect(200);
     drop(silent);
