@@ -16,6 +16,7 @@ mod cancels;
 mod lease;
 mod limits;
 mod pages;
+mod processors;
 mod refusals;
 mod running;
 mod scaling;
@@ -83,6 +84,8 @@ pub(crate) struct PoolHandle {
     cancels: Option<Mutex<Cancels>>,
     manager: Manager,
     tally: Arc<Tally>,
+    /// Processors that weir may use.
+    cores: usize,
     set: limits::Set,
     refusals: refusals::Refusals,
     any_suspects: suspects::Any,
@@ -270,6 +273,7 @@ impl PoolHandle {
             cancels,
             manager,
             tally,
+            cores,
             set: limits::Set::default(),
             refusals: refusals::Refusals::default(),
             any_suspects: suspects::Any::default(),

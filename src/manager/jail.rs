@@ -113,6 +113,7 @@ fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
     let _ = process::set_name(c"weir-gateway");
     // Their files are out of reach afterwards.
     log_text::load_time_zone();
+    weir_sys::cpu::keep_machine_open();
     limits::raise_open_files().map_err(|error| format!("open files: {error}"))?;
     if let Some(chroot) = &jail.chroot {
         identity::chroot(chroot)

@@ -1,6 +1,6 @@
 //! What `pm = "auto"` needs to know of memory: what a worker costs, what is left, and whether the kernel is short of it.
 //!
-//! - A worker costs its proportional set size: what is its own, and its share of what it has in common with others
+//! - A worker costs its proportional set size at its largest: what is its own, and its share of what it has in common with others
 //!   (proc_pid_smaps(5)). Where the kernel does not tell that, what is resident without the memory that is shared by
 //!   design, such as OPcache's.
 //! - What is left is the least of the machine's available memory and of every control group that weir is in, less a
@@ -53,20 +53,90 @@ pub fn total() -> u64 {
     limits.map(|room| room.limit).fold(total, u64::min)
 }
 
-/// What one of these processes costs on average, bytes; none: it cannot be told.
-pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
-    let costs: Vec<u64> = pids.take(SAMPLE).filter_map(cost_of).collect();
-    costs.iter().sum::<u64>().checked_div(costs.len() as u64)
+/// What workers of a pool cost, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// One of them now, on average.
+    pub now: u64,
+    /// One of them at its largest: the mean of the larger half, since what a worker has needed once it may need again, and
+    /// those that have done little yet will grow.
+    pub most: u64,
 }
 
-fn cost_of(pid: u32) -> Option<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-    if let Some(size) = rollup.ok().and_then(|text| field(&text, "Pss:")) {
-        return Some(size);
-    }
+/// What one of these processes costs now, on average, bytes; none: it cannot be told.
+pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
+    costs(pids).map(|cost| cost.now)
+}
+
+/// What these processes cost; none: it cannot be told.
+pub fn costs(pids: impl Iterator<Item = u32>) -> Option<Cost> {
+    let costs: Vec<Cost> = pids.take(SAMPLE).filter_map(cost_of).collect();
+    mean(&costs)
+}
+
+fn mean(costs: &[Cost]) -> Option<Cost> {
+    let now = costs.iter().map(|cost| cost.now).sum::<u64>();
+    let mut most: Vec<u64> = costs.iter().map(|cost| cost.most).collect();
+    most.sort_unstable();
+    let larger = &most[most.len() / 2..];
+    Some(Cost {
+        now: now.checked_div(costs.len() as u64)?,
+        most: larger.iter().sum::<u64>() / larger.len() as u64,
+    })
+}
+
+fn cost_of(pid: u32) -> Option<Cost> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let resident = field(&status, "VmRSS:")?;
-    Some(resident.saturating_sub(field(&status, "RssShmem:").unwrap_or(0)))
+    // What it had beyond that was its own: heap that it gave back.
+    let given_back = field(&status, "VmHWM:")
+        .unwrap_or(0)
+        .saturating_sub(resident);
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    let now = rollup
+        .ok()
+        .and_then(|text| field(&text, "Pss:"))
+        .unwrap_or_else(|| {
+            let shared = field(&status, "RssShmem:").unwrap_or(0);
+            resident.saturating_sub(shared)
+        });
+    Some(Cost {
+        now,
+        most: now.saturating_add(given_back),
+    })
+}
+
+/// What `pm = "auto"` reckons with: what one more worker takes, and what is left for more when those that are there have
+/// grown to their size. `measured`: what some of the `workers` cost, those that have lived for a while if there are any
+/// (`grown`). Before that, a worker is taken to need `guess`.
+pub fn reckon(
+    measured: Option<Cost>,
+    grown: bool,
+    guess: u64,
+    workers: usize,
+    available: u64,
+) -> (u64, u64) {
+    let cost = match (measured, grown) {
+        (Some(cost), true) => cost.most.saturating_add(cost.most / MARGIN).max(SMALLEST),
+        (Some(cost), false) => cost.most.max(guess),
+        (None, _) => guess,
+    };
+    let now = measured.map_or(0, |cost| cost.now);
+    let growth = cost.saturating_sub(now).saturating_mul(workers as u64);
+    (cost.max(1), available.saturating_sub(growth))
+}
+
+/// Processes that the kernel has killed for want of memory in the control groups that we are in, as far as it counts them.
+pub fn killed() -> u64 {
+    let count = |group: &PathBuf| {
+        let files = ["memory.events", "memory.oom_control"];
+        let mut texts = files
+            .iter()
+            .filter_map(|name| fs::read_to_string(group.join(name)).ok());
+        texts.find_map(|text| field(&text, "oom_kill "))
+    };
+    let groups = groups(&read("/proc/self/cgroup"));
+    groups.iter().filter_map(count).max().unwrap_or(0)
 }
 
 /// A control group's limit and what is left of it, bytes.
@@ -148,6 +218,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
+/// One part in so many is added to what workers were seen to take.
+const MARGIN: u64 = 4;
+
+/// No worker is taken to need less, bytes.
+const SMALLEST: u64 = 2 << 20;
+
 /// Workers that are measured of a pool each time.
 const SAMPLE: usize = 8;
 
@@ -166,11 +242,40 @@ mod tests {
 
     #[test]
     fn this_process_costs_something_and_something_is_left() {
-        let own = cost([std::process::id()].into_iter()).unwrap();
-        assert!((100_000..10_000_000_000).contains(&own), "{own}");
+        let own = costs([std::process::id()].into_iter()).unwrap();
+        assert!((100_000..10_000_000_000).contains(&own.now), "{own:?}");
+        assert!(own.most >= own.now);
         assert_eq!(cost([].into_iter()), None);
         assert_eq!(cost([u32::MAX].into_iter()), None);
         assert!(left().available > 0);
+    }
+
+    #[test]
+    fn workers_are_reckoned_by_their_largest_and_before_any_was_measured_by_a_guess() {
+        const MB: u64 = 1 << 20;
+        let cost = |now, most| Cost {
+            now: now * MB,
+            most: most * MB,
+        };
+        // Nothing is known: as many as fit at the guess.
+        assert_eq!(
+            reckon(None, false, 32 * MB, 0, 200 * MB),
+            (32 * MB, 200 * MB)
+        );
+        // Four that were just forked share nearly everything, and have the rest of their growth before them.
+        let fresh = mean(&[cost(2, 3); 4]);
+        assert_eq!(
+            reckon(fresh, false, 32 * MB, 4, 192 * MB),
+            (32 * MB, (192 - 4 * 30) * MB)
+        );
+        // One in two has needed much, once.
+        let grown = mean(&[cost(8, 8), cost(8, 40), cost(8, 8), cost(8, 40)]);
+        assert_eq!(grown, Some(cost(8, 40)));
+        assert_eq!(
+            reckon(grown, true, 32 * MB, 4, 400 * MB),
+            (50 * MB, (400 - 4 * 42) * MB)
+        );
+        assert_eq!(mean(&[]), None);
     }
 
     #[test]

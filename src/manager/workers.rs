@@ -61,6 +61,8 @@ pub(super) struct Pools {
     stopping: Stopping,
     /// When to look at memory; none: no pool depends on it.
     look: Option<Instant>,
+    /// Processes that the kernel had killed for want of memory when it was looked last.
+    killed: u64,
     /// What the gateway is to be told.
     news: Vec<ToGateway>,
 }
@@ -101,8 +103,8 @@ struct Pool {
     patience: Duration,
     /// The gateway was told that no worker can start.
     down: bool,
-    /// How many workers it has depends on memory.
-    auto: bool,
+    /// How many workers it has depends on memory, and what one is taken to need before any was measured, bytes.
+    auto: Option<u64>,
     emergency: Rc<RefCell<Crashes>>,
     /// Workers in whose place others are to start: they ended unasked, or have served their time.
     lost: usize,
@@ -223,7 +225,7 @@ impl Pools {
                     limit => limit,
                 },
                 down: false,
-                auto: matches!(workers.pm, Pm::Auto { .. }),
+                auto: matches!(workers.pm, Pm::Auto { .. }).then_some(workers.worker_memory),
                 emergency: match &of_all {
                     Some(crashes) => Rc::clone(crashes),
                     None => Rc::new(RefCell::new(Crashes::new(&config.server, now))),
@@ -237,7 +239,8 @@ impl Pools {
             return Err(problems);
         }
         Ok(Self {
-            look: list.iter().any(|pool| pool.auto).then_some(now),
+            look: list.iter().any(|pool| pool.auto.is_some()).then_some(now),
+            killed: memory::killed(),
             list,
             process_max: config.server.process_max,
             process_max_told: false,
@@ -258,7 +261,7 @@ impl Pools {
             }
             if self.look.is_some_and(|look| look <= now) {
                 self.look = Some(now + MEMORY_LOOK);
-                self.measure();
+                self.measure(now);
             }
         }
         for pool in &mut self.list {
@@ -275,6 +278,10 @@ impl Pools {
     /// A new gateway is there: it knows of no worker, and is told which pools it may ask for some.
     pub(super) fn serve_new_gateway(&mut self, now: Instant) {
         self.news.clear();
+        if self.look.is_some() {
+            // Before it may ask for any: what fits into the memory that there is.
+            self.measure(now);
+        }
         for pool in &mut self.list {
             pool.quota.wanted = 0;
             for worker in &mut pool.workers {
@@ -598,16 +605,28 @@ impl Pools {
     }
 
     /// Tells the gateway what workers cost, and what is left for more.
-    fn measure(&mut self) {
+    fn measure(&mut self, now: Instant) {
         let left = memory::left();
-        for pool in self.list.iter().filter(|pool| pool.auto) {
+        let killed = memory::killed();
+        // Whatever was measured: it was too much.
+        let is_short = left.pressure || killed > std::mem::replace(&mut self.killed, killed);
+        for pool in &self.list {
+            let Some(guess) = pool.auto else { continue };
             // The oldest have grown as far as others will.
             let pids = pool.workers.iter().filter_map(|worker| worker.pid);
+            let is_grown = |worker: &Worker| now.saturating_duration_since(worker.since) >= GROWN;
+            let (worker_cost, available) = memory::reckon(
+                memory::costs(pids),
+                pool.workers.first().is_some_and(is_grown),
+                guess,
+                pool.workers.len(),
+                left.available,
+            );
             self.news.push(ToGateway::Memory {
                 pool: pool.id,
-                worker_cost: memory::cost(pids).unwrap_or(0),
-                available: left.available,
-                pressure: left.pressure,
+                worker_cost,
+                available,
+                pressure: is_short,
             });
         }
     }
@@ -776,6 +795,9 @@ const RAISE: usize = 4;
 
 /// See [`RAISE`].
 const RAISE_TO: usize = 16;
+
+/// A worker has shown what it needs after that.
+const GROWN: Duration = Duration::from_secs(5);
 
 /// How often memory is looked at.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);

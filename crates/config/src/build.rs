@@ -510,6 +510,7 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     Workers {
         pm: self::pm(&pm, max_children, entries, sink),
         max_children,
+        worker_memory: entries.number("worker_memory"),
         max_spawn_rate: entries.count("max_spawn_rate"),
         crash_limit: entries.number("crash_limit") as u32,
         crash_window: entries.duration("crash_window"),
@@ -545,10 +546,15 @@ const MOST_WORKERS: usize = 100_000;
 fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
     let used: &[&str] = match pm {
         "dynamic" => &["start_servers", "min_spare_servers", "max_spare_servers"],
-        "auto" => &["start_servers"],
+        "auto" => &["start_servers", "worker_memory"],
         _ => &[],
     };
-    let of_some = ["start_servers", "min_spare_servers", "max_spare_servers"];
+    let of_some = [
+        "start_servers",
+        "min_spare_servers",
+        "max_spare_servers",
+        "worker_memory",
+    ];
     for key in of_some.iter().filter(|key| !used.contains(key)) {
         if let Some(entry) = entries.entry(key) {
             let message = format!("`{key}` has no effect with `pm = \"{pm}\"`");
@@ -773,12 +779,13 @@ const PHP_ONLY: [&str; 15] = [
 ];
 
 /// Of workers that weir runs itself.
-const OWN_ONLY: [&str; 22] = [
+const OWN_ONLY: [&str; 23] = [
     "pm",
     "max_children",
     "start_servers",
     "min_spare_servers",
     "max_spare_servers",
+    "worker_memory",
     "max_spawn_rate",
     "crash_limit",
     "crash_window",

@@ -587,6 +587,8 @@ pub struct Workers {
     pub pm: Pm,
     /// Workers at most.
     pub max_children: usize,
+    /// What a worker is taken to need before any has shown it (auto), bytes.
+    pub worker_memory: u64,
     /// Workers started in a second at most.
     pub max_spawn_rate: usize,
     /// A path whose script has ended so many workers within `crash_window` is refused for `crash_pause`; 0: never.

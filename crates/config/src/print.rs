@@ -560,6 +560,7 @@ fn workers(workers: &Workers, key: &str) -> Printed {
         ("start_servers", Pm::Dynamic { start, .. } | Pm::Auto { start }) => plain(start),
         ("min_spare_servers", Pm::Dynamic { min_spare, .. }) => plain(min_spare),
         ("max_spare_servers", Pm::Dynamic { max_spare, .. }) => plain(max_spare),
+        ("worker_memory", Pm::Auto { .. }) => Value(size(workers.worker_memory)),
         ("process_idle_timeout", Pm::OnDemand | Pm::Auto { .. }) => {
             Value(duration(workers.idle_timeout))
         }

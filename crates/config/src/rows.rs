@@ -651,6 +651,9 @@ const POOL: &[Row] = &[
     key(&[Pool], "max_spare_servers", Kind::Count { min: 1, max: 100_000 },
         Absent("a quarter of `max_children`, at least `min_spare_servers`"),
         "More free workers, and one after the other is stopped (dynamic)."),
+    key(&[Pool], "worker_memory", Kind::Size { min: 1 << 20, max: SIZE_MAX }, Value("\"32M\""),
+        "What a worker is taken to need before any has shown it: no more are started than fit the memory that is left, that of \
+         a container included (auto)."),
     key(&[Pool], "max_spawn_rate", Kind::Count { min: 1, max: 100_000 }, Value("32"),
         "Workers started in a second at most, beside those that take the place of others after `max_requests` or \
          `max_memory`, or that ended under a request (php, command)."),

@@ -37,6 +37,10 @@
 //! for [`BLIND`] and the measurement is not half done, the cap is doubled without, up to four for each core; and raised
 //! by a quarter each second, up to eight for each core. Beyond that only what was measured counts.
 //!
+//! Where it is known that processors are idle although the pool is saturated ([`crate::Scaler::processors`]), nobody waits for a
+//! measurement: scripts that wait for somebody else need a worker each. The cap is raised to as many as wait, but by no
+//! more than would use half of what is idle, going by what those use that are at work.
+//!
 //! When workers leave because they are idle, the cap follows them: what a crowd has shown in the morning does not
 //! count for another one in the evening.
 //!
@@ -66,8 +70,11 @@ pub(crate) struct Climb {
     seen_at: Micros,
     seen_finished: u64,
     was_saturated: bool,
-    /// It was saturated then, at last.
+    /// It was saturated then, at last, and has been since then.
     saturated_at: Micros,
+    saturated_since: Micros,
+    /// What was told of the processors last, and when.
+    processors: Option<(Micros, u32)>,
 }
 
 /// What is being found out.
@@ -129,7 +136,30 @@ impl Climb {
             seen_finished: 0,
             was_saturated: false,
             saturated_at: Micros::ZERO,
+            saturated_since: Micros::ZERO,
+            processors: None,
         }
+    }
+
+    /// So many per mille of the processors were idle lately.
+    pub(crate) fn processors(&mut self, now: Micros, idle: u32) {
+        self.processors = Some((now, idle.min(1_000)));
+    }
+
+    /// Whether it matters how many processors are idle: somebody waits, and all workers that may be are at work.
+    pub(crate) fn wants_processors(&self) -> bool {
+        self.was_saturated
+    }
+
+    /// More workers than the cap may come soon, as far as is known: nothing says that they would bring nothing, and
+    /// processors are idle, or were not looked at since the pool is saturated.
+    pub(crate) fn may_grow_freely(&self, now: Micros) -> bool {
+        let searches = matches!(self.search, Search::Up { .. });
+        let idle = match self.processors {
+            Some((at, idle)) if now.since(at) <= RECENT => idle >= ENOUGH_IDLE,
+            _ => !self.was_saturated || now.since(self.saturated_since) <= RECENT,
+        };
+        searches && idle
     }
 
     pub(crate) fn cap(&self) -> usize {
@@ -154,6 +184,9 @@ impl Climb {
         if !self.was_saturated {
             return (None, None);
         }
+        if self.saturated_at.after(RECENT) < now || self.saturated_since == Micros::ZERO {
+            self.saturated_since = now;
+        }
         if now.since(self.saturated_at) >= STALE && !matches!(self.search, Search::Hold { .. }) {
             self.forget();
             self.window = Window::default();
@@ -167,7 +200,31 @@ impl Climb {
             self.window.settling = level as u64;
         }
         let found = self.decide(now, level, most);
-        (self.next(now, most), found)
+        self.use_idle_processors(now, view, level, most);
+        let sample = now.after(PROCESSORS_EVERY);
+        let next = self.next(now, most).map_or(sample, |next| next.min(sample));
+        (Some(next), found)
+    }
+
+    /// Processors are idle, and somebody waits: a worker for each, as far as the processors bear it.
+    fn use_idle_processors(&mut self, now: Micros, view: &View, level: usize, most: usize) {
+        let Some((at, idle)) = self.processors else {
+            return;
+        };
+        let is_new = at > self.saturated_since && now.since(at) <= RECENT;
+        let searches = matches!(self.search, Search::Up { .. });
+        if !is_new || !searches || idle < ENOUGH_IDLE || self.cap > level {
+            return;
+        }
+        let each = ((1_000 - idle) as usize).div_ceil(level.max(1)).max(1);
+        let more = (idle as usize / 2 / each).max(1).min(view.queued);
+        let cap = self.cap.saturating_add(more).min(most);
+        // What was told holds for these: the next step waits for the next look.
+        self.processors = None;
+        if cap > self.cap {
+            self.search = Search::Up { below: None };
+            self.go(cap);
+        }
     }
 
     /// So many are left, because others were idle.
@@ -426,6 +483,15 @@ impl Window {
         })
     }
 }
+
+/// So many per mille of the processors are idle where scripts wait for somebody else.
+const ENOUGH_IDLE: u32 = 250;
+
+/// What is known of the processors holds for so long.
+const RECENT: Micros = Micros::from_secs(1);
+
+/// How often it is asked for while the pool is saturated.
+const PROCESSORS_EVERY: Micros = Micros::from_millis(100);
 
 /// What fewer than that bring cannot be measured, and costs as little.
 fn is_much_more(more: usize, than: usize) -> bool {

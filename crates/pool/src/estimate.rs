@@ -17,12 +17,19 @@ pub(crate) struct Service {
     quick: u64,
     slow: u64,
     known: u64,
+    /// When a request was finished last.
+    last: Micros,
 }
 
 impl Service {
-    /// A worker has finished a request that it had for so long.
+    /// A worker has finished a request that it had for so long. What is known from a time long ago is forgotten: a
+    /// database that was slow then may be as quick as ever.
     #[inline]
-    pub(crate) fn finished(&mut self, time: Micros) {
+    pub(crate) fn finished(&mut self, now: Micros, time: Micros) {
+        if self.is_stale(now) {
+            (self.quick, self.slow, self.known) = (0, 0, 0);
+        }
+        self.last = now;
         let time = time.0.min(LONGEST) << 8;
         self.known += 1;
         if self.known < SLOW {
@@ -46,6 +53,14 @@ impl Service {
         (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
     }
 
+    /// A worker begins a request, and no other is at work: what was known before a rest is forgotten.
+    #[inline]
+    pub(crate) fn woke(&mut self, now: Micros) {
+        if now.since(self.last).0 > STALE {
+            (self.quick, self.slow, self.known) = (0, 0, 0);
+        }
+    }
+
     /// Zero: nothing is known.
     pub(crate) fn estimate(&self) -> Micros {
         Micros(self.quick.min(self.slow) >> 8)
@@ -53,8 +68,14 @@ impl Service {
 
     /// So much is known that somebody may be refused for it. The first requests of a pool take longer than those that
     /// follow, by far: what they need is not yet loaded.
-    pub(crate) fn is_known(&self) -> bool {
-        self.known >= ENOUGH
+    pub(crate) fn is_known(&self, now: Micros) -> bool {
+        self.known >= ENOUGH && !self.is_stale(now)
+    }
+
+    /// Nothing was finished for longer than requests take.
+    fn is_stale(&self, now: Micros) -> bool {
+        let estimate = self.estimate().0;
+        now.since(self.last).0 > estimate.saturating_mul(2).saturating_add(STALE)
     }
 }
 
@@ -70,6 +91,9 @@ pub(crate) struct Drain {
 impl Drain {
     /// For so long workers were busy, added up, and finished so many requests, while somebody waited.
     pub(crate) fn saw(&mut self, span: Micros, busy: u64, finished: u64) {
+        if span.0 > FORGOTTEN && finished == 0 {
+            *self = Self::default();
+        }
         // What was seen before fades by half in a second.
         let keep = |value: u64| value - value.min(value * span.0.min(MEMORY) / (2 * MEMORY));
         self.busy = keep(self.busy).saturating_add(busy);
@@ -129,6 +153,13 @@ const SLOW: u64 = 64;
 /// Requests after which the means are believed.
 const ENOUGH: u64 = 32;
 
+/// What was known is stale after so long in which nothing was at work; while workers are, after that and twice what
+/// requests take without one that finished; µs.
+const STALE: u64 = 2_000_000;
+
+/// After so long in which nothing was finished, what was seen before counts no more, µs.
+const FORGOTTEN: u64 = 5_000_000;
+
 /// Requests after which the spread forgets half of what it saw.
 const REMEMBERED: u64 = 1 << 10;
 
@@ -144,30 +175,52 @@ mod tests {
 
     #[test]
     fn one_long_script_does_not_make_the_estimate_long_and_many_do() {
-        let mut service = Service::default();
+        let (mut service, now) = (Service::default(), Micros::from_secs(7));
         assert_eq!(service.estimate(), Micros::ZERO);
         for _ in 0..100 {
-            service.finished(Micros(10_000));
+            service.finished(now, Micros(10_000));
         }
-        assert!(service.is_known());
+        assert!(service.is_known(now));
         assert_eq!(service.estimate(), Micros(10_000));
-        service.finished(Micros::from_secs(1));
+        service.finished(now, Micros::from_secs(1));
         assert!(service.estimate() < Micros(30_000));
         for _ in 0..200 {
-            service.finished(Micros(100_000));
+            service.finished(now, Micros(100_000));
         }
         assert!(service.estimate() > Micros(90_000));
         for _ in 0..30 {
-            service.finished(Micros(1_000));
+            service.finished(now, Micros(1_000));
         }
         assert!(service.estimate() < Micros(4_000), "it falls quickly");
+    }
+
+    #[test]
+    fn what_was_known_before_a_long_rest_is_not_believed_after_it() {
+        let mut service = Service::default();
+        for second in 0..100 {
+            service.finished(Micros::from_secs(second), Micros::from_secs(5));
+        }
+        let rest = |seconds: u64| Micros::from_secs(99 + seconds);
+        assert!(service.is_known(rest(12)));
+        assert!(!service.is_known(rest(13)));
+        let mut rested = service;
+        rested.woke(rest(3));
+        assert!(!rested.is_known(rest(3)));
+        assert_eq!(rested.estimate(), Micros::ZERO);
+        service.finished(rest(25), Micros(30_000));
+        assert_eq!(service.estimate(), Micros(30_000));
+        assert!(!service.is_known(rest(25)), "one says little");
+        let mut drain = Drain::default();
+        drain.saw(Micros::from_secs(1), 4_000_000, 4);
+        drain.saw(Micros::from_secs(25), 0, 0);
+        assert_eq!(drain.service(), None);
     }
 
     #[test]
     fn times_beyond_reason_do_not_overflow() {
         let mut service = Service::default();
         for _ in 0..1_000 {
-            service.finished(Micros::MAX);
+            service.finished(Micros::ZERO, Micros::MAX);
         }
         assert_eq!(service.estimate(), Micros(LONGEST));
         let mut drain = Drain::default();

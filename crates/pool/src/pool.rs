@@ -351,7 +351,7 @@ impl Pool {
         };
         self.totals.finished += 1;
         self.totals.proven += u64::from(release.first);
-        self.service.finished(now.since(release.since));
+        self.service.finished(now, now.since(release.since));
         self.spread.finished(now.since(release.since));
         self.overload.finished();
         self.count_end(now, &release.job, release.since);

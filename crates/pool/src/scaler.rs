@@ -162,8 +162,8 @@ pub struct ScalerStats {
 /// | ondemand | for each request that waits | once it was idle for `idle_timeout` |
 /// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | once two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
 ///
-/// `auto` sets a limit of its own, below `max_children`: by what more workers bring, which is explained in `climb.rs`,
-/// and by memory. The latter is [`MemoryView::available`] in workers, and under pressure what is there: then the idle
+/// `auto` sets a limit of its own, below `max_children`: by what more workers bring and whether processors are idle, which
+/// is explained in `climb.rs`, and by memory. The latter is [`MemoryView::available`] in workers, and under pressure what is there: then the idle
 /// leave, one each 100 ms, then busy ones as they finish, one each 2 s, down to `start`. When the pressure has gone the
 /// limit rises again by one each 10 s, because whoever gives back at once what was just taken is soon short again.
 ///
@@ -327,6 +327,33 @@ impl Scaler {
     pub fn memory(&mut self, now: Micros, view: MemoryView) {
         self.advance(now);
         self.memory.view = Some(view);
+    }
+
+    /// So many per mille of the processors were idle in the last tenth of a second or so (`Auto`). To be told about every
+    /// 100 ms while [`wants_processors`](Self::wants_processors); else nothing is known of them.
+    pub fn processors(&mut self, now: Micros, idle: u32) {
+        let now = self.advance(now);
+        if let Some(climb) = &mut self.climb {
+            climb.processors(now, idle);
+        }
+    }
+
+    /// Whether it matters how many processors are idle.
+    pub fn wants_processors(&self) -> bool {
+        self.climb.as_ref().is_some_and(Climb::wants_processors)
+    }
+
+    /// So many workers there may be before who waits now has waited for long. `Auto` finds its limit by trying: it is
+    /// doubled while somebody waits and that does any good, and raised to all that there is memory for while processors
+    /// are idle.
+    pub fn soon(&self) -> usize {
+        match &self.climb {
+            Some(climb) if climb.may_grow_freely(self.clock) => {
+                self.scaling.max_children.min(self.memory.limit().max(1))
+            }
+            Some(_) => self.limit.saturating_mul(2).min(self.scaling.max_children),
+            None => self.limit,
+        }
     }
 
     /// What is to be done now. To be called after each change of the pool or of the scaler, and at

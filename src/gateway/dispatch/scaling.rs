@@ -13,7 +13,7 @@ use weir_pool::{
 };
 use weir_sys::process::Exit;
 
-use super::{Lease, PoolHandle, Slot, State, Waiting, servers::Note};
+use super::{Lease, PoolHandle, Slot, State, Waiting, processors::Processors, servers::Note};
 use crate::{
     control::ToManager,
     error_log::{About, tell},
@@ -31,9 +31,6 @@ pub(super) struct Scaling {
     mode: Mode,
     /// What the pool has to do changes how many workers it has.
     by_load: bool,
-    /// The limit of workers is found by trying.
-    doubles: bool,
-    max_children: usize,
     /// Workers of earlier generations are to be replaced.
     generation: u32,
     /// The manager has said that no worker can be started, and none has come since.
@@ -79,8 +76,6 @@ impl Scaling {
             scaler: Scaler::new(bounds(workers, mode)),
             mode,
             by_load: mode != Mode::Static,
-            doubles: matches!(mode, Mode::Auto { .. }),
-            max_children: workers.max_children,
             generation: 0,
             down: false,
             down_because: String::new(),
@@ -102,16 +97,6 @@ impl Scaling {
     /// Why no worker can be started, where that is so.
     pub(super) fn down_because(&self) -> Option<&str> {
         (self.down && !self.down_because.is_empty()).then_some(&*self.down_because)
-    }
-
-    /// So many workers there may be before who waits now has waited for long. With `pm = "auto"` the limit is found by
-    /// trying, and doubled while somebody waits and it does any good.
-    fn soon(&self) -> usize {
-        let figures = self.scaler.figures();
-        match self.doubles {
-            true => figures.limit.saturating_mul(2).min(self.max_children),
-            false => figures.limit,
-        }
     }
 
     /// Whether a worker of this generation is to be replaced.
@@ -231,9 +216,10 @@ impl PoolHandle {
     /// Looks at the pool when its scaling wants to be woken, or a request has waited too long. Runs for ever; one for
     /// each pool.
     pub(crate) async fn drive(self: Arc<Self>) {
+        let mut processors = Processors::default();
         loop {
             let mut after = After::default();
-            let wakes_at = {
+            let (wakes_at, busy) = {
                 let mut state = self.state();
                 let now = clock::precise();
                 if state.wakes_at <= now {
@@ -242,10 +228,19 @@ impl PoolHandle {
                     state.look(&self, Micros(now), &mut after);
                     state.wake_for_queue(&mut after);
                 }
-                state.wakes_at
+                (state.wakes_at, state.whose_processors())
             };
             after.wake = false;
             after.perform(&self);
+            if let Some(busy) = busy
+                && let Some(idle) = processors.look(clock::precise(), &busy, self.cores)
+            {
+                self.change(|state, now, _| {
+                    if let Some(scaling) = &mut state.scaling {
+                        scaling.scaler.processors(now, idle);
+                    }
+                });
+            }
             let left = wakes_at.saturating_sub(clock::precise());
             tokio::select! {
                 () = self.woken.notified() => {}
@@ -285,7 +280,7 @@ impl State {
         after.decisions.extend(scaling.scaler.decisions());
         let next = scaling.scaler.next_look().map_or(NEVER, |next| next.0);
         let expected = !scaling.down && scaling.scaler.expects_worker();
-        let soon = if expected { scaling.soon() } else { 0 };
+        let soon = if expected { scaling.scaler.soon() } else { 0 };
         self.wake_at(next, after);
         self.pool.worker_expected(expected);
         self.pool.workers_soon(soon);
@@ -305,6 +300,15 @@ impl State {
         if !expected {
             self.settle(pool, now, after);
         }
+    }
+
+    /// The processes at work, if it matters what they use of the processors.
+    fn whose_processors(&self) -> Option<Vec<u32>> {
+        let scaling = self.scaling.as_ref()?;
+        let leased = self.slots.iter().filter(|slot| slot.leased);
+        let busy = || leased.filter(|slot| slot.process.is_some());
+        let wants = scaling.scaler.wants_processors();
+        wants.then(|| busy().map(|slot| slot.pid).collect())
     }
 
     /// Has the pool's task wake then, unless it does before.

@@ -78,6 +78,21 @@ fn a_burst_finds_twenty_workers_where_there_were_two() {
 }
 
 #[test]
+fn pools_that_choose_for_themselves_start_from_what_fits_the_memory() {
+    // Before any worker has shown what it needs, this is believed.
+    let lines =
+        "pm = \"auto\"\nmax_children = 12\nworker_memory = \"900000G\"\nqueue.timeout = \"60s\"\n";
+    let weir = setup(lines).start();
+    wait_for_workers(&weir, 1);
+    let gated = Gated::start(&weir, "all", 6);
+    weir.wait_for_error(&["there is memory for 1 workers and no more"]);
+    assert_eq!(workers(&weir).len(), 1);
+    // The one that there is needs far less, as is seen once it has lived for a while.
+    wait_until("there are more", || workers(&weir).len() > 1);
+    assert_eq!(gated.open(), [200; 6]);
+}
+
+#[test]
 fn pools_that_choose_for_themselves_grow_as_long_as_it_helps() {
     let weir =
         setup("pm = \"auto\"\nmax_children = 12\nstart_servers = 2\nqueue.timeout = \"60s\"\n")

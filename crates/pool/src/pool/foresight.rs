@@ -62,7 +62,7 @@ impl Pool {
         place: usize,
         start_by: Micros,
     ) -> Option<ShedReason> {
-        if self.service.is_known() {
+        if self.service.is_known(now) {
             let wait = self.wait_at(now, place, self.workers_for(ticket.priority));
             if wait > self.limits.timeout {
                 self.overload.lost();

@@ -93,6 +93,9 @@ impl Pool {
     #[inline]
     fn count_start(&mut self, now: Micros, job: &Job) {
         self.begins_work();
+        if self.workers.busy() == 1 {
+            self.service.woke(now);
+        }
         self.last_start = now;
         self.totals.started += 1;
         self.totals.max_busy = self.totals.max_busy.max(self.workers.busy());

@@ -1,6 +1,6 @@
 //! `auto`: as many workers as do some good, whatever the scripts do.
 
-use weir_pool::{Decision, Micros, Mode, Scaling};
+use weir_pool::{Decision, Limits, Micros, Mode, Scaling};
 
 use crate::machine::{Clients, Load, Memory, Outcome, Plan, run};
 use crate::scaling::{MILLISECOND, SECOND};
@@ -113,6 +113,62 @@ fn an_api_that_becomes_slow_has_more_workers_at_once() {
     let after = |seconds: u64| got.workers_at((30 + seconds) * SECOND);
     assert!(after(3) >= 8, "{}", after(3));
     assert!(after(15) >= 16, "{}", after(15));
+}
+
+/// A database that takes 5 s in place of 30 ms: the machine is idle, and dynamic, which has a worker for each, refuses
+/// nobody.
+#[test]
+fn a_dependency_that_becomes_slow_costs_nobody_more_than_with_dynamic() {
+    let quick = Load::from(0, Clients::Random(50_000), 2_000, 28_000).until(30 * SECOND);
+    let slow = Load::from(30 * SECOND, Clients::Random(50_000), 2_000, 5 * SECOND);
+    let dynamic = Mode::Dynamic {
+        start: 2,
+        min_spare: 2,
+        max_spare: 5,
+    };
+    let (mut refused, mut longest) = (Vec::new(), Vec::new());
+    for mode in [dynamic, auto(2)] {
+        let calm = Plan::calm(2, mode, 200);
+        let plan = Plan {
+            loads: vec![quick.clone().uneven(), slow.clone().uneven()],
+            limits: Limits {
+                timeout: Micros::from_secs(10),
+                max_queue: 1_000,
+                ..calm.limits
+            },
+            until: 120 * SECOND,
+            ..calm
+        };
+        let got = run(&plan, 1);
+        refused.push(got.stats.shed());
+        longest.push(got.longest_wait(30 * SECOND, plan.until));
+    }
+    assert_eq!(refused, [0, 0], "dynamic, auto");
+    assert!(longest[1] <= 500 * MILLISECOND, "{longest:?}");
+}
+
+/// What was learnt while it was slow is of no use when it is quick again.
+#[test]
+fn a_crowd_after_a_slow_phase_is_not_refused_for_what_requests_took_then() {
+    for max_children in [8, 200] {
+        let slow = Load::from(SECOND, Clients::Closed(10), 2_000, 5 * SECOND).until(40 * SECOND);
+        let crowd = Load::from(70 * SECOND, Clients::Closed(100), 2_000, 28_000);
+        let calm = Plan::calm(4, auto(4), max_children);
+        let plan = Plan {
+            loads: vec![slow.uneven(), crowd.uneven()],
+            limits: Limits {
+                timeout: Micros::from_secs(10),
+                max_queue: 1_000,
+                ..calm.limits
+            },
+            until: 75 * SECOND,
+            ..calm
+        };
+        let got = run(&plan, 1);
+        assert!(got.of_loads[&1].1 > 1_000, "{:?}", got.of_loads);
+        assert_eq!(got.stats.shed_hopeless, 0, "{max_children}");
+        assert_eq!(got.stats.shed(), 0, "{max_children}");
+    }
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) changes: Vec<(u64, Scaling)>,
     /// No worker dies at work and every fork succeeds from then on.
     pub(crate) calm_from: u64,
+    /// The scaler is told of idle processors.
+    pub(crate) is_told_of_processors: bool,
     /// Requests that a worker serves before it is replaced; 0: no limit.
     pub(crate) max_requests: u64,
     /// Nothing is looked at after that.
@@ -167,6 +169,7 @@ impl Plan {
             master_lost: Vec::new(),
             changes: Vec::new(),
             calm_from: u64::MAX,
+            is_told_of_processors: true,
             max_requests: 0,
             until: 0,
         }
@@ -200,6 +203,8 @@ struct Machine {
     births: BTreeMap<WorkerId, u64>,
     /// Forks of an earlier master are lost.
     master: u64,
+    /// When processors were looked at last, and what they had done by then.
+    looked: (u64, u64),
     outcome: Outcome,
 }
 
@@ -243,6 +248,8 @@ struct Processors {
     /// Who computes, by what everybody will have got when it is done.
     work: BTreeSet<(u64, WorkerId)>,
     version: u64,
+    /// Time of all processors that was used.
+    used: u64,
 }
 
 impl Machine {
@@ -263,10 +270,12 @@ impl Machine {
                 at: 0,
                 work: BTreeSet::new(),
                 version: 0,
+                used: 0,
             },
             lives: BTreeMap::new(),
             births: BTreeMap::new(),
             master: 0,
+            looked: (0, 0),
             outcome: Outcome::default(),
             plan,
         };
@@ -499,7 +508,28 @@ impl Machine {
         }
     }
 
+    /// As a gateway does: a tenth of a second after the last look, if somebody wants to know.
+    fn look_at_processors(&mut self) {
+        let (at, used) = self.looked;
+        let span = self.now - at;
+        if span < 100_000 || !self.gateway.scaler.wants_processors() {
+            return;
+        }
+        self.processors.pass(self.now);
+        if span < 400_000 {
+            let all = span * self.plan.cores;
+            let idle = 1_000 - (self.processors.used - used) * 1_000 / all;
+            self.gateway
+                .scaler
+                .processors(Micros(self.now), idle as u32);
+        }
+        self.looked = (self.now, self.processors.used);
+    }
+
     fn follow_orders(&mut self) {
+        if self.plan.is_told_of_processors {
+            self.look_at_processors();
+        }
         let now = Micros(self.now);
         let Look {
             start,
@@ -528,6 +558,7 @@ impl Machine {
             self.outcome.withdrawals.push(self.now);
             self.schedule(2_000, Event::Ended(worker, life));
         }
+        self.gateway.pool.workers_soon(self.gateway.scaler.soon());
         let told = self.gateway.scaler.decisions();
         let now = self.now;
         self.outcome.decisions.extend(told.map(|told| (now, told)));
@@ -613,6 +644,7 @@ impl Processors {
     fn pass(&mut self, now: u64) {
         let sharing = self.work.len() as u64;
         self.got += (now - self.at) * PART * self.count / sharing.max(self.count);
+        self.used += (now - self.at) * sharing.min(self.count);
         self.at = now;
     }
 }
