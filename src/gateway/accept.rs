@@ -9,7 +9,7 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -160,11 +160,15 @@ pub(crate) async fn listen(
     let serve = |(socket, peer): (Socket, Option<SocketAddr>), mut place: Place| {
         place.count();
         let local = local_address(&socket, local);
+        let pid = match &socket {
+            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()),
+            Socket::Tcp(_) => None,
+        };
         let conn = Arc::new(Conn::new(
             listener,
             home,
-            peer,
-            local,
+            (peer, local),
+            pid,
             timeouts,
             settings.max_head,
         ));

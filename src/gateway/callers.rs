@@ -127,20 +127,22 @@ impl Workers for AtWork {
     }
 
     fn owner(&self, inode: u32) -> Task<Option<u32>> {
-        let gateway = self.gateway.clone();
-        Box::pin(async move {
-            let turn = gateway.owners.turn(clock::now())?;
-            let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
-            tokio::time::sleep(wait).await;
-            let pools = gateway.pools.iter();
-            let workers = pools.flat_map(|pool| {
-                let workers = pool.at_work().into_iter();
-                workers.map(|(number, _)| (pool.id, number))
-            });
-            let workers = workers.take(ToManager::MOST_ASKED).collect();
-            gateway.owners.ask(inode, workers).await.ok()
-        })
+        Box::pin(owner_of(self.gateway.clone(), inode))
     }
+}
+
+/// Which of the workers that have a request has the socket with this inode open, as the manager sees it.
+pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
+    let turn = gateway.owners.turn(clock::now())?;
+    let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
+    tokio::time::sleep(wait).await;
+    let pools = gateway.pools.iter();
+    let workers = pools.flat_map(|pool| {
+        let workers = pool.at_work().into_iter();
+        workers.map(|(number, _)| (pool.id, number))
+    });
+    let workers = workers.take(ToManager::MOST_ASKED).collect();
+    gateway.owners.ask(inode, workers).await.ok()
 }
 
 /// Between two questions, µs: two hundred a second.

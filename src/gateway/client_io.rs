@@ -37,6 +37,7 @@ use super::{
     clock::{self, NEVER},
     framing::{self, Framing, Refused, Verdict},
     open_file::OpenFile,
+    own_calls::Source,
     record::{Ends, Record},
 };
 
@@ -71,6 +72,8 @@ pub(crate) struct Conn {
     /// The reactor it lives on.
     pub(crate) home: u16,
     pub(crate) ends: Arc<Ends>,
+    /// Whether a worker is at the other end.
+    pub(crate) source: Source,
     pub(crate) timeouts: Timeouts,
     /// Largest head of a request, bytes.
     max_head: usize,
@@ -155,8 +158,8 @@ impl Conn {
     pub(crate) fn new(
         listener: u16,
         home: u16,
-        peer: Option<SocketAddr>,
-        local: Option<SocketAddr>,
+        (peer, local): (Option<SocketAddr>, Option<SocketAddr>),
+        pid: Option<u32>,
         timeouts: Timeouts,
         max_head: usize,
     ) -> Conn {
@@ -164,6 +167,7 @@ impl Conn {
             listener,
             home,
             ends: Arc::new(Ends::new(peer, local)),
+            source: Source::new(peer, local, pid),
             timeouts,
             max_head,
             phase: AtomicU8::new(Phase::Idle as u8),

@@ -15,6 +15,7 @@
 mod cancels;
 mod lease;
 mod limits;
+mod own;
 mod pages;
 mod processors;
 mod refusals;
@@ -22,12 +23,14 @@ mod running;
 mod scaling;
 mod servers;
 mod suspects;
+mod turns;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -54,8 +57,10 @@ pub(crate) use self::{
     lease::Lease,
     running::Script,
     servers::{ServerStatus, Toward, UnknownName},
+    turns::{NoTurn, Turn},
 };
 use super::{
+    Gateway,
     scoreboard::{Card, Cost, PoolStatus},
     tally::Tally,
     worker_conn::WorkerConn,
@@ -93,6 +98,8 @@ pub(crate) struct PoolHandle {
     pages: AtomicU64,
     /// Which PHP the workers run, and whether answers name that.
     php: Mutex<(String, bool)>,
+    own: own::Own,
+    turns: turns::Turns,
 }
 
 /// What the scaling decided.
@@ -134,6 +141,8 @@ pub(crate) struct Wait {
     /// Where it was refused for what was foreseen: how many it would have had before it, and how long it would have
     /// waited, µs.
     pub(crate) foreseen: Option<(usize, u64)>,
+    /// It was refused because every worker waits for a call like it.
+    pub(crate) stuck: bool,
 }
 
 /// Why there is no connection to a worker.
@@ -156,6 +165,13 @@ pub(crate) struct NewWorker {
 
 /// How a request that waits is told of its worker, or that it gets none.
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
+
+/// Who asks may be a worker.
+pub(crate) struct Asker {
+    /// Finds out which.
+    pub(crate) finding: Pin<Box<dyn Future<Output = Option<u32>> + Send>>,
+    pub(crate) gateway: Arc<Gateway>,
+}
 
 /// What became of a request that asked for a worker.
 #[expect(
@@ -279,12 +295,16 @@ impl PoolHandle {
             any_suspects: suspects::Any::default(),
             pages: AtomicU64::new(0),
             php: Mutex::default(),
+            own: own::Own::default(),
+            turns: turns::Turns::default(),
         });
         handle.change(|state, now, after| state.fit(&handle, now, after));
         handle
     }
 
     /// A worker for a request, at once or after waiting in the queue.
+    ///
+    /// `caller` is asked for who finds out which worker asks, if the request has to wait.
     ///
     /// `wait` says when the request was admitted to this pool before, where it is run again: it then waits at the
     /// queue's head under its first deadline. It is filled in whatever becomes of the request.
@@ -296,9 +316,10 @@ impl PoolHandle {
         self: &Arc<Self>,
         ask: &Ask,
         wait: &mut Option<Wait>,
+        caller: impl FnOnce() -> Option<Asker>,
     ) -> Result<Lease, ShedReason> {
         // What deciding it takes is not carried through the wait.
-        let receiver = match self.admit(ask, wait) {
+        let mut receiver = match self.admit(ask, wait) {
             Admitted::Lent(lease) => return Ok(lease),
             Admitted::Shed(reason) => return Err(reason),
             Admitted::Waits(receiver) => receiver,
@@ -308,12 +329,21 @@ impl PoolHandle {
             request: ask.id,
             waiting: true,
         };
-        let lease = receiver.await.unwrap_or(Err(ShedReason::NoWorker));
+        let mut stuck = false;
+        let lease = match caller() {
+            None => receiver.await,
+            Some(caller) => {
+                let (lease, refused) = self.wait_as_caller(ask.id, &mut receiver, caller).await;
+                stuck = refused;
+                lease
+            }
+        };
         place.waiting = false;
         if let Some(wait) = wait {
             wait.waited = Some(clock::now() - wait.admitted);
+            wait.stuck = stuck;
         }
-        lease
+        lease.unwrap_or(Err(ShedReason::NoWorker))
     }
 
     fn admit(self: &Arc<Self>, ask: &Ask, wait: &mut Option<Wait>) -> Admitted {
@@ -335,6 +365,7 @@ impl PoolHandle {
                 waited: None,
                 queue,
                 foreseen: None,
+                stuck: false,
             });
             match admission {
                 Admission::Run(worker) => {
@@ -703,6 +734,7 @@ impl State {
             ended: None,
             lent: self.last_lent,
             begun: false,
+            turn: None,
             site: None,
         }
     }

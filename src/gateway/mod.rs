@@ -40,6 +40,7 @@ mod kernel_queues;
 mod logs;
 mod measured;
 mod open_file;
+mod own_calls;
 mod params;
 mod policy;
 mod pool_log;
@@ -136,6 +137,7 @@ pub(crate) struct Gateway {
     started: SystemTime,
     asked: Asked,
     owners: Owners,
+    own_calls: own_calls::OwnCalls,
     /// Where calls of the application are written: the access log's own sink, or another one; none: there is no egress.
     egress_log: Option<Arc<Sink>>,
     egress: OnceLock<Arc<dyn EgressView>>,
@@ -392,6 +394,7 @@ impl Gateway {
             started: SystemTime::now(),
             asked: Asked::new(manager.clone()),
             owners: Owners::new(manager.clone()),
+            own_calls: own_calls::OwnCalls::default(),
             window_closed: Flag::default(),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),

@@ -13,11 +13,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use weir_config::{FairBy, OnClientLeft, RequestPart};
+use weir_config::{FairBy, OnClientLeft, RequestPart, SerializeBy};
 
 use super::{
     clock::{self, NEVER},
     cookies,
+    dispatch::PoolHandle,
     record::Record,
     route::Matcher,
 };
@@ -48,6 +49,8 @@ pub(crate) struct Worth {
     /// Who asks, as a keyed hash; 0: nobody in particular.
     pub(crate) client: u64,
     pub(crate) on_client_left: OnClientLeft,
+    /// Requests with the same one run one after the other: a keyed hash; 0: it has none. None: as the pool says.
+    pub(crate) serial: Option<u64>,
 }
 
 impl Policy {
@@ -87,6 +90,11 @@ impl Policy {
             deadline: deadline.min(record.worth.deadline),
             priority: rule.map_or(self.settings.priority, |rule| rule.priority),
             client: self.client(record),
+            serial: match &self.settings.serialize_by {
+                SerializeBy::Pool => None,
+                SerializeBy::Off => Some(0),
+                SerializeBy::Part(part) => Some(key_of(part, record)),
+            },
             on_client_left: self.settings.on_client_left,
         };
     }
@@ -139,9 +147,29 @@ impl Default for Worth {
             deadline: NEVER,
             priority: 0,
             client: 0,
+            serial: None,
             on_client_left: OnClientLeft::Finish,
         }
     }
+}
+
+/// By what requests of `pool` run one after the other; 0: this one waits for none.
+pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> u64 {
+    match (record.worth.serial, &pool.settings.queue.serialize_by) {
+        (Some(key), _) => key,
+        (None, Some(part)) => key_of(part, record),
+        (None, None) => 0,
+    }
+}
+
+/// The key that this part of a request is; 0 where it has none.
+fn key_of(part: &RequestPart, record: &Record) -> u64 {
+    let mut found = None;
+    any_value(part, record, |value| {
+        found = named(value.trim_ascii()).or(found);
+        false
+    });
+    found.unwrap_or(0)
 }
 
 /// Who asks from this address. A client has a whole /64 of IPv6 for itself, as a rule (RFC 6177 §2).

@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -15,7 +15,7 @@ use std::{
 use headers::{Header, authorization::Basic};
 use http::HeaderValue;
 
-use super::dispatch::subject;
+use super::{client_io::Conn, dispatch::subject};
 use crate::clock;
 use crate::log_text::{put_json_string, put_number};
 
@@ -162,6 +162,8 @@ struct Entry {
     duration: u64,
     cost: Cost,
     content_length: u64,
+    /// The connection of the request, where that may be a worker's.
+    asker: Weak<Conn>,
     /// Texts of the request, one behind the other, and where each of them ends.
     texts: Vec<u8>,
     ends: [usize; TEXTS],
@@ -182,6 +184,7 @@ impl Card {
             duration: 0,
             cost: Cost::default(),
             content_length: 0,
+            asker: Weak::new(),
             texts: Vec::new(),
             ends: [0; TEXTS],
         });
@@ -211,6 +214,7 @@ impl Card {
         let entry = &mut *entry;
         entry.requests += 1;
         entry.stage = Stage::Running;
+        entry.asker = Weak::new();
         entry.begun = clock::now();
         entry.content_length = facts.content_length;
         entry.texts.clear();
@@ -244,6 +248,18 @@ impl Card {
         entry.stage = Stage::Idle;
         entry.duration = clock::now().saturating_sub(entry.begun);
         entry.cost = cost;
+    }
+
+    /// The connection that its request has come on, which may be a worker's: none where it is not.
+    pub(crate) fn asked_by(&self, asker: Weak<Conn>) {
+        self.entry().asker = asker;
+    }
+
+    /// As it was told; none while it has no request.
+    pub(crate) fn asker(&self) -> Option<Arc<Conn>> {
+        let entry = self.entry();
+        let works = entry.stage != Stage::Idle;
+        works.then(|| entry.asker.upgrade()).flatten()
     }
 
     /// What its running or last request was for ([`subject`]), and when that began ([`clock::now`]).

@@ -252,6 +252,9 @@ async fn attempt(
     record.dispatched = clock::now();
     record.first_byte = None;
     lease.begin(&facts(record, body.map_or(0, Spooled::len)));
+    if conn.source.may_be_worker() {
+        lease.asked_by(conn);
+    }
     note(record, conn, pool, &mut lease, &request);
     let mut run = Run::start(
         lease,

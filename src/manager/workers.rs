@@ -216,7 +216,7 @@ impl Pools {
                     Kind::Php(php) if !php.is_ready() => 0,
                     _ => 1,
                 },
-                quota: Quota::new(workers.max_children, now),
+                quota: Quota::new(workers.max_children, workers.self_call_workers, now),
                 configured: workers.max_children,
                 workers: Vec::new(),
                 kind,
@@ -434,7 +434,7 @@ impl Pools {
                 "max_children can be set to 1 to {highest} while weir runs; more is for weir.toml, and weir reload"
             ));
         }
-        pool.quota.most = most;
+        pool.quota.most = most + pool.quota.beyond;
         Ok(())
     }
 

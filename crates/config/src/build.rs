@@ -510,6 +510,7 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     Workers {
         pm: self::pm(&pm, max_children, entries, sink),
         max_children,
+        self_call_workers: entries.count("self_call_workers"),
         worker_memory: entries.number("worker_memory"),
         max_spawn_rate: entries.count("max_spawn_rate"),
         crash_limit: entries.number("crash_limit") as u32,
@@ -779,12 +780,13 @@ const PHP_ONLY: [&str; 15] = [
 ];
 
 /// Of workers that weir runs itself.
-const OWN_ONLY: [&str; 23] = [
+const OWN_ONLY: [&str; 24] = [
     "pm",
     "max_children",
     "start_servers",
     "min_spare_servers",
     "max_spare_servers",
+    "self_call_workers",
     "worker_memory",
     "max_spawn_rate",
     "crash_limit",

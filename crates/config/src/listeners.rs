@@ -185,11 +185,12 @@ const FASTCGI_ONLY: [&str; 5] = [
 const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];
 
 /// What a request is worth: for an HTTP listener its sites say that.
-const POLICY: [&str; 6] = [
+const POLICY: [&str; 7] = [
     "timeout",
     "timeout_header",
     "priority",
     "priority_by",
     "fair_by",
+    "serialize_by",
     "on_client_left",
 ];

@@ -380,6 +380,8 @@ pub struct Policy {
     pub priority_by: Vec<PriorityRule>,
     /// By what clients are told apart.
     pub fair_by: FairBy,
+    /// What requests run one after the other by.
+    pub serialize_by: SerializeBy,
     /// What becomes of a running script whose client has left.
     pub on_client_left: OnClientLeft,
 }
@@ -422,6 +424,18 @@ pub enum FairBy {
     #[default]
     Address,
     /// By this; where it is missing, by their address.
+    Part(RequestPart),
+}
+
+/// What requests run one after the other by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum SerializeBy {
+    /// As the pool's queue says.
+    #[default]
+    Pool,
+    /// They do not.
+    Off,
+    /// Those that have the same one; those without it do not.
     Part(RequestPart),
 }
 
@@ -587,6 +601,8 @@ pub struct Workers {
     pub pm: Pm,
     /// Workers at most.
     pub max_children: usize,
+    /// Workers beside `max_children` for calls that scripts make to their own site.
+    pub self_call_workers: usize,
     /// What a worker is taken to need before any has shown it (auto), bytes.
     pub worker_memory: u64,
     /// Workers started in a second at most.
@@ -642,6 +658,10 @@ pub struct Queue {
     pub timeout: Duration,
     /// Workers kept for requests of a priority, each with a different one, together fewer than maxconn.
     pub reserve: Vec<Reserve>,
+    /// Requests with the same one run one after the other, where nothing else is said; none: they do not.
+    pub serialize_by: Option<RequestPart>,
+    /// Requests of one key that wait for their turn at most.
+    pub serialize_queue: usize,
     /// Who goes first under lasting overload.
     pub order: QueueOrder,
 }

@@ -11,7 +11,8 @@ use crate::{
         Action, Address, AgentCheck, Balance, Check, Config, EncodedSlash, ErrorFormat, FairBy,
         HostPattern, Level, Listener, Log, LogFormat, LogTarget, OnClientLeft, PathPattern, Php,
         Pm, Policy, Pool, Protocol, Queue, QueueOrder, RequestPart, Reserve, Route, Runtime,
-        Server, Servers, Settings, Site, UpstreamServer, ValuePattern, Window, Workers,
+        SerializeBy, Server, Servers, Settings, Site, UpstreamServer, ValuePattern, Window,
+        Workers,
     },
     rows::{self, Default, FACILITIES, Section},
     settings::default_hide_files,
@@ -421,9 +422,13 @@ fn policy(policy: &Policy, key: &str) -> Printed {
         "fair_by" => Value(match &policy.fair_by {
             FairBy::Off => "\"off\"".into(),
             FairBy::Address => "\"address\"".into(),
-            FairBy::Part(RequestPart::Header(name)) => quote(&format!("header:{name}")),
-            FairBy::Part(RequestPart::Cookie(name)) => quote(&format!("cookie:{name}")),
+            FairBy::Part(part) => request_part(part),
         }),
+        "serialize_by" => match &policy.serialize_by {
+            SerializeBy::Pool => Absent,
+            SerializeBy::Off => Value("\"off\"".into()),
+            SerializeBy::Part(part) => Value(request_part(part)),
+        },
         "on_client_left" => Value(
             match policy.on_client_left {
                 OnClientLeft::Finish => "\"finish\"",
@@ -433,6 +438,13 @@ fn policy(policy: &Policy, key: &str) -> Printed {
             .into(),
         ),
         _ => Foreign,
+    }
+}
+
+fn request_part(part: &RequestPart) -> String {
+    match part {
+        RequestPart::Header(name) => quote(&format!("header:{name}")),
+        RequestPart::Cookie(name) => quote(&format!("cookie:{name}")),
     }
 }
 
@@ -576,6 +588,7 @@ fn process(workers: &Workers, key: &str) -> Printed {
         "crash_limit" => plain(workers.crash_limit),
         "crash_window" if workers.crash_limit > 0 => Value(duration(workers.crash_window)),
         "crash_pause" if workers.crash_limit > 0 => Value(duration(workers.crash_pause)),
+        "self_call_workers" => plain(workers.self_call_workers),
         "max_requests" => plain(workers.max_requests),
         "user" => option(workers.user.as_deref().map(quote)),
         "group" => option(workers.group.as_deref().map(quote)),
@@ -615,6 +628,8 @@ fn queue(queue: &Queue, key: &str) -> Printed {
             QueueOrder::Fifo => "fifo",
         })),
         "max_queue" => plain(queue.max_queue),
+        "serialize_by" => option(queue.serialize_by.as_ref().map(request_part)),
+        "serialize_queue" => plain(queue.serialize_queue),
         "timeout" => Value(duration(queue.timeout)),
         _ => Foreign,
     }

@@ -46,6 +46,11 @@ pub(crate) fn queue(entries: &Entries, runtime: &Runtime, sink: &mut Sink) -> Qu
         max_queue: entries.count("max_queue"),
         timeout: entries.duration("timeout"),
         reserve: reserves(entries, maxconn, sink),
+        serialize_by: match entries.value("serialize_by") {
+            Some(Value::SerializeBy(part)) => part,
+            _ => None,
+        },
+        serialize_queue: entries.count("serialize_queue"),
         order: match entries.text("order").as_deref() {
             Some("fifo") => QueueOrder::Fifo,
             _ => QueueOrder::Adaptive,

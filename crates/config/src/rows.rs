@@ -149,6 +149,8 @@ pub(crate) enum Kind {
     Reserves,
     PriorityRules,
     FairBy,
+    /// What requests run one after the other by.
+    SerializeBy,
     LogTarget,
     LogFormat,
     /// A line with PHP-FPM's `%` codes.
@@ -249,6 +251,10 @@ impl Kind {
             Kind::FairBy => (
                 "\"address\", \"header:NAME\", \"cookie:NAME\" or \"off\"",
                 "\"header:X-Real-IP\"",
+            ),
+            Kind::SerializeBy => (
+                "\"cookie:NAME\", \"header:NAME\" or \"off\"",
+                "\"cookie:PHPSESSID\"",
             ),
             Kind::LogTarget => (
                 "a path, \"stdout\", \"stderr\" or \"off\"",
@@ -596,6 +602,9 @@ const POLICY: &[Row] = &[
     key(POLICIES, "fair_by", Kind::FairBy, Value("\"address\""),
         "By what clients are told apart that get equal shares of the workers: the client's address (IPv6: its /64), or a \
          header (of a list its last part) or cookie that something in front sets, else the address. `\"off\"`: requests are not told apart."),
+    key(POLICIES, "serialize_by", Kind::SerializeBy, Absent("what `serialize_by` of the pool's queue says"),
+        "Requests with the same cookie or header run one after the other in a pool: the others wait in the queue, and not in \
+         workers, as those of one PHP session would that wait for its lock. Requests without it are not held up. `\"off\"`: none is."),
     key(POLICIES, "on_client_left", Kind::Word(&["finish", "cancel", "finish_if_answering"], &[]), Value("\"finish\""),
         "What becomes of a running script whose client has left. `\"finish\"`: nobody stops it; weir's own PHP is told, as \
          PHP is (`ignore_user_abort`). `\"cancel\"`: its worker is replaced; where others run it, its connection is closed. \
@@ -651,6 +660,10 @@ const POOL: &[Row] = &[
     key(&[Pool], "max_spare_servers", Kind::Count { min: 1, max: 100_000 },
         Absent("a quarter of `max_children`, at least `min_spare_servers`"),
         "More free workers, and one after the other is stopped (dynamic)."),
+    key(&[Pool], "self_call_workers", Kind::Count { min: 0, max: 1_000 }, Value("2"),
+        "Workers beside `max_children` for calls that scripts make to their own site, over loopback or a unix socket: they go first \
+         in the queue, and where every worker waits for such a call one more is started, up to so many; beyond that they are \
+         refused with 503 (php, command)."),
     key(&[Pool], "worker_memory", Kind::Size { min: 1 << 20, max: SIZE_MAX }, Value("\"32M\""),
         "What a worker is taken to need before any has shown it: no more are started than fit the memory that is left, that of \
          a container included (auto)."),
@@ -805,6 +818,11 @@ const QUEUE: &[Row] = &[
     key(&[Queue], "reserve", Kind::Reserves, Absent("none"),
         "Workers kept for requests of a priority: `[{ priority = -10, workers = 1 }]` leaves one worker to requests of priority \
          -10 or a lower number, whatever the others do. The last worker that is up is never kept."),
+    key(&[Queue], "serialize_by", Kind::SerializeBy, Absent("none"),
+        "For all requests of the pool, where their site or route says nothing else: those with the same cookie or header run one \
+         after the other, `\"cookie:PHPSESSID\"` for example. Each waits for its turn for `timeout` at most, and then for a worker."),
+    key(&[Queue], "serialize_queue", Kind::Count { min: 1, max: 1_000_000 }, Value("100"),
+        "Requests of one key that wait for their turn at most; more are answered with 503 at once."),
     key(&[Queue], "order", Kind::Word(&["adaptive", "fifo"], &[]), Value("\"adaptive\""),
         "`\"adaptive\"`: under lasting overload the queue is kept short, newcomers beyond it are answered with 503 at once, and \
          who has waited for long goes last. `\"fifo\"`: in turn, whatever the load."),

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     entries::Entries,
-    model::{Alias, EncodedSlash, FairBy, OnClientLeft, PathPattern, Policy, PoolId, Settings},
+    model::{
+        Alias, EncodedSlash, FairBy, OnClientLeft, PathPattern, Policy, PoolId, SerializeBy,
+        Settings,
+    },
     scalar,
     sink::Sink,
     template::Template,
@@ -211,6 +214,12 @@ pub(crate) fn policy(entries: &Entries, site: Option<&Policy>) -> Policy {
             (Some(site), _) => site.fair_by.clone(),
             (None, Some(Value::FairBy(fair_by))) => fair_by,
             (None, _) => FairBy::default(),
+        },
+        serialize_by: match (inherits("serialize_by"), entries.value("serialize_by")) {
+            (Some(site), _) => site.serialize_by.clone(),
+            (None, Some(Value::SerializeBy(Some(part)))) => SerializeBy::Part(part),
+            (None, Some(Value::SerializeBy(None))) => SerializeBy::Off,
+            (None, _) => SerializeBy::Pool,
         },
         on_client_left: match (
             inherits("on_client_left"),

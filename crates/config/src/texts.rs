@@ -364,6 +364,18 @@ pub(crate) fn fair_by(text: &str) -> Checked<FairBy> {
     }
 }
 
+pub(crate) fn serialize_by(text: &str) -> Checked<Option<RequestPart>> {
+    match (text, text.split_once(':')) {
+        ("off", _) => Ok(None),
+        (_, Some(("header", name))) => header_part(name).map(Some),
+        (_, Some(("cookie", name))) => cookie_part(name).map(Some),
+        _ => wrong(
+            format!("{text:?} is no value of `serialize_by`"),
+            "one of \"cookie:NAME\", \"header:NAME\", \"off\"",
+        ),
+    }
+}
+
 pub(crate) fn request_header_name(text: &str) -> Checked<String> {
     if text.eq_ignore_ascii_case("proxy") {
         return wrong(

@@ -23,7 +23,8 @@ use crate::{
     access_format::AccessFormat,
     model::{
         Action, Address, AllowRule, FairBy, HashBy, HostPattern, LogFormat, LogTarget, Network,
-        OriginPattern, PathPattern, PriorityRule, Reserve, Secret, UpstreamServer, Window,
+        OriginPattern, PathPattern, PriorityRule, RequestPart, Reserve, Secret, UpstreamServer,
+        Window,
     },
     origin,
     rows::Kind,
@@ -62,6 +63,8 @@ pub(crate) enum Value {
     Signed(i64),
     PriorityRules(Vec<PriorityRule>),
     FairBy(FairBy),
+    /// None: `"off"`.
+    SerializeBy(Option<RequestPart>),
     LogTarget(LogTarget),
     LogFormat(LogFormat),
     AccessFormat(AccessFormat),
@@ -207,6 +210,9 @@ impl Reader<'_> {
                 .scalar(kind, node, texts::optional_header_name)
                 .map(Value::Text),
             Kind::PriorityRules => self.priority_rules(kind, node).map(Value::PriorityRules),
+            Kind::SerializeBy => self
+                .scalar(kind, node, texts::serialize_by)
+                .map(Value::SerializeBy),
             Kind::FairBy => self.scalar(kind, node, texts::fair_by).map(Value::FairBy),
             Kind::RequestHeaderNames => self
                 .list(kind, node, texts::request_header_name)

@@ -88,6 +88,7 @@ output_log = "off"
 read_timeout = "366d"
 retries = 0
 crash_limit = 0
+self_call_workers = 0
 limit_extensions = [".php", ".phar"]
 env = { "USER" = "shop", "HOME" = "/srv/shop" }
 

@@ -341,6 +341,20 @@ impl Pool {
         }
     }
 
+    /// A request that waits is put into another class, before all of it that are not retries; its time in the queue goes on.
+    /// False: it does not wait (any more). It may be next: call [`dispatch`](Self::dispatch).
+    pub fn promote(&mut self, now: Micros, request: RequestId, priority: i16) -> bool {
+        self.advance(now);
+        let Some(waiting) = self.queue.remove(request) else {
+            return false;
+        };
+        self.queue.push_retry(Waiting {
+            priority,
+            ..waiting
+        });
+        true
+    }
+
     /// A busy worker is ready for its next request, which is who is next in the queue, or leaves if it was retired. Where
     /// `maxconn` is below the number of workers, the assignment may name another free worker, one of that request's home.
     pub fn release(&mut self, now: Micros, worker: WorkerId) -> Released {

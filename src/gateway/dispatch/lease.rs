@@ -9,11 +9,12 @@ use std::{
 use weir_config::Runtime;
 use weir_pool::{Chosen, Finish, Micros, Released, ServerId, WorkerId};
 
-use super::{ConnectError, PoolHandle, Toward, scaling::After};
+use super::{ConnectError, PoolHandle, Toward, Turn, scaling::After};
 use crate::{
     control::{ToManager, Told},
     events::{self, Running},
     gateway::{
+        client_io::Conn,
         clock,
         pool_log::Ended,
         record::OwnedWorker,
@@ -50,6 +51,8 @@ pub(crate) struct Lease {
     pub(super) ended: Option<Arc<OnceLock<Ended>>>,
     /// Its request was begun: without that, nothing was finished when it is given back.
     pub(super) begun: bool,
+    /// That of its key, which ends with it.
+    pub(super) turn: Option<Turn>,
     /// Since when ([`clock::now`]), and for which site.
     pub(super) lent: u64,
     pub(super) site: Option<usize>,
@@ -122,6 +125,18 @@ impl Lease {
     /// For which of the configuration's sites the worker works.
     pub(crate) fn serve(&mut self, site: Option<usize>) {
         self.site = site;
+    }
+
+    /// The turn of its key is over when the lease is.
+    pub(crate) fn keep(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+    }
+
+    /// Who asks is on this machine, and may be a worker.
+    pub(crate) fn asked_by(&self, conn: &Arc<Conn>) {
+        if let Some(card) = &self.card {
+            card.asked_by(Arc::downgrade(conn));
+        }
     }
 
     /// Has the moment noted at which the worker is free again.
@@ -255,6 +270,7 @@ impl Drop for Lease {
                 self.give_back(&pool, &mut state, now, &mut after);
             }
         }
+        state.end_relief(&pool, now, &mut after);
         drop(state);
         after.perform(&pool);
     }

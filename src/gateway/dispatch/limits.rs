@@ -29,6 +29,8 @@ impl PoolHandle {
         if let Some(most) = maxconn.or(with) {
             self.set.maxconn.store(most as usize, Relaxed);
         }
+        // Those beside the limit come again if they are needed.
+        self.own.beyond.store(0, Relaxed);
         self.change(|state, now, after| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
                 let most = self.max_children().unwrap_or(workers.max_children);

@@ -12,7 +12,8 @@ use weir_pool::{ShedReason, Stats};
 use super::super::{
     client_io::Conn,
     clock::{self, NEVER},
-    dispatch::{Ask, Lease, PoolHandle},
+    dispatch::{Ask, Lease, NoTurn, PoolHandle, Turn},
+    policy,
     record::{self, Record},
     refusal::Refusal,
     trace,
@@ -26,7 +27,7 @@ use super::super::{
 /// The answer where it gets none.
 pub(super) async fn admit(
     record: &mut Record,
-    conn: &Conn,
+    conn: &Arc<Conn>,
     pool: &Arc<PoolHandle>,
 ) -> Result<Lease, Refusal> {
     trace::step!(
@@ -38,6 +39,10 @@ pub(super) async fn admit(
         QueueText(&pool.stats()),
         WorthText(record)
     );
+    let turn = match policy::serial(record, pool) {
+        0 => None,
+        key => Some(take_turn(record, conn, pool, key).await?),
+    };
     let ask = Ask {
         id: weir_pool::RequestId(record.id),
         home: conn.home,
@@ -45,9 +50,13 @@ pub(super) async fn admit(
         priority: record.worth.priority,
         client: record.worth.client,
     };
+    // A call of a worker's own script needs a worker while another one waits for it.
+    let looks = record.params.is_none() && pool.has_workers();
+    let gateway = looks.then(|| record.gateway.clone());
+    let caller = || gateway.and_then(|gateway| gateway.find_caller(conn));
     let (mut waits, over_http) = (false, record.params.is_none());
     let acquired = {
-        let mut acquiring = pin!(pool.acquire(&ask, &mut record.wait));
+        let mut acquiring = pin!(pool.acquire(&ask, &mut record.wait, caller));
         poll_fn(|cx| {
             let acquired = acquiring.as_mut().poll(cx);
             if acquired.is_pending() && over_http {
@@ -66,7 +75,14 @@ pub(super) async fn admit(
         conn.leaves_queue();
         record.unfold();
     }
+    let acquired = acquired.map(|mut lease| {
+        lease.keep(turn);
+        lease
+    });
     acquired.map_err(|reason| {
+        if record.wait.is_some_and(|wait| wait.stuck) {
+            return refuse_own_call(pool);
+        }
         let message = match pool.say_refusal() {
             None => String::new(),
             Some(0) => why_shed(record, pool, reason),
@@ -77,6 +93,84 @@ pub(super) async fn admit(
         };
         Refusal::shed(reason, pool.retry_after(), message)
     })
+}
+
+/// Waits until no other request of its key runs.
+///
+/// # Errors
+///
+/// The answer where it waits for too long.
+async fn take_turn(
+    record: &mut Record,
+    conn: &Conn,
+    pool: &Arc<PoolHandle>,
+    key: u64,
+) -> Result<Turn, Refusal> {
+    let began = clock::now();
+    let (mut waits, over_http) = (false, record.params.is_none());
+    let taken = {
+        let mut taking = pin!(pool.turn(key, record.worth.deadline));
+        poll_fn(|cx| {
+            let taken = taking.as_mut().poll(cx);
+            if taken.is_pending() && over_http {
+                if !std::mem::replace(&mut waits, true) {
+                    conn.enters_queue();
+                }
+                if conn.hyper_is_down() && record.folded.is_none() {
+                    record.folded = Some(record::fold(&mut record.parts));
+                }
+            }
+            taken
+        })
+        .await
+    };
+    if waits {
+        conn.leaves_queue();
+        record.unfold();
+    }
+    let waited = clock::now().saturating_sub(began);
+    record.earlier.waited += waited;
+    taken.map_err(|why| {
+        let (reason, what) = match why {
+            NoTurn::Full(count) => (
+                ShedReason::QueueFull,
+                format!("{count} requests of its key wait already (serialize_queue)"),
+            ),
+            NoTurn::TimedOut | NoTurn::Late => (
+                ShedReason::QueueTimeout,
+                format!(
+                    "waited {} s for another request of its key (serialize_by)",
+                    seconds(waited)
+                ),
+            ),
+        };
+        let message = match pool.say_refusal() {
+            None => String::new(),
+            Some(_) => what,
+        };
+        Refusal::shed(reason, pool.retry_after(), message)
+    })
+}
+
+/// The answer to a call of a worker that nobody can ever serve.
+fn refuse_own_call(pool: &PoolHandle) -> Refusal {
+    let message = match pool.say_refusal() {
+        None => String::new(),
+        Some(_) => format!(
+            "every worker of the pool waits for a call that its script makes to this site, and {} more than max_children were \
+             started for such calls (self_call_workers): refused",
+            pool.settings
+                .workers()
+                .map_or(0, |workers| workers.self_call_workers)
+        ),
+    };
+    Refusal::upstream(
+        http::StatusCode::SERVICE_UNAVAILABLE,
+        "self_call",
+        "destination_unavailable",
+        message,
+    )
+    .retry_after(pool.retry_after())
 }
 
 /// What an operator has to know of a request that no worker took.

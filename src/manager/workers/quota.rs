@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Quota {
     /// Workers at most.
     pub(super) most: usize,
+    /// Of these: those beside `max_children`, for calls of workers.
+    pub(super) beyond: usize,
     /// To be started.
     pub(super) wanted: usize,
     /// When the next start would be on time, had they come evenly.
@@ -15,9 +17,10 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    pub(super) fn new(most: usize, now: Instant) -> Self {
+    pub(super) fn new(max_children: usize, beyond: usize, now: Instant) -> Self {
         Self {
-            most,
+            most: max_children + beyond,
+            beyond,
             wanted: 0,
             next: now,
         }
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn no_more_are_wanted_than_there_may_be() {
-        let mut quota = Quota::new(4, Instant::now());
+        let mut quota = Quota::new(4, 0, Instant::now());
         assert_eq!(quota.ask(u32::MAX, 1), 3);
         quota.wanted = 2;
         assert_eq!(quota.ask(5, 1), 1);
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn a_pool_starts_whole_at_once_and_then_at_a_limited_rate() {
         let now = Instant::now();
-        let mut quota = Quota::new(10, now);
+        let mut quota = Quota::new(10, 0, now);
         assert_eq!(quota.due(), None);
         quota.wanted = 1_000;
         let mut started = 0;

@@ -4,8 +4,10 @@
 mod deaths;
 mod ends;
 mod limits;
+mod own_calls;
 mod poison;
 mod scaling;
+mod sessions;
 mod status;
 
 use std::fs;

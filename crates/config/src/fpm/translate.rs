@@ -473,6 +473,7 @@ impl Writer<'_> {
         self.line("read_timeout", "\"366d\"");
         self.line("retries", 0);
         self.line("crash_limit", 0);
+        self.line("self_call_workers", 0);
         let mut extensions = Vec::new();
         for extension in list(&pool.security_limit_extensions, ' ') {
             let extension = match extension.starts_with('.') {
