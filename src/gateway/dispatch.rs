@@ -39,10 +39,10 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use weir_config::{Pm, Pool as Settings, Queue, QueueOrder, Runtime};
+use weir_config::{Pm, Pool as Settings, Runtime};
 use weir_pool::{
-    Admission, Finish, Limits, Micros, Order, Pool, Refused, RequestId, Reserve, Reserves,
-    ScalerStats, ShedReason, Stats, Ticket, WorkerId,
+    Admission, Finish, Micros, Pool, Refused, RequestId, ScalerStats, ShedReason, Stats, Ticket,
+    WorkerId,
 };
 use weir_sys::process::Exit;
 
@@ -245,7 +245,7 @@ impl PoolHandle {
         tally: Arc<Tally>,
     ) -> Arc<PoolHandle> {
         let maxconn = settings.queue.maxconn;
-        let pool = Pool::new(limits(&settings.queue));
+        let pool = Pool::new(limits::of(&settings.queue));
         let farm = match &settings.runtime {
             Runtime::Servers(servers) => Some(Farm::new(servers, maxconn, chroot)),
             Runtime::Php(_) | Runtime::Command(_) => None,
@@ -269,7 +269,7 @@ impl PoolHandle {
         };
         let cancels = settings.workers();
         let cancels = cancels.map(|workers| Mutex::new(Cancels::new(workers.max_spawn_rate)));
-        let by_itself = php_requests(&settings.runtime);
+        let by_itself = limits::php_requests(&settings.runtime);
         let replaced = settings.workers().map(|workers| workers.max_requests);
         let handle = Arc::new(PoolHandle {
             id,
@@ -684,27 +684,6 @@ impl Ask {
     }
 }
 
-/// What bounds the pool.
-fn limits(queue: &Queue) -> Limits {
-    let reserve = queue.reserve.iter().map(|reserve| Reserve {
-        priority: reserve.priority,
-        workers: reserve.workers,
-    });
-    Limits {
-        maxconn: queue.maxconn,
-        minconn: queue.minconn,
-        fullconn: queue.fullconn,
-        max_queue: queue.max_queue,
-        timeout: Micros(queue.timeout.as_micros() as u64),
-        order: match queue.order {
-            QueueOrder::Adaptive => Order::Adaptive,
-            QueueOrder::Fifo => Order::Fifo,
-        },
-        // More than there is room for are refused with the configuration.
-        reserve: Reserves::new(&reserve.collect::<Vec<_>>()).unwrap_or(Reserves::NONE),
-    }
-}
-
 impl State {
     fn lend(&mut self, pool: &Arc<PoolHandle>, worker: WorkerId) -> Lease {
         self.last_lent = clock::now();
@@ -781,21 +760,6 @@ impl State {
             self.crashed_at_work(pool, &slot, exit, now, after);
         }
     }
-}
-
-/// How many requests a php-cgi takes before it ends.
-fn php_requests(runtime: &Runtime) -> Option<u64> {
-    let Runtime::Command(command) = runtime else {
-        return None;
-    };
-    let program = command.argv.first()?.rsplit('/').next()?;
-    let (_, most) = command
-        .workers
-        .env
-        .iter()
-        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
-    let most = most.parse().ok();
-    most.filter(|most: &u64| *most > 0 && program.starts_with("php"))
 }
 
 /// A request's place in the queue, given up when its client leaves.

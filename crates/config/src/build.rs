@@ -14,6 +14,7 @@ use crate::{
     },
     queue::queue,
     rows::FACILITIES,
+    runtimes::{COMMAND_ONLY, NOT_PHP, OWN_ONLY, PHP_ONLY},
     scalar,
     servers::{self, SERVERS_ONLY},
     settings::{self, Overlay},
@@ -755,54 +756,3 @@ fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
         );
     }
 }
-
-const COMMAND_ONLY: [&str; 1] = ["command"];
-
-/// What a worker's connection is used for is weir's own matter.
-const NOT_PHP: [&str; 2] = ["keep_conn", "max_reqs"];
-
-const PHP_ONLY: [&str; 15] = [
-    "php",
-    "php_ini",
-    "no_php_ini",
-    "php_value",
-    "php_flag",
-    "php_admin_value",
-    "php_admin_flag",
-    "php_define",
-    "watch_root",
-    "max_memory",
-    "process_dumpable",
-    "request_slowlog_timeout",
-    "request_slowlog_trace_depth",
-    "slowlog",
-    "request_terminate_timeout_track_finished",
-];
-
-/// Of workers that weir runs itself.
-const OWN_ONLY: [&str; 24] = [
-    "pm",
-    "max_children",
-    "start_servers",
-    "min_spare_servers",
-    "max_spare_servers",
-    "self_call_workers",
-    "worker_memory",
-    "max_spawn_rate",
-    "crash_limit",
-    "crash_window",
-    "crash_pause",
-    "process_idle_timeout",
-    "max_requests",
-    "user",
-    "group",
-    "chroot",
-    "chdir",
-    "clear_env",
-    "env",
-    "rlimit_files",
-    "rlimit_core",
-    "process_priority",
-    "output_log",
-    "decorate_output",
-];

@@ -27,6 +27,7 @@ mod print;
 mod queue;
 mod reference;
 mod rows;
+mod runtimes;
 mod scalar;
 mod secret;
 mod servers;

@@ -1,11 +1,13 @@
-//! Limits that an operator has set while the pool runs; the next reload makes it forget them.
+//! What bounds a pool: what its configuration says, and what an operator has set while it runs, which the next reload makes
+//! it forget.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use weir_pool::{Action, Stats};
+use weir_config::{Queue, QueueOrder, Runtime};
+use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
 use super::PoolHandle;
 
@@ -97,4 +99,40 @@ impl PoolHandle {
     pub(crate) fn is_set(&self) -> bool {
         self.set.max_children.load(Relaxed) > 0 || self.set.maxconn.load(Relaxed) > 0
     }
+}
+
+/// What bounds the pool.
+pub(super) fn of(queue: &Queue) -> Limits {
+    let reserve = queue.reserve.iter().map(|reserve| Reserve {
+        priority: reserve.priority,
+        workers: reserve.workers,
+    });
+    Limits {
+        maxconn: queue.maxconn,
+        minconn: queue.minconn,
+        fullconn: queue.fullconn,
+        max_queue: queue.max_queue,
+        timeout: Micros(queue.timeout.as_micros() as u64),
+        order: match queue.order {
+            QueueOrder::Adaptive => Order::Adaptive,
+            QueueOrder::Fifo => Order::Fifo,
+        },
+        // More than there is room for are refused with the configuration.
+        reserve: Reserves::new(&reserve.collect::<Vec<_>>()).unwrap_or(Reserves::NONE),
+    }
+}
+
+/// How many requests a php-cgi takes before it ends.
+pub(super) fn php_requests(runtime: &Runtime) -> Option<u64> {
+    let Runtime::Command(command) = runtime else {
+        return None;
+    };
+    let program = command.argv.first()?.rsplit('/').next()?;
+    let (_, most) = command
+        .workers
+        .env
+        .iter()
+        .find(|(name, _)| name == "PHP_FCGI_MAX_REQUESTS")?;
+    let most = most.parse().ok();
+    most.filter(|most: &u64| *most > 0 && program.starts_with("php"))
 }
