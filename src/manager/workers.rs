@@ -604,33 +604,6 @@ impl Pools {
         Some((place, index))
     }
 
-    /// Tells the gateway what workers cost, and what is left for more.
-    fn measure(&mut self, now: Instant) {
-        let left = memory::left();
-        let killed = memory::killed();
-        // Whatever was measured: it was too much.
-        let is_short = left.pressure || killed > std::mem::replace(&mut self.killed, killed);
-        for pool in &self.list {
-            let Some(guess) = pool.auto else { continue };
-            // The oldest have grown as far as others will.
-            let pids = pool.workers.iter().filter_map(|worker| worker.pid);
-            let is_grown = |worker: &Worker| now.saturating_duration_since(worker.since) >= GROWN;
-            let (worker_cost, available) = memory::reckon(
-                memory::costs(pids),
-                pool.workers.first().is_some_and(is_grown),
-                guess,
-                pool.workers.len(),
-                left.available,
-            );
-            self.news.push(ToGateway::Memory {
-                pool: pool.id,
-                worker_cost,
-                available,
-                pressure: is_short,
-            });
-        }
-    }
-
     fn start_wanted(&mut self, now: Instant, masters: &mut Masters) {
         let mut all: usize = self.list.iter().map(Pool::processes).sum();
         for pool in &mut self.list {
@@ -795,9 +768,6 @@ const RAISE: usize = 4;
 
 /// See [`RAISE`].
 const RAISE_TO: usize = 16;
-
-/// A worker has shown what it needs after that.
-const GROWN: Duration = Duration::from_secs(5);
 
 /// How often memory is looked at.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);
