@@ -161,7 +161,7 @@ pub(crate) async fn listen(
         place.count();
         let local = local_address(&socket, local);
         let pid = match &socket {
-            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()),
+            Socket::Unix(unix) => weir_sys::socket::peer_process(unix.as_fd()).map(|(pid, _)| pid),
             Socket::Tcp(_) => None,
         };
         let conn = Arc::new(Conn::new(

@@ -19,6 +19,7 @@
 mod command;
 mod crashes;
 mod master;
+mod memory_left;
 mod php;
 mod pool;
 mod quota;
