@@ -195,12 +195,13 @@ fn spelling(name: &HeaderName) -> Spelling {
     spelling
 }
 
-/// Whether a parameter in a web server's request is a header that PHP would take for another one (see [`Spelling`]).
+/// Whether a parameter in a web server's request is a header that PHP would take for another one: it makes an underscore
+/// of a dot, a space and an opening bracket, and a name ends at a NUL. Others it keeps apart, as PHP-FPM does.
 pub(crate) fn is_misleading(param: &[u8]) -> bool {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    param
-        .strip_prefix(b"HTTP_")
-        .is_some_and(|name| !name.iter().all(is_plain))
+    param.strip_prefix(b"HTTP_").is_some_and(|name| {
+        name.iter()
+            .any(|byte| matches!(byte, b'.' | b' ' | b'[' | 0))
+    })
 }
 
 /// Whether `param` is what the header `name` becomes.
@@ -281,10 +282,16 @@ mod tests {
         assert!(is_param_of("HTTP_X_REAL_IP", "x_real-ip"));
         assert!(!is_param_of("HTTP_X_REAL_IP", "x-real-ip2"));
         assert!(!is_param_of("X_REAL_IP", "x-real-ip"));
-        for misleading in ["HTTP_X.REAL.IP", "HTTP_X REAL", "HTTP_X[", "HTTP_X-Y"] {
+        for misleading in ["HTTP_X.REAL.IP", "HTTP_X REAL", "HTTP_X[", "HTTP_X\0Y"] {
             assert!(is_misleading(misleading.as_bytes()), "{misleading}");
         }
-        for plain in ["HTTP_X_REAL_IP", "HTTP_X2", "X.Y", "DOCUMENT_ROOT"] {
+        for plain in [
+            "HTTP_X_REAL_IP",
+            "HTTP_X2",
+            "HTTP_X-Y",
+            "X.Y",
+            "DOCUMENT_ROOT",
+        ] {
             assert!(!is_misleading(plain.as_bytes()), "{plain}");
         }
     }
