@@ -243,10 +243,11 @@ fn a_queue_that_fills_at_max_connections_says_so_once() {
     let weir = Setup::new()
         .server("max_connections = 1\nthreads = 1")
         // Room for those that tried whether weir accepts: they are no crowd.
-        .listen("backlog = 4")
+        .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
+    // It is not idle: one that is makes room.
     let mut first = weir.client();
-    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").response();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n");
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
     let said = weir.wait_for_error(&["accept queue of listen.web"]);
     assert!(said.contains("max_connections = 1"), "{said}");
@@ -623,10 +624,11 @@ fn a_gateway_in_a_chroot_watches_its_queues_too() {
             "chroot = \"{folder}\"\nadmin = \"unix:{folder}/admin.sock\"\nmax_connections = 1\nthreads = 1"
         ))
         // Room for those that tried whether weir accepts: they are no crowd.
-        .listen("backlog = 4")
+        .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
+    // It is not idle: one that is makes room.
     let mut first = weir.client();
-    first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").response();
+    first.send("GET / HTTP/1.1\r\nHost: a\r\n");
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
     weir.wait_for_error(&["accept queue of listen.web", "max_connections = 1"]);
     let address = weir.address().to_string();
