@@ -451,7 +451,7 @@ fn without_an_address_the_running_weirs_listeners_are_meant() {
     assert!(addresses.contains(&admin.as_str()), "{addresses:?}");
     drop(weir);
     let nobody = watch(&["--once", &admin_is]);
-    assert_eq!(nobody.status.code(), Some(70));
+    assert_eq!(nobody.status.code(), Some(69));
     let said = String::from_utf8_lossy(&nobody.stderr);
     assert!(said.contains("no weir answers"), "{said}");
 }

@@ -177,6 +177,7 @@ impl Kind {
             Kind::OnlyFalse => ("true or false", "false"),
             Kind::Count { .. } => ("a whole number", "100"),
             Kind::Duration { .. } => ("a duration", "\"30s\""),
+            Kind::Size { min, .. } if *min > 64 << 10 => ("a size", "\"64M\""),
             Kind::Size { .. } => ("a size", "\"64K\""),
             Kind::Mode => ("a mode", "\"0660\""),
             Kind::Priority => ("a nice value", "-5"),

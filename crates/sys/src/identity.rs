@@ -60,10 +60,10 @@ pub fn user(name: &str) -> io::Result<Option<User>> {
         // SAFETY: the name is a C string, the other pointers are those of `lookup_user`.
         unsafe { libc::getpwnam_r(c_name.as_ptr(), entry, buffer, len, result) }
     })?;
-    match (found, name.parse()) {
+    match (found, number(name)) {
         (Some(user), _) => Ok(Some(user)),
-        (None, Ok(uid)) => user_by_id(uid),
-        (None, Err(_)) => Ok(None),
+        (None, Some(uid)) => user_by_id(uid),
+        (None, None) => Ok(None),
     }
 }
 
