@@ -624,28 +624,28 @@ const INTRODUCTION: &str = "\
 
 <!-- Written from the table in src/metrics.rs. To write it again: WEIR_REFRESH=1 cargo test --bin weir metrics -->
 
-`GET /metrics` of the operator's window answers with all of these in Prometheus' text format. Durations are in seconds,
-sizes in bytes. Labels are names of the configuration and the words that stand here.
+`GET /metrics` of the operator's window returns these metrics in Prometheus' text format. Durations are in seconds, sizes in
+bytes. Labels are names from the configuration, or the words that this page lists.
 
-Counters begin at 0 with each gateway, that is at each reload too, which Prometheus' `rate()` takes for what it is.
+Counters start at 0 with each gateway, so also at each reload. Prometheus' `rate()` handles this.
 
-To scale on, two figures that belong together:
+Use these two figures together to scale the number of machines:
 
 ```promql
-# The part of a pool that is in use, on average. More machines (or workers) from 0.7 on, fewer below 0.4.
+# The share of a pool that is in use, on average. Add machines (or workers) above 0.7, remove some below 0.4.
 sum by (pool) (rate(weir_busy_seconds_total[5m])) / sum by (pool) (weir_pool_capacity_requests)
 
-# How many requests wait, on average. Above 0 there is too little already: more machines at once.
+# How many requests wait, on average. Above 0 the capacity is already too small: add machines at once.
 sum by (pool) (rate(weir_queue_seconds_total[1m]))
 ```
 
-The first one tells before anybody waits; the second one is 0 while every request finds a worker, and says by how many workers
-a pool is too small. A scaler that takes gauges and no queries has the same over the last ten seconds:
-`weir_pool_busy_ratio` and `weir_pool_queue_seconds_per_second`. A pool with `pm = \"auto\"` uses fewer workers than it may
-where more would not help: give it a `max_children` that its machine can bear, or the first figure stays low.
+The first one rises before anybody waits. The second one is 0 while every request finds a worker at once; otherwise it shows how
+many workers are missing. For autoscalers that read gauges and cannot query, `weir_pool_busy_ratio` and
+`weir_pool_queue_seconds_per_second` are the same over the last ten seconds. A pool with `pm = \"auto\"` does not start workers that
+would not help. So set a `max_children` that its machine can take, or the first figure stays low.
 
-Answers are compressed for who sends `Accept-Encoding: gzip`, as Prometheus does. Each site that has a pool has three
-histograms; with hundreds of sites, `site_histograms = false` leaves them out.
+Answers are compressed for clients that send `Accept-Encoding: gzip`, as Prometheus does. Each site with a pool has three
+histograms. With hundreds of sites, `site_histograms = false` leaves them out.
 ";
 
 #[cfg(test)]
