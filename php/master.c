@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,6 +48,8 @@ static int child_signals;
 /* Opened before a chroot, in which there may be none. */
 static int null_device;
 static sigset_t mask_of_children;
+/* What READY says; NULL: there was no memory for it. */
+static char *loaded;
 
 static struct child *children;
 static size_t child_count, child_room;
@@ -263,6 +267,56 @@ static int leave(void)
 
 /* ---- start ---- */
 
+/*
+ * What READY says: what PHP was configured by, and after it the libraries that are loaded, a line each: "library DEV INODE
+ * PATH". The manager may not be allowed to look into this process, and a library that was replaced since it was loaded has
+ * another inode than its name. "gone": its name was removed, as by an upgrade.
+ */
+static char *ready_text(const char *inputs)
+{
+	char *text = NULL;
+	size_t length = 0;
+	FILE *out = open_memstream(&text, &length);
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char *line = NULL;
+	size_t size = 0;
+	char last[PATH_MAX] = "";
+	if (!out) {
+		if (maps) {
+			fclose(maps);
+		}
+		return NULL;
+	}
+	fprintf(out, "%s\n", inputs);
+	while (maps && getline(&line, &size, maps) > 0) {
+		char *path = strchr(line, '/');
+		if (!path || !strstr(path, ".so")) {
+			continue;
+		}
+		path[strcspn(path, "\n")] = '\0';
+		if (strlen(path) >= sizeof last || !strcmp(path, last)) {
+			continue;
+		}
+		strcpy(last, path);
+		char *deleted = strstr(path, " (deleted)");
+		struct stat stat_now;
+		if (deleted) {
+			*deleted = '\0';
+			fprintf(out, "library gone %s\n", path);
+		} else if (stat(path, &stat_now) < 0) {
+			fprintf(out, "library gone %s\n", path);
+		} else {
+			fprintf(out, "library %llu %llu %s\n", (unsigned long long)stat_now.st_dev,
+				(unsigned long long)stat_now.st_ino, path);
+		}
+	}
+	free(line);
+	if (maps) {
+		fclose(maps);
+	}
+	return fclose(out) == 0 ? text : (free(text), NULL);
+}
+
 static bool configure(void)
 {
 	struct packet packet;
@@ -282,6 +336,8 @@ static bool configure(void)
 	if (config.process_name) {
 		prctl(PR_SET_NAME, config.process_name);
 	}
+	/* Before a chroot, in which neither /proc nor the libraries are. */
+	loaded = ready_text(engine_inputs());
 	config.slow_log = packet.descriptor;
 	environment_become(&config);
 	ini_set_for_pool(&config);
@@ -334,7 +390,9 @@ int master_run(int descriptor)
 		tell_failed(channel, strerror(errno));
 		return EXIT_SYSTEM;
 	}
-	tell_ready(channel, engine_inputs());
+	tell_ready(channel, loaded ? loaded : engine_inputs());
+	free(loaded);
+	loaded = NULL;
 	struct pollfd events[] = {
 		{.fd = channel, .events = POLLIN},
 		{.fd = child_signals, .events = POLLIN},

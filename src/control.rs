@@ -14,6 +14,7 @@ mod wire;
 
 use std::{
     fmt, io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -88,6 +89,13 @@ pub enum ToGateway<F = OwnedFd> {
     },
     /// What was read for the egress, as [`EgressFiles::encode`] writes it.
     EgressFiles(F),
+    /// The addresses of a server's name as they were known last: they are used until it can be looked up.
+    Addresses {
+        /// The name.
+        name: String,
+        /// Its addresses; [`MOST_ADDRESSES`] at most.
+        addresses: Vec<IpAddr>,
+    },
     /// That was all: serve.
     Start,
     /// A worker is there, with the one connection to it.
@@ -202,6 +210,19 @@ pub enum ToGateway<F = OwnedFd> {
         /// Who.
         owner: Owner,
     },
+    /// A configuration that was replaced and finishes what it began; part of the answer to [`ToManager::Measure`].
+    OldGeneration(OldGeneration),
+    /// What came of the last reload; part of the answer to [`ToManager::Measure`].
+    LastReload {
+        /// How long ago that was, ms.
+        ago: u64,
+        /// The new configuration serves.
+        done: bool,
+        /// What there is to say of it; of one that was not done, why.
+        text: String,
+    },
+    /// Is it well? Answered with [`ToManager::Alive`].
+    Ping,
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain {
         /// No other gateway follows: operators are answered here to the end.
@@ -302,6 +323,20 @@ pub enum ToManager {
         /// Indices into `Config::pools`, and workers' numbers; [`MOST_ASKED`](Self::MOST_ASKED) at most.
         workers: Vec<(u16, u32)>,
     },
+    /// The addresses of a server's name, for gateways to come.
+    Addresses {
+        /// The name, as `servers` has it.
+        name: String,
+        /// Its addresses; [`MOST_ADDRESSES`] at most.
+        addresses: Vec<IpAddr>,
+    },
+    /// What it still waits for, while it finishes; comes again and again.
+    Holding(Holding),
+    /// The answer to [`ToGateway::Ping`].
+    Alive {
+        /// How long the thread has not moved that has not for longest, ms. Threads that wait move several times a second.
+        silent: u32,
+    },
     /// Nothing runs any more.
     Drained,
 }
@@ -361,6 +396,42 @@ pub struct ManagerCounts {
     pub failed_reloads: u64,
     /// Gateways that died and were replaced.
     pub gateway_restarts: u64,
+    /// Of these: those that were killed because they gave no sign of life.
+    pub gateway_hangs: u64,
+    /// Workers and other processes of weir that the kernel ended because memory was out.
+    pub oom_kills: u64,
+    /// A reload waits until an older configuration has ended.
+    pub reload_waits: bool,
+}
+
+/// What a gateway that finishes still waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Connections of clients.
+    pub connections: u32,
+    /// Requests that workers have.
+    pub requests: u32,
+    /// The application's outgoing calls are not over.
+    pub calls: bool,
+    /// How long the request that has run for longest has run, ms.
+    pub longest: u64,
+    /// That request: its method, path and pool; empty: none has a worker.
+    pub request: String,
+}
+
+/// A configuration that was replaced, and finishes what it began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OldGeneration {
+    /// Counts up with each configuration.
+    pub number: u32,
+    /// Its gateway's process; 0: that has ended.
+    pub gateway: u32,
+    /// How long it has been finishing, ms.
+    pub since: u64,
+    /// How long it may go on, ms; 0: it is ended.
+    pub left: u64,
+    /// As its gateway has told last.
+    pub holding: Holding,
 }
 
 /// What the gateway becomes.
@@ -368,6 +439,9 @@ pub struct ManagerCounts {
 pub struct Jail {
     /// User and groups; none: it stays who it is.
     pub identity: Option<Identity>,
+    /// A user of its own, whom nobody else is: workers run as the same user as the gateway, and must not end it. It uses
+    /// files as `identity` all the same.
+    pub own_user: Option<u32>,
     /// The folder it locks itself into.
     pub chroot: Option<PathBuf>,
 }
@@ -427,6 +501,8 @@ pub struct Heritage {
     pub opened: Vec<(PathBuf, OwnedFd)>,
     /// How this machine looks names up.
     pub names: NameFiles,
+    /// Addresses of servers' names as they were known last.
+    pub addresses: Vec<(String, Vec<IpAddr>)>,
     /// The operator's window.
     pub window: WindowSockets,
     /// What carries the application's outgoing calls; none: `config` has no `[egress]`.
@@ -520,6 +596,14 @@ impl Channel {
         message::send(self.end.as_fd(), &message.encode(), &[], true)
     }
 
+    /// Sends to the manager; does not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock`: its queue is full. `BrokenPipe`: it is gone.
+    pub fn tell_manager_now(&self, message: &ToManager) -> io::Result<()> {
+        message::send(self.end.as_fd(), &message.encode(), &[], false)
+    }
+
     /// Sends to the gateway; does not wait.
     ///
     /// # Errors
@@ -586,6 +670,9 @@ impl From<BadMessage> for io::Error {
         io::Error::new(io::ErrorKind::InvalidData, error)
     }
 }
+
+/// Addresses of a name in a message.
+pub const MOST_ADDRESSES: usize = 128;
 
 /// Longest message, bytes: an identity with all the 65,536 groups that Linux allows is 256 KiB, but no such user is
 /// known; 4,096 of them, a path and a text fit.

@@ -10,8 +10,8 @@
 //! With `[log] error_format = "fpm"` the lines are PHP-FPM's ([`fpm`]), for whoever has scripts that read those; what
 //! pools and workers do is then told in its words, too ([`crate::events`]).
 //!
-//! The gateway writes through a [`Sink`] and so never waits for a disk. The manager has one thread and few words: it
-//! writes them at once.
+//! Gateway and manager write through a [`Sink`], and so never wait for a disk, nor for a pipe that nobody reads: that loses
+//! lines. Only what is said before a configuration is read is written at once.
 
 mod fpm;
 pub mod syslog;
@@ -27,6 +27,8 @@ use std::time::{Duration, SystemTime};
 
 use log::kv::{self, Key, Source, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use weir_sys::poll;
 
 use crate::log_sink::{Options, Sink, Target, Trouble};
 use crate::log_text::{self as text, Worker};
@@ -86,7 +88,7 @@ pub fn format() -> Format {
     }
 }
 
-/// From here on writes to `target`, each event at once: the manager's way.
+/// From here on writes to `target`, each event at once. For a process that has just begun.
 ///
 /// # Errors
 /// No descriptor is left.
@@ -97,13 +99,20 @@ pub fn write_directly(target: Target) -> io::Result<()> {
     Ok(())
 }
 
-/// From here on writes to `target` by a thread of its own: the gateway's way.
+/// From here on writes to `target` by a thread of its own, or goes on there with the thread that writes already: whoever
+/// logs never waits for a disk, nor for a pipe that nobody reads.
 ///
 /// # Errors
 /// No thread or no descriptor is left.
 pub fn write_behind(target: Target) -> io::Result<()> {
-    if let Some(log) = LOG.get() {
-        log.replace(Way::behind(target)?);
+    let Some(log) = LOG.get() else { return Ok(()) };
+    let before = log.with_way(|way| match way {
+        Way::Behind(sink) => Some(Arc::clone(sink)),
+        Way::Direct { .. } | Way::Syslog(_) => None,
+    });
+    match (before, target) {
+        (Some(sink), Target::Fd(fd)) => sink.reopen(fd),
+        (_, target) => log.replace(Way::behind(target)?),
     }
     Ok(())
 }
@@ -405,7 +414,11 @@ impl ErrorLog {
     }
 
     fn replace(&self, way: Way) {
-        drop(self.with_way(|old| std::mem::replace(old, way)));
+        let old = self.with_way(|old| std::mem::replace(old, way));
+        if let Way::Behind(sink) = old {
+            // Whatever it still has to write must not hold us.
+            sink.close(PANIC_FLUSH);
+        }
     }
 
     fn reopen(&self, fd: OwnedFd) {
@@ -520,7 +533,12 @@ fn write_line(mut file: &File, line: &[u8]) -> bool {
     let mut at = 0;
     let mut patience = 20;
     while at < line.len() {
-        match file.write(&line[at..]) {
+        // A pipe that waits for its reader would hold the process.
+        if !poll::writable(file.as_fd(), DIRECT_LIMIT).unwrap_or(true) {
+            return false;
+        }
+        let end = line.len().min(at + PIPE_BUF);
+        match file.write(&line[at..end]) {
             Ok(0) => return false,
             Ok(written) => at += written,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -561,6 +579,12 @@ static LOG: OnceLock<ErrorLog> = OnceLock::new();
 
 /// The format is PHP-FPM's.
 static FPM: AtomicBool = AtomicBool::new(false);
+
+/// How long a line waits for whoever reads standard error.
+const DIRECT_LIMIT: Duration = Duration::from_millis(20);
+
+/// pipe(7): a pipe that can be written to takes so much.
+const PIPE_BUF: usize = 4096;
 
 /// How long a panic waits for its line to be written.
 const PANIC_FLUSH: Duration = Duration::from_millis(200);

@@ -205,6 +205,17 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     );
 }
 
+/// The kernel has ended a worker because memory was out; the `count`th process of weir that it has.
+pub fn worker_without_memory(pool: &str, pid: u32, count: u64) {
+    let about = worker(pool, pid);
+    error_log::tell!(
+        error,
+        about,
+        "the kernel has ended the worker because memory was out ({count} processes of weir so far): give the machine or its \
+         control group more, or the pool fewer workers (max_children) or smaller ones (memory_limit, max_memory)"
+    );
+}
+
 /// All workers that a pool may have are busy; `on_demand`: it is `pm = "ondemand"`. To be told once for each time that
 /// the limit is reached.
 pub fn pool_reached_max_children(pool: &str, max_children: usize, on_demand: bool) {

@@ -12,12 +12,14 @@
 //! Each log has its own writer, so that one that is stuck does not hold up the others.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use weir_sys::poll;
 
 /// A log's way out. Shared by all threads of a process; dropping it writes what is left, for a second at most.
 pub struct Sink {
@@ -148,7 +150,7 @@ impl Sink {
         self.shared.is_none()
     }
 
-    /// Appends a line, which brings its own newline. Never blocks on what is written.
+    /// Appends a line, which brings its own newline, or a piece of one that others follow. Never blocks on what is written.
     pub fn push(&self, line: &[u8]) {
         self.push_with(line.len(), |buffer| buffer.extend_from_slice(line));
     }
@@ -172,7 +174,6 @@ impl Sink {
         let before = state.buffer.len();
         put(&mut state.buffer);
         let after = state.buffer.len();
-        debug_assert!(state.buffer.ends_with(b"\n"), "a line brings its newline");
         state.accepted += (after - before) as u64;
         let notify = match state.writer {
             Writer::Idle => true,
@@ -193,6 +194,16 @@ impl Sink {
         let next = Some(Outlet::new(fd));
         let unused = std::mem::replace(&mut shared.lock().replacement, next);
         drop(unused);
+        shared.wake.notify_all();
+    }
+
+    /// Ends the writer, which has `limit` for what is left; does not wait for that. What comes later is lost.
+    pub fn close(&self, limit: Duration) {
+        let Some(shared) = &self.shared else { return };
+        shared
+            .lock()
+            .closing
+            .get_or_insert_with(|| Instant::now() + limit);
         shared.wake.notify_all();
     }
 
@@ -230,6 +241,12 @@ impl Sink {
     #[cfg(test)]
     pub fn lost(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.lock().lost)
+    }
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sink")
     }
 }
 
@@ -553,17 +570,29 @@ fn line_start(batch: &[u8], at: usize) -> usize {
 struct Outlet {
     file: File,
     pipe: bool,
+    /// Writing to it waits for whoever reads it: a pipe, a socket or a terminal that others share and have made so.
+    waits: bool,
 }
 
 impl Outlet {
     fn new(fd: OwnedFd) -> Self {
         let file = File::from(fd);
-        let pipe = file.metadata().is_ok_and(|of| of.file_type().is_fifo());
-        Self { file, pipe }
+        let kind = file.metadata().map(|of| of.file_type());
+        let pipe = kind.as_ref().is_ok_and(|kind| kind.is_fifo());
+        let read_by_others = pipe || kind.is_ok_and(|kind| kind.is_socket()) || file.is_terminal();
+        Self {
+            waits: read_by_others && poll::waits(file.as_fd()).unwrap_or(true),
+            file,
+            pipe,
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.pipe || bytes.len() <= PIPE_BUF {
+        // One that nobody reads would hold this thread: it could neither go on in another file nor end.
+        if self.waits && !poll::writable(self.file.as_fd(), FIRST_PAUSE)? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        if !(self.pipe || self.waits) || bytes.len() <= PIPE_BUF {
             return self.file.write(bytes);
         }
         // A pipe often has other writers (all processes of one container have the same stderr). Up to PIPE_BUF bytes

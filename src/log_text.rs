@@ -160,11 +160,14 @@ pub fn put_json_string(value: &[u8], out: &mut Vec<u8>) {
                     '\n' => out.extend_from_slice(b"\\n"),
                     '\r' => out.extend_from_slice(b"\\r"),
                     '\t' => out.extend_from_slice(b"\\t"),
-                    control if control.is_control() => {
-                        let code = control as u32;
-                        out.extend_from_slice(b"\\u00");
-                        out.push(HEX[(code >> 4) as usize & 0xf]);
-                        out.push(HEX[code as usize & 0xf]);
+                    hidden if is_hidden(hidden) => {
+                        let mut units = [0; 2];
+                        for unit in hidden.encode_utf16(&mut units) {
+                            out.extend_from_slice(b"\\u");
+                            for shift in [12, 8, 4, 0] {
+                                out.push(HEX[usize::from(*unit >> shift) & 0xf]);
+                            }
+                        }
                     }
                     other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
                 }
@@ -220,7 +223,54 @@ impl JsonMembers<'_> {
     }
 }
 
-/// Free text, for people: UTF-8 is kept; control characters, and bytes that are no UTF-8, become `\xHH`.
+/// Whether a character does something to the text around it instead of being seen: control characters, those that turn the
+/// direction of writing (Unicode Standard Annex 9), separators of lines, what has no width, and tags.
+pub fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// JSON for a terminal: what [`is_hidden`] in its strings is written as `\uHEX`. Control characters of ASCII are escaped in
+/// strings already (RFC 8259 §7), and between them they are line ends.
+pub fn json_shown(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c > '~' && is_hidden(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Text for a terminal: what [`is_hidden`] is written as `\u{HEX}`.
+pub fn shown(text: &str) -> String {
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut out, c| {
+            match is_hidden(c) {
+                true => out.extend(c.escape_default()),
+                false => out.push(c),
+            }
+            out
+        })
+}
+
+/// Free text, for people: UTF-8 is kept; what [`is_hidden`], and bytes that are no UTF-8, become `\xHH`.
 pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
     if text
         .iter()
@@ -231,11 +281,15 @@ pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
     }
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
+            let mut buffer = [0; 4];
+            let bytes = character.encode_utf8(&mut buffer).as_bytes();
             if character.is_control() {
                 // U+0080 to U+009F are controls as well; their code points fit into a byte.
                 put_hex(character as u32 as u8, out);
+            } else if is_hidden(character) {
+                bytes.iter().for_each(|&byte| put_hex(byte, out));
             } else {
-                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                out.extend_from_slice(bytes);
             }
         }
         for &byte in chunk.invalid() {
@@ -502,5 +556,28 @@ mod tests {
         assert_eq!(text(|out| put_value(b"a b", out)), "\"a b\"");
         assert_eq!(text(|out| put_value(b"a\"b=\\\n", out)), r#""a\"b=\\\x0A""#);
         assert_eq!(text(|out| put_value(br#""""#, out)), r#""\"\"""#);
+    }
+
+    #[test]
+    fn what_turns_or_hides_text_is_escaped_in_every_log() {
+        let text = "a\u{202e}b\u{2066}c\u{200b}d\u{e0041}\u{7f}\u{9b}ä";
+        let put = |put: fn(&[u8], &mut Vec<u8>)| {
+            let mut out = Vec::new();
+            put(text.as_bytes(), &mut out);
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(
+            put(put_message),
+            r"a\xE2\x80\xAEb\xE2\x81\xA6c\xE2\x80\x8Bd\xF3\xA0\x81\x81\x7F\x9Bä"
+        );
+        assert_eq!(
+            put(put_json_string).to_lowercase(),
+            "\"a\\u202eb\\u2066c\\u200bd\\udb40\\udc41\\u007f\\u009bä\""
+        );
+        assert_eq!(shown("a\u{202e}\tä"), "a\\u{202e}\\tä");
+        assert_eq!(
+            json_shown("{\n\"a\": \"\u{202e}\"}"),
+            "{\n\"a\": \"\\u202e\"}"
+        );
     }
 }

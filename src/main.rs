@@ -25,6 +25,7 @@ mod log_text;
 mod machine;
 mod manager;
 mod metrics;
+mod pulse;
 mod resolver;
 mod sidecar;
 mod watch;

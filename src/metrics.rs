@@ -594,6 +594,15 @@ rows! {
         GatewayRestarts Counter "weir_gateway_restarts_total" []
             "Gateways that died and were replaced, since the manager's start."
             ""
+        GatewayHangs Counter "weir_gateway_hangs_total" []
+            "Of these: those that were killed because they gave no sign of life."
+            "`gateway_timeout`"
+        OldGenerations Gauge "weir_old_generations" []
+            "Configurations that were replaced, and still finish what they began."
+            "`shutdown_timeout`, `max_old_generations`"
+        OomKills Counter "weir_oom_kills_total" []
+            "Processes of weir, workers above all, that the kernel ended because memory was out, since the manager's start."
+            ""
         Draining Gauge "weir_draining" []
             "1 while it takes nothing new, or an operator has said `weir drain`."
             ""

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use weir_config::LogFormat;
 
 use crate::{
-    control::EgressGiven, log_sink::Sink, metrics::Page, resolver::Resolver, window::Task,
+    control::EgressGiven, log_sink::Sink, metrics::Page, pulse::Pulses, resolver::Resolver,
+    window::Task,
 };
 
 /// The egress as the gateway sees it, which shows it in the operator's window.
@@ -57,6 +58,8 @@ pub struct Beside {
     pub log: Arc<Sink>,
     /// How.
     pub log_format: LogFormat,
+    /// Where its threads tell that they move.
+    pub pulses: Pulses,
 }
 
 /// Starts the egress with its settings, what the manager has handed over for it, and the number of the machine's cores. It

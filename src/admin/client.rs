@@ -19,6 +19,8 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
+use crate::log_text;
+
 /// Where a window is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -81,7 +83,7 @@ pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
             return within(place, SOON, exchange(place, method, path)).await;
         }
         // What is asked for may take long. Whether anybody will do it shows at once.
-        within(place, SOON, exchange(place, Method::GET, "/healthz")).await?;
+        within(place, PROBE, exchange(place, Method::GET, "/healthz")).await?;
         within(place, PATIENCE, exchange(place, method, path)).await
     })
 }
@@ -212,7 +214,7 @@ impl fmt::Display for Error {
                 .trim_end()
                 .chars()
                 .take(LONGEST_REFUSAL)
-                .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+                .filter(|c| !log_text::is_hidden(*c) || matches!(c, '\n' | '\t'))
                 .try_for_each(|c| f.write_char(c)),
         }
     }
@@ -222,6 +224,9 @@ impl std::error::Error for Error {}
 
 /// For what is known at once.
 const SOON: Duration = Duration::from_secs(10);
+
+/// For a sign of life.
+const PROBE: Duration = Duration::from_secs(5);
 
 /// A reload warms pools and starts a gateway before it is answered.
 const PATIENCE: Duration = Duration::from_secs(310);

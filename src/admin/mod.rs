@@ -27,3 +27,11 @@ pub mod server;
 mod text;
 
 pub use text::{of_pool, status as status_text, status_on_screen};
+
+/// The manager of the weir whose window is on this socket: it listens there, whether a gateway answers or not. None: nobody
+/// does, or it is no weir.
+pub fn manager_of(socket: &std::path::Path) -> Option<u32> {
+    let pid = weir_sys::listener::owner(socket)?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (name.starts_with("weir") || name.starts_with("php-fpm")).then_some(pid)
+}

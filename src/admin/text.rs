@@ -7,6 +7,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::advice;
+use crate::log_text;
 
 /// The status in lines of 80 columns.
 pub fn status(status: &Value) -> String {
@@ -40,6 +41,7 @@ fn status_in(status: &Value, width: usize) -> String {
         out.wrap("! ", &trouble.what);
         out.wrap("  ", &format!("> {}", trouble.help));
     }
+    reloads(&mut out, status);
     for pool in list(&status["pools"]) {
         out.push('\n');
         self::pool(&mut out, pool);
@@ -128,6 +130,61 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
             size(&processes["gateway"]["memory"]),
             size(&processes["manager"]["memory"]),
         );
+    }
+    if status["oom_kills"].as_u64() > Some(0) {
+        let line = format!(
+            "the kernel has ended {} processes of weir because memory was out",
+            text(&status["oom_kills"])
+        );
+        out.wrap("            ", &line);
+    }
+}
+
+/// What became of the last reload where it failed, and configurations that finish what they began.
+fn reloads(out: &mut Sheet, status: &Value) {
+    let (reloads, old) = (&status["reloads"], list(&status["old_generations"]));
+    let last = &reloads["last"];
+    if reloads["waiting"] == true || last["done"] == false || !old.is_empty() {
+        out.push('\n');
+    }
+    if last["done"] == false {
+        let line = format!(
+            "failed {} ago, and changed nothing: {}",
+            span(&last["ago"]),
+            text(&last["text"])
+        );
+        out.wrap("reload      ", &line);
+    }
+    if reloads["waiting"] == true {
+        let line = "one waits until an older configuration has ended (max_old_generations)";
+        out.wrap("reload      ", line);
+    }
+    for old in old.iter().take(MOST_OLD) {
+        let longest = match &old["longest"] {
+            Value::Object(longest) => format!(
+                "; {} has run for {}",
+                text(&longest["request"]),
+                span(&longest["time"])
+            ),
+            _ => String::new(),
+        };
+        let calls = match old["calls"] == true {
+            true => ", calls of the application",
+            false => "",
+        };
+        let line = format!(
+            "configuration {} has been finishing for {}, and ends in {} at the latest: {} connections, {} requests at \
+             workers{calls}{longest}",
+            text(&old["generation"]),
+            span(&old["finishing_for"]),
+            span(&old["ends_in"]),
+            text(&old["connections"]),
+            text(&old["requests"]),
+        );
+        out.wrap("old         ", &line);
+    }
+    if old.len() > MOST_OLD {
+        let _ = writeln!(out, "old         and {} more", old.len() - MOST_OLD);
     }
 }
 
@@ -457,22 +514,11 @@ fn list(value: &Value) -> &[Value] {
 /// What a field says, fit for a terminal: a URL is the client's text.
 pub(super) fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.chars().fold(String::new(), |mut shown, c| {
-            match c.is_control() || is_invisible(c) {
-                true => shown.extend(c.escape_default()),
-                false => shown.push(c),
-            }
-            shown
-        }),
+        Value::String(text) => log_text::shown(text),
         Value::Null => "-".into(),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
-}
-
-/// What changes how text runs (Unicode's bidirectional controls) or ends a line.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Seconds as a person says them.
@@ -519,6 +565,8 @@ const WIDTH: usize = 80;
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 const SHORTEST: usize = 6;
+/// Configurations that finish that are shown.
+const MOST_OLD: usize = 8;
 
 /// Workers of a pool that are shown.
 const MOST_PROCESSES: usize = 24;
@@ -545,7 +593,7 @@ mod tests {
                     { "name": "10.0.0.6:9000", "state": "down", "last_check": { "good": false, "what": "status 500" } },
                 ],
                 "processes": [{ "pid": 9, "state": "Running", "requests": 3, "time": 0.0123, "method": "GET",
-                                "uri": "/a\u{1b}[31m" }],
+                                "uri": "/a\u{1b}[31m\u{202e}gpj.exe" }],
             }],
         }));
         assert!(shown.contains("up 3.0 d"), "{shown}");
@@ -573,7 +621,34 @@ mod tests {
             "{shown}"
         );
         // What a client sent cannot colour or move anything.
-        assert!(!shown.contains('\u{1b}'), "{shown}");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+        assert!(shown.contains("\\u{202e}gpj.exe"), "{shown}");
+    }
+
+    #[test]
+    fn configurations_that_finish_are_shown_with_what_holds_them() {
+        let shown = status(&json!({
+            "oom_kills": 3,
+            "reloads": { "waiting": true, "last": { "done": false, "ago": 2.0, "text": "weir.toml:1: no" } },
+            "old_generations": [{
+                "generation": 4, "finishing_for": 12.0, "ends_in": 18.0, "connections": 2, "requests": 1,
+                "longest": { "time": 12.5, "request": "POST /up\u{202e} (pool shop)" },
+            }],
+        }));
+        let one_line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "has ended 3 processes of weir because memory was out",
+            "reload failed 2.0 s ago, and changed nothing: weir.toml:1: no",
+            "reload one waits until an older configuration has ended",
+            "old configuration 4 has been finishing for 12.0 s, and ends in 18.0 s at the latest: 2 connections, 1 requests at \
+             workers; POST /up\\u{202e} (pool shop) has run for 12.5 s",
+        ] {
+            assert!(one_line.contains(part), "{part}: {shown}");
+        }
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= WIDTH),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -6,19 +6,19 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_config::{Address, Window, parse_address};
-use weir_sys::terminal;
+use weir_sys::{process, terminal};
 
 use super::{EX_UNAVAILABLE, EX_USAGE, Source, print, refuse_config};
 use crate::{
     admin::{self, client::Place},
-    console, machine,
+    console, log_text, machine,
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 
@@ -124,15 +124,21 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
                 pool: None,
                 ..
             },
-        ) => print(&status),
+        ) => print(&log_text::json_shown(&status)),
         (Ok(status), Asked::Status { json, pool, .. }) => {
             match status_of(&status, pool.as_deref()) {
-                Ok(status) if *json => print(&format!("{status:#}\n")),
+                Ok(status) if *json => print(&log_text::json_shown(&format!("{status:#}\n"))),
                 Ok(status) => print(&admin::status_text(&status)),
                 Err(code) => code,
             }
         }
         (Ok(answer), _) => print(&answer),
+        (Err(admin::client::Error::Silent { .. }), Asked::Reload)
+            if let Place::Unix(socket) = &place
+                && let Some(manager) = admin::manager_of(socket) =>
+        {
+            reload_by_signal(&place, manager)
+        }
         (Err(error), _) => {
             let (hint, code) = match &error {
                 admin::client::Error::Unreachable {
@@ -167,6 +173,45 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Has a manager reload whose gateway hangs, and waits for what comes of it: another gateway will tell.
+fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
+    console::say_error(
+        format!("the gateway does not answer: the manager (process {manager}) is told by SIGHUP"),
+        "",
+    );
+    let begun = Instant::now();
+    if let Err(error) = process::hang_up(manager) {
+        console::say_error(format!("it cannot be told: {error}"), "");
+        return ExitCode::from(EX_SOFTWARE);
+    }
+    while begun.elapsed() < SIGNAL_LIMIT {
+        let status = admin::client::ask(place, Method::GET, "/status");
+        let status = status
+            .ok()
+            .and_then(|status| serde_json::from_str::<serde_json::Value>(&status).ok());
+        let last = status.as_ref().map(|status| &status["reloads"]["last"]);
+        if let Some(last) = last
+            && let Some(ago) = last["ago"].as_f64()
+            && ago <= begun.elapsed().as_secs_f64()
+        {
+            let text = last["text"].as_str().unwrap_or_default();
+            if last["done"] == true {
+                return print(&format!("{}\n", log_text::shown(text)));
+            }
+            let error = admin::client::Error::Refused(text.to_owned());
+            console::say_error(error.to_string(), "");
+            return ExitCode::from(EX_CONFIG);
+        }
+        std::thread::sleep(ASK_AGAIN);
+    }
+    let seconds = SIGNAL_LIMIT.as_secs();
+    console::say_error(
+        format!("no gateway has told what came of it for {seconds} s"),
+        "the error log says what the manager does",
+    );
+    ExitCode::from(EX_SOFTWARE)
 }
 
 /// The status, or what of it concerns `pool`.
@@ -339,6 +384,12 @@ const HANGS: &str = "its gateway or manager hangs; the manager (\"weir serve\" i
 
 /// Columns and rows of a terminal that does not tell.
 const USUAL_SIZE: (usize, usize) = (80, 24);
+
+/// How long a gateway that hangs and its manager get to come back.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(120);
+
+/// How soon they are asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Between two looks of `weir status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);

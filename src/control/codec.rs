@@ -6,7 +6,7 @@
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
 use super::{
-    Action, BadMessage, Jail, ManagerCounts, Source, ToGateway, ToManager, Told,
+    Action, BadMessage, Jail, ManagerCounts, OldGeneration, Source, ToGateway, ToManager, Told,
     wire::{Reader, Writer},
 };
 
@@ -45,6 +45,7 @@ impl<F> ToGateway<F> {
                     out.u32(identity.groups.len() as u32);
                     identity.groups.iter().for_each(|group| out.u32(*group));
                 });
+                out.option(jail.own_user, |out, user| out.u32(user));
                 out.option(jail.chroot.as_ref(), |out, path| out.path(path));
                 None
             }
@@ -154,6 +155,15 @@ impl<F> ToGateway<F> {
                 out.u8(u8::from(*last));
                 None
             }
+            Self::Ping => {
+                out.u8(70);
+                None
+            }
+            Self::Addresses { name, addresses } => {
+                out.u8(73);
+                out.addresses(name, addresses);
+                None
+            }
             Self::Stop => {
                 out.u8(13);
                 None
@@ -209,6 +219,25 @@ impl<F> ToGateway<F> {
                 out.u64(counts.reloads);
                 out.u64(counts.failed_reloads);
                 out.u64(counts.gateway_restarts);
+                out.u64(counts.gateway_hangs);
+                out.u64(counts.oom_kills);
+                out.u8(counts.reload_waits.into());
+                None
+            }
+            Self::OldGeneration(old) => {
+                out.u8(71);
+                out.u32(old.number);
+                out.u32(old.gateway);
+                out.u64(old.since);
+                out.u64(old.left);
+                out.holding(&old.holding);
+                None
+            }
+            Self::LastReload { ago, done, text } => {
+                out.u8(72);
+                out.u64(*ago);
+                out.u8((*done).into());
+                out.text(text);
                 None
             }
             Self::PoolReady {
@@ -281,6 +310,7 @@ impl<F> ToGateway<F> {
                     let groups = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
                     Ok(Identity { uid, gid, groups })
                 })?,
+                own_user: from.option(Reader::u32)?,
                 chroot: from.option(Reader::path)?,
             }),
             2 => Self::Config {
@@ -352,6 +382,11 @@ impl<F> ToGateway<F> {
             12 => Self::Drain {
                 last: from.u8()? != 0,
             },
+            70 => Self::Ping,
+            73 => {
+                let (name, addresses) = from.addresses()?;
+                Self::Addresses { name, addresses }
+            }
             13 => Self::Stop,
             20 => Self::Window(take()?),
             40 => Self::WindowTcp(take()?),
@@ -374,7 +409,22 @@ impl<F> ToGateway<F> {
                     reloads: from.u64()?,
                     failed_reloads: from.u64()?,
                     gateway_restarts: from.u64()?,
+                    gateway_hangs: from.u64()?,
+                    oom_kills: from.u64()?,
+                    reload_waits: from.flag()?,
                 },
+            },
+            71 => Self::OldGeneration(OldGeneration {
+                number: from.u32()?,
+                gateway: from.u32()?,
+                since: from.u64()?,
+                left: from.u64()?,
+                holding: from.holding()?,
+            }),
+            72 => Self::LastReload {
+                ago: from.u64()?,
+                done: from.flag()?,
+                text: from.text()?,
             },
             14 => Self::PoolReady {
                 pool: from.u16()?,
@@ -442,6 +492,18 @@ impl ToManager {
                 out.of_pool(9, *pool, *worker);
                 out.told(told);
             }
+            Self::Addresses { name, addresses } => {
+                out.u8(73);
+                out.addresses(name, addresses);
+            }
+            Self::Holding(holding) => {
+                out.u8(71);
+                out.holding(holding);
+            }
+            Self::Alive { silent } => {
+                out.u8(74);
+                out.u32(*silent);
+            }
             Self::FindOwner { id, inode, workers } => {
                 out.u8(60);
                 out.u32(*id);
@@ -508,6 +570,14 @@ impl ToManager {
                 told: from.told()?,
             },
             6 => Self::Drained,
+            73 => {
+                let (name, addresses) = from.addresses()?;
+                Self::Addresses { name, addresses }
+            }
+            71 => Self::Holding(from.holding()?),
+            74 => Self::Alive {
+                silent: from.u32()?,
+            },
             40 => Self::Measure,
             7 => Self::StartWorkers {
                 pool: from.u16()?,

@@ -15,8 +15,17 @@ fn jail() -> impl Strategy<Value = Jail> {
         gid,
         groups,
     });
-    (prop::option::of(identity), prop::option::of(path()))
-        .prop_map(|(identity, chroot)| Jail { identity, chroot })
+    let own_user = any::<Option<u32>>();
+    let jail = (
+        prop::option::of(identity),
+        own_user,
+        prop::option::of(path()),
+    );
+    jail.prop_map(|(identity, own_user, chroot)| Jail {
+        identity,
+        own_user,
+        chroot,
+    })
 }
 
 fn source() -> impl Strategy<Value = Source> {
@@ -44,6 +53,25 @@ fn limits() -> impl Strategy<Value = (Option<u32>, Option<u32>)> {
 
 fn process_use() -> impl Strategy<Value = ProcessUse> {
     any::<(u64, u64, u64)>().prop_map(|(cpu, memory, files)| ProcessUse { cpu, memory, files })
+}
+
+fn addresses() -> impl Strategy<Value = (String, Vec<IpAddr>)> {
+    (
+        ".*",
+        prop::collection::vec(any::<IpAddr>(), 0..MOST_ADDRESSES),
+    )
+}
+
+fn holding() -> impl Strategy<Value = Holding> {
+    (any::<[u32; 2]>(), any::<bool>(), any::<u64>(), ".*").prop_map(
+        |([connections, requests], calls, longest, request)| Holding {
+            connections,
+            requests,
+            calls,
+            longest,
+            request,
+        },
+    )
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
@@ -96,7 +124,7 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
                 worker_memory,
             }
         }),
-        (process_use(), process_use(), any::<[u64; 3]>()).prop_map(|(manager, gateway, counts)| {
+        (process_use(), process_use(), any::<[u64; 6]>()).prop_map(|(manager, gateway, counts)| {
             ToGateway::OwnUse {
                 manager,
                 gateway,
@@ -104,6 +132,9 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
                     reloads: counts[0],
                     failed_reloads: counts[1],
                     gateway_restarts: counts[2],
+                    gateway_hangs: counts[3],
+                    oom_kills: counts[4],
+                    reload_waits: counts[5] % 2 == 0,
                 },
             }
         }),
@@ -112,6 +143,24 @@ fn to_gateway() -> impl Strategy<Value = ToGateway<u8>> {
             .prop_map(|(listener, socket)| ToGateway::EgressListener { listener, socket }),
         any::<u8>().prop_map(ToGateway::EgressFiles),
         Just(ToGateway::Start),
+        Just(ToGateway::Ping),
+        addresses().prop_map(|(name, addresses)| ToGateway::Addresses { name, addresses }),
+        (any::<[u32; 2]>(), any::<[u64; 2]>(), holding()).prop_map(
+            |([number, gateway], [since, left], holding)| {
+                ToGateway::OldGeneration(OldGeneration {
+                    number,
+                    gateway,
+                    since,
+                    left,
+                    holding,
+                })
+            }
+        ),
+        (any::<u64>(), any::<bool>(), ".*").prop_map(|(ago, done, text)| ToGateway::LastReload {
+            ago,
+            done,
+            text
+        }),
         (numbers(), any::<u32>(), any::<bool>(), any::<u8>()).prop_map(
             |((pool, worker, pid), generation, used, connection)| ToGateway::Worker {
                 pool,
@@ -183,6 +232,9 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         (any::<u16>(), any::<u32>()).prop_map(|(pool, worker)| ToManager::Kill { pool, worker }),
         (any::<u16>(), any::<u32>(), told())
             .prop_map(|(pool, worker, told)| ToManager::Terminate { pool, worker, told }),
+        any::<u32>().prop_map(|silent| ToManager::Alive { silent }),
+        holding().prop_map(ToManager::Holding),
+        addresses().prop_map(|(name, addresses)| ToManager::Addresses { name, addresses }),
         Just(ToManager::Drained),
         Just(ToManager::Measure),
         (

@@ -2,11 +2,12 @@
 
 use std::{
     ffi::OsString,
+    net::IpAddr,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use super::{BadMessage, ProcessUse};
+use super::{BadMessage, Holding, MOST_ADDRESSES, ProcessUse};
 
 /// A packet being made.
 #[derive(Default)]
@@ -42,6 +43,27 @@ impl Writer {
         self.u64(taken.cpu);
         self.u64(taken.memory);
         self.u64(taken.files);
+    }
+
+    /// A name and its addresses, no more of them than fit.
+    pub(super) fn addresses(&mut self, name: &str, addresses: &[IpAddr]) {
+        self.text(name);
+        let addresses = &addresses[..addresses.len().min(MOST_ADDRESSES)];
+        self.u8(addresses.len() as u8);
+        for address in addresses {
+            match address {
+                IpAddr::V4(address) => self.chunk(&address.octets()),
+                IpAddr::V6(address) => self.chunk(&address.octets()),
+            }
+        }
+    }
+
+    pub(super) fn holding(&mut self, holding: &Holding) {
+        self.u32(holding.connections);
+        self.u32(holding.requests);
+        self.u8(holding.calls.into());
+        self.u64(holding.longest);
+        self.text(&holding.request);
     }
 
     /// Text, cut to what fits any message: it is meant for people.
@@ -104,6 +126,37 @@ impl Reader<'_> {
             cpu: self.u64()?,
             memory: self.u64()?,
             files: self.u64()?,
+        })
+    }
+
+    pub(super) fn addresses(&mut self) -> Result<(String, Vec<IpAddr>), BadMessage> {
+        let name = self.text()?;
+        let count = usize::from(self.u8()?);
+        if count > MOST_ADDRESSES {
+            return Err(BadMessage);
+        }
+        let address = |_| {
+            let bytes = self.chunk()?;
+            match (
+                <[u8; 4]>::try_from(&bytes[..]),
+                <[u8; 16]>::try_from(&bytes[..]),
+            ) {
+                (Ok(octets), _) => Ok(IpAddr::from(octets)),
+                (_, Ok(octets)) => Ok(IpAddr::from(octets)),
+                _ => Err(BadMessage),
+            }
+        };
+        let addresses = (0..count).map(address).collect::<Result<_, _>>()?;
+        Ok((name, addresses))
+    }
+
+    pub(super) fn holding(&mut self) -> Result<Holding, BadMessage> {
+        Ok(Holding {
+            connections: self.u32()?,
+            requests: self.u32()?,
+            calls: self.flag()?,
+            longest: self.u64()?,
+            request: self.text()?,
         })
     }
 

@@ -8,7 +8,10 @@ use std::{
 };
 
 use weir_config::{LogTarget, Window};
-use weir_sys::file::{self, Space};
+use weir_sys::{
+    file::{self, Space},
+    log_file,
+};
 
 use super::{
     Notes,
@@ -39,6 +42,9 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             notes,
         );
     }
+    if starter.is_root() {
+        of_others(case, notes);
+    }
     if let Some(file) = &config.server.pid_file {
         appended(
             starter,
@@ -65,6 +71,39 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     disks(case, notes);
 }
 
+/// Files that root writes in folders that others may write.
+fn of_others(case: &Case<'_>, notes: &mut Notes) {
+    let people = case
+        .people
+        .pools
+        .iter()
+        .flatten()
+        .chain(&case.people.gateway);
+    let groups = people.flat_map(|who| who.identity.groups.iter().chain([&who.identity.gid]));
+    let groups: Vec<u32> = groups.copied().filter(|group| *group != 0).collect();
+    let pid_file = case.config.server.pid_file.clone();
+    let pid_file = pid_file.map(|file| ("[server] pid_file".to_owned(), file));
+    let files = logs(case)
+        .into_iter()
+        .chain(slow_logs(case))
+        .chain(pid_file);
+    for (label, file) in files {
+        let Some(folder) = log_file::folder_of_others(&file, &groups) else {
+            continue;
+        };
+        notes.warn(
+            format!(
+                "{label} = \"{}\" is in {}, which others than root may write",
+                file.display(),
+                folder.display()
+            ),
+            "root follows no symbolic link there and writes to no pipe or file with other names: who puts one there keeps weir from \
+             starting, or from turning its logs over",
+            "a folder that only root may write: /var/log/weir for logs, /run/weir for the pid file",
+        );
+    }
+}
+
 /// All logs but the slow ones.
 fn logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
     let log = &case.config.log;
@@ -76,6 +115,9 @@ fn logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
     };
     add("[log] access".into(), &log.access);
     add("[log] error".into(), &log.error);
+    if case.config.egress.is_some() && log.egress != log.access {
+        add("[log] egress".into(), &log.egress);
+    }
     for pool in &case.config.pools {
         if let Some(target) = pool
             .workers()
@@ -326,6 +368,34 @@ mod tests {
     use super::super::tests::said;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_log_that_root_writes_in_a_folder_of_a_pools_user_is_told() {
+        if !weir_sys::identity::is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[server]\npid_file = \"{0}/weir.pid\"\n[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\n\
+             [log]\naccess = \"{0}/a.log\"\n",
+            folder.path().display()
+        );
+        let told = || {
+            let found = super::super::tests::with_config(&text, |case| {
+                let mut notes = Notes::default();
+                look(case, &mut notes);
+                said(&notes)
+            });
+            found
+                .into_iter()
+                .filter(|text| text.contains("which others than root may write"))
+                .count()
+        };
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(told(), 0);
+        std::os::unix::fs::chown(folder.path(), Some(33), None).unwrap();
+        assert_eq!(told(), 2);
+    }
 
     #[test]
     fn a_log_in_a_folder_that_takes_no_files_breaks() {

@@ -102,7 +102,8 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
         } else if case.people.starter.is_root() {
             notes.note(
                 format!("[pool.{name}] its workers are the gateway's user, {user}"),
-                "its scripts can end the gateway, and read what the gateway's user may read: certificates, other sites",
+                "its scripts can read what the gateway's user may read, such as other sites; they cannot end the gateway, which \
+                 gets a user number of its own",
                 format!("user = \"{name}\" (useradd --system --no-create-home {name}), or any user of its own"),
             );
         } else {

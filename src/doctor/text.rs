@@ -166,14 +166,7 @@ fn text_or_null(text: &str) -> Value {
 
 /// Fit for a terminal: paths and names are other people's text.
 fn clean(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
+    crate::log_text::shown(text)
 }
 
 #[derive(Clone, Copy)]

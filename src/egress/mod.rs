@@ -75,6 +75,7 @@ use self::{
 };
 use crate::{
     control::EgressGiven,
+    pulse::Pulse,
     resolver::Resolver,
     sidecar::{Beside, EgressView},
 };
@@ -203,7 +204,7 @@ pub fn start(
         per_thread[0].push((address.clone(), socket));
     }
     for (number, sockets) in per_thread.into_iter().enumerate() {
-        start_thread(&egress, number, sockets)?;
+        start_thread(&egress, number, sockets, beside.pulses.add())?;
     }
     Ok(egress)
 }
@@ -212,6 +213,7 @@ fn start_thread(
     egress: &Arc<Egress>,
     number: usize,
     sockets: Vec<(Address, OwnedFd)>,
+    pulse: Pulse,
 ) -> Result<(), String> {
     let failed = |error| format!("cannot start egress thread {number}: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -222,6 +224,7 @@ fn start_thread(
     let egress = egress.clone();
     let run = move || {
         runtime.block_on(async {
+            tokio::spawn(pulse.keep());
             for (address, socket) in sockets {
                 let egress = egress.clone();
                 tokio::spawn(async move {

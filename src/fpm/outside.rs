@@ -1,15 +1,16 @@
 //! This machine, as PHP-FPM's configuration asks about it.
 
 use std::{
-    fs::{self, OpenOptions},
-    io,
+    fs, io,
     net::{IpAddr, TcpListener, ToSocketAddrs},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use weir_config::fpm::{Outside, User};
-use weir_sys::{glob, identity, limits};
+use weir_sys::{
+    glob, identity, limits,
+    log_file::{self, Refused},
+};
 
 /// See [`Outside`].
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +31,12 @@ impl Outside for ThisMachine {
     }
 
     fn try_log(&self, path: &str) -> io::Result<()> {
-        let mut options = OpenOptions::new();
         // As PHP-FPM makes its logs: for their owner only.
-        options.append(true).create(true).mode(0o600);
-        options.open(path).map(drop)
+        match log_file::open(Path::new(path), 0o600, &[]) {
+            Ok(_) => Ok(()),
+            Err(Refused::Io(error)) => Err(error),
+            Err(refused) => Err(io::Error::other(refused)),
+        }
     }
 
     fn variable(&self, name: &str) -> Option<String> {

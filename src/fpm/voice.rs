@@ -1,13 +1,15 @@
 //! What `weir fpm` says before its log is open, as PHP-FPM says it.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, IsTerminal, Write},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    os::fd::AsFd,
+    path::Path,
     time::SystemTime,
 };
 
 use weir_config::fpm::{Level, Message, Said};
+use weir_sys::log_file;
 
 use crate::log_text as text;
 
@@ -54,10 +56,9 @@ impl Voice {
         }
         self.syslog = log.path.is_none();
         if let Some(path) = &log.path {
-            let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600);
             // That it cannot be opened was said when it was tried.
-            self.log = options.open(path).ok();
+            let opened = log_file::open(Path::new(path), 0o600, &[]).ok();
+            self.log = opened.map(|opened| opened.file.into());
         }
     }
 

@@ -20,6 +20,7 @@ use std::{
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::Notify,
+    task::AbortHandle,
 };
 use weir_config::{Address, Listener, Protocol};
 
@@ -96,6 +97,14 @@ pub(crate) struct Place {
     is_counted: bool,
 }
 
+/// A connection of this reactor.
+#[derive(Debug)]
+struct Entry {
+    conn: Arc<Conn>,
+    /// Its task; none: it begins just now.
+    task: Option<AbortHandle>,
+}
+
 /// A listening socket of one reactor.
 #[derive(Debug)]
 pub(super) enum Listening {
@@ -105,7 +114,7 @@ pub(super) enum Listening {
 
 thread_local! {
     /// This reactor's connections. A place is reused when its connection has ended.
-    static CONNECTIONS: RefCell<Vec<Option<Arc<Conn>>>> = const { RefCell::new(Vec::new()) };
+    static CONNECTIONS: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
     static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -173,9 +182,10 @@ pub(crate) async fn listen(
             settings.max_head,
         ));
         let registered = Registered::new(conn.clone());
+        let index = registered.0;
         let gateway = gateway.clone();
         // Two tasks, since each is as large as the largest of what it may do.
-        match &settings.protocol {
+        let task = match &settings.protocol {
             Protocol::Http => {
                 let seat = (registered, place);
                 tokio::spawn(connection::serve(
@@ -184,18 +194,23 @@ pub(crate) async fn listen(
                     conn,
                     limits.clone(),
                     seat,
-                ));
+                ))
             }
             Protocol::FastCgi(front) => {
                 let front = front.clone();
                 tokio::spawn(async move {
                     fastcgi_front::serve(gateway, socket, conn, &front).await;
                     drop((registered, place));
-                });
+                })
             }
             // Its listeners have a loop of their own.
-            Protocol::AgentCheck(_) => {}
-        }
+            Protocol::AgentCheck(_) => return,
+        };
+        CONNECTIONS.with_borrow_mut(|connections| {
+            if let Some(Some(entry)) = connections.get_mut(index) {
+                entry.task = Some(task.abort_handle());
+            }
+        });
     };
     loop {
         let accepted = tokio::select! {
@@ -227,20 +242,35 @@ pub(crate) async fn listen(
         }
     }
     // Who has been let into the kernel's queue is served: closing the socket would reset them.
-    while let Ok(Ok((socket, peer))) =
-        tokio::time::timeout(Duration::ZERO, listening.accept()).await
-    {
-        if let Some(place) = admit(peer) {
-            serve((socket, peer), place);
+    // Nothing waits any more where there is nothing twice, with a turn of others between: who has had many turns in a row is
+    // told that there is nothing, too (tokio's budget).
+    let mut nothing = false;
+    loop {
+        match tokio::time::timeout(Duration::ZERO, listening.accept()).await {
+            Err(_) if std::mem::replace(&mut nothing, true) => return Ok(()),
+            Err(_) => tokio::task::yield_now().await,
+            Ok(Ok((socket, peer))) => {
+                nothing = false;
+                if let Some(place) = admit(peer) {
+                    serve((socket, peer), place);
+                }
+            }
+            Ok(Err(error)) if is_of_one_connection(&error) => nothing = false,
+            Ok(Err(error)) => {
+                log::error!(
+                    "cannot accept what waits on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
+                    settings.name
+                );
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
-    Ok(())
 }
 
 /// Wakes the connections whose deadline has passed, and asks idle ones to put down what they do not need. Runs on
 /// each reactor, `home`, for ever.
 pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
-    let mut draining = false;
+    let (mut draining, mut cut) = (false, false);
     let (mut sweep_files_at, mut give_back_at) = (0, 0);
     let mut parked = 0;
     loop {
@@ -253,6 +283,10 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             () = gateway.drain.started(), if !draining => {
                 draining = true;
             }
+            () = gateway.cut.started(), if !cut => {
+                cut = true;
+                cut_all();
+            }
         }
         gateway.pulse.beat(home);
         let now = clock::now();
@@ -262,7 +296,7 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
         }
         let (mut parking, mut idle, mut longest) = (0, 0, NEVER);
         CONNECTIONS.with_borrow(|connections| {
-            for conn in connections.iter().flatten() {
+            for Entry { conn, .. } in connections.iter().flatten() {
                 let parks = conn
                     .idle_since()
                     .is_some_and(|since| now.saturating_sub(since) > connection::PARK_AFTER);
@@ -290,6 +324,15 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             give_back_at = now + GIVE_BACK_PAUSE;
         }
     }
+}
+
+/// Ends all connections of this reactor as they are: what was promised on them is not sent any more.
+fn cut_all() {
+    let tasks: Vec<AbortHandle> = CONNECTIONS.with_borrow(|connections| {
+        let tasks = connections.iter().flatten();
+        tasks.filter_map(|entry| entry.task.clone()).collect()
+    });
+    tasks.iter().for_each(AbortHandle::abort);
 }
 
 impl Census {
@@ -538,7 +581,8 @@ fn longest_idle(gateway: &Gateway) -> Option<u64> {
     let now = clock::now();
     CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten();
-        all.filter(|conn| is_of_client(gateway, conn))
+        all.map(|entry| &entry.conn)
+            .filter(|conn| is_of_client(gateway, conn))
             .filter_map(|conn| conn.spare_since(now))
             .min()
     })
@@ -550,7 +594,8 @@ fn close_idle(gateway: &Gateway, home: u16) {
     let (census, now) = (&gateway.census, clock::now());
     let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
         let all = connections.iter().flatten();
-        all.filter(|conn| is_of_client(gateway, conn))
+        all.map(|entry| &entry.conn)
+            .filter(|conn| is_of_client(gateway, conn))
             .filter_map(|conn| Some((conn.spare_since(now)?, conn.clone())))
             .collect()
     });
@@ -632,13 +677,14 @@ struct Registered(usize);
 
 impl Registered {
     fn new(conn: Arc<Conn>) -> Registered {
+        let entry = Entry { conn, task: None };
         CONNECTIONS.with_borrow_mut(|connections| match FREE_PLACES.with_borrow_mut(Vec::pop) {
             Some(place) => {
-                connections[place] = Some(conn);
+                connections[place] = Some(entry);
                 Registered(place)
             }
             None => {
-                connections.push(Some(conn));
+                connections.push(Some(entry));
                 Registered(connections.len() - 1)
             }
         })
@@ -647,9 +693,9 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let conn = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
+        let entry = CONNECTIONS.with_borrow_mut(|connections| connections[self.0].take());
         FREE_PLACES.with_borrow_mut(|free| free.push(self.0));
-        drop(conn);
+        drop(entry);
     }
 }
 

@@ -262,6 +262,9 @@ fn put_uses(page: &mut Page, uses: &Uses) {
     page.put(Metric::Reloads, &["done"], counts.reloads as f64);
     page.put(Metric::Reloads, &["failed"], counts.failed_reloads as f64);
     page.put(Metric::GatewayRestarts, &[], counts.gateway_restarts as f64);
+    page.put(Metric::GatewayHangs, &[], counts.gateway_hangs as f64);
+    page.put(Metric::OldGenerations, &[], uses.old.len() as f64);
+    page.put(Metric::OomKills, &[], counts.oom_kills as f64);
     for (process, taken) in [("manager", uses.manager), ("gateway", uses.gateway)] {
         page.put(Metric::ProcessFiles, &[process], taken.files as f64);
         page.put(Metric::ProcessCpu, &[process], taken.cpu as f64 / 1e6);

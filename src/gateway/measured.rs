@@ -4,14 +4,14 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
 
 use super::dispatch::Manager;
 use crate::clock;
-use crate::control::{ManagerCounts, ProcessUse, ToManager};
+use crate::control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
 
 /// What was told last.
 #[derive(Debug, Default)]
@@ -28,11 +28,24 @@ pub(super) struct Uses {
     pub(super) manager: ProcessUse,
     pub(super) gateway: ProcessUse,
     pub(super) counts: ManagerCounts,
+    /// Configurations that were replaced and finish what they began.
+    pub(super) old: Vec<OldGeneration>,
+    /// Those that the manager tells of before it says that this was all.
+    coming: Vec<OldGeneration>,
+    pub(super) last_reload: Option<LastReload>,
     /// When the manager was asked last, and has answered ([`clock::precise`]); 0: never.
     asked: u64,
     pub(super) told: u64,
     /// Since when it has been asked and has not answered ([`clock::precise`]); 0: it has.
     unanswered: u64,
+}
+
+/// What came of the last reload.
+#[derive(Debug, Clone)]
+pub(super) struct LastReload {
+    pub(super) at: Instant,
+    pub(super) done: bool,
+    pub(super) text: String,
 }
 
 /// What a pool's processes take.
@@ -76,6 +89,22 @@ impl Measured {
         self.last().pools.insert(pool, taken);
     }
 
+    /// The manager tells of a configuration that finishes.
+    pub(super) fn old_generation(&self, old: OldGeneration) {
+        let mut last = self.last();
+        // There cannot be more (`max_old_generations`).
+        if last.coming.len() < MOST_OLD {
+            last.coming.push(old);
+        }
+    }
+
+    /// The manager tells of the last reload.
+    pub(super) fn last_reload(&self, ago: u64, done: bool, text: String) {
+        let now = Instant::now();
+        let at = now.checked_sub(Duration::from_millis(ago)).unwrap_or(now);
+        self.last().last_reload = Some(LastReload { at, done, text });
+    }
+
     /// The manager tells of weir's own processes, and that this was all.
     pub(super) fn own(&self, manager: ProcessUse, gateway: ProcessUse, counts: ManagerCounts) {
         {
@@ -83,6 +112,7 @@ impl Measured {
             last.manager = manager;
             last.gateway = gateway;
             last.counts = counts;
+            last.old = std::mem::take(&mut last.coming);
             last.told = clock::precise();
             last.unanswered = 0;
         }
@@ -106,6 +136,9 @@ impl Measured {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Configurations that finish, at most.
+const MOST_OLD: usize = 1_100;
 
 /// What was told so lately is told again, µs.
 const FRESH: u64 = 500_000;

@@ -28,6 +28,7 @@ mod client_io;
 mod connection;
 mod cookies;
 mod dispatch;
+mod drain;
 mod exchange;
 mod failures;
 mod fastcgi;
@@ -40,6 +41,7 @@ mod kernel_queues;
 mod logs;
 mod measured;
 mod open_file;
+mod outbox;
 mod own_calls;
 mod params;
 mod policy;
@@ -62,14 +64,15 @@ mod worker_conn;
 
 use std::{
     io,
+    net::IpAddr,
     os::fd::OwnedFd,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -82,10 +85,12 @@ use self::{
     access_log::AccessLog,
     callers::{AtWork, Owners},
     dispatch::{Manager, NewWorker, PoolHandle},
+    drain::Flag,
     failures::Failures,
     history::History,
     kernel_queues::{KernelQueues, KernelView},
     measured::{Measured, PoolUse},
+    outbox::Outbox,
     policy::Policy,
     pool_log::PoolLog,
     pulse::Pulse,
@@ -100,6 +105,7 @@ use crate::{
     control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Sink, Target},
+    pulse::Pulses,
     resolver::{self, Resolver},
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
@@ -130,6 +136,8 @@ pub(crate) struct Gateway {
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
+    /// It ends, and what still runs is cut off.
+    pub(crate) cut: Drain,
     /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
     declines: AtomicBool,
     /// The operator's window takes nothing new any more: that of another gateway does.
@@ -143,6 +151,10 @@ pub(crate) struct Gateway {
     egress: OnceLock<Arc<dyn EgressView>>,
     /// The operator's window is closed, or there was none.
     window_closed: Flag,
+    /// The threads that must move for clients to be served.
+    pulses: Pulses,
+    /// When the manager was heard of last ([`clock::precise`]).
+    manager_heard: AtomicU64,
     /// Listening sockets that are still accepted from, the operator's window among them.
     listening: AtomicUsize,
     requests: AtomicU64,
@@ -183,6 +195,7 @@ pub fn run(
         opened,
         window,
         names,
+        addresses,
         egress,
         control,
     } = heritage;
@@ -215,11 +228,8 @@ pub fn run(
     let kernel_queues = KernelQueues::new(&config, sockets, counters);
     let control = Arc::new(control);
     let manager = {
-        let control = control.clone();
-        Manager(Arc::new(move |message| {
-            // A manager that is gone is noticed where its messages are read.
-            let _ = control.tell_manager(&message);
-        }))
+        let outbox = Outbox::start(control.clone())?;
+        Manager(Arc::new(move |message| outbox.send(message)))
     };
     let mut resolver = resolver(&config, &names)?;
     let egress = match (&config.egress, egress) {
@@ -245,6 +255,7 @@ pub fn run(
     if let (Some((settings, given, resolver)), Some(log)) = (egress, &gateway.egress_log) {
         let beside = Beside {
             workers: Arc::new(AtWork::new(gateway.clone())),
+            pulses: gateway.pulses.clone(),
             log: log.clone(),
             log_format: gateway.config.log.format.clone(),
         };
@@ -253,6 +264,7 @@ pub fn run(
         // It is the first.
         let _ = gateway.egress.set(view);
     }
+    let mut resolver = resolver.take().map(|resolver| (resolver, addresses));
     let mut per_reactor: Vec<Vec<(u16, OwnedFd)>> = Vec::new();
     per_reactor.resize_with(usize::from(reactors.max(1)), Vec::new);
     for (listener, reactor, socket) in listeners {
@@ -288,6 +300,12 @@ pub fn run(
     // What it took to compile the configuration on this thread.
     weir_sys::memory::give_back();
     obey(&gateway, &control);
+    // What is cut off here has its line in the log.
+    gateway.cut.start();
+    let until = Instant::now() + CUT_LIMIT;
+    while gateway.census.count() > 0 && Instant::now() < until {
+        thread::sleep(drain::LOOK);
+    }
     // An operator who said so is still to hear that it is done.
     gateway.drain.start();
     gateway.window_ends.start();
@@ -389,6 +407,7 @@ impl Gateway {
             tally,
             kernel_queues,
             drain: Drain::default(),
+            cut: Drain::default(),
             egress: OnceLock::new(),
             window_ends: Drain::default(),
             started: SystemTime::now(),
@@ -396,6 +415,8 @@ impl Gateway {
             owners: Owners::new(manager.clone()),
             own_calls: own_calls::OwnCalls::default(),
             window_closed: Flag::default(),
+            pulses: Pulses::default(),
+            manager_heard: AtomicU64::new(clock::precise()),
             listening: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             open_files_limit: Some(weir_sys::limits::open_files().soft)
@@ -422,6 +443,12 @@ impl Gateway {
         }
         if self.declines.load(Relaxed) {
             return Err("an operator has drained it; what comes nevertheless is answered".into());
+        }
+        if let Some(silent) = self.manager_silent() {
+            return Err(format!(
+                "the manager has not been heard of for {:.0} s: no worker is started or replaced",
+                silent.as_secs_f64()
+            ));
         }
         for pool in &self.pools {
             let name = &pool.settings.name;
@@ -450,6 +477,14 @@ impl Gateway {
         Ok(())
     }
 
+    /// How long the manager has said nothing, where that is longer than it should be.
+    pub(crate) fn manager_silent(&self) -> Option<Duration> {
+        let limit = self.config.server.gateway_timeout;
+        let heard = self.manager_heard.load(Relaxed);
+        let silent = Duration::from_micros(clock::precise().saturating_sub(heard));
+        (!limit.is_zero() && silent > limit).then_some(silent)
+    }
+
     /// Whether connections are closed after their answer.
     pub(crate) fn keeps_no_connections(&self) -> bool {
         self.drain.has_started() || self.declines.load(Relaxed)
@@ -474,31 +509,6 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
-/// Something that happens once, and that a thread may wait for.
-#[derive(Debug, Default)]
-struct Flag {
-    set: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Flag {
-    fn set(&self) {
-        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.told.notify_all();
-    }
-
-    fn is_set(&self) -> bool {
-        *self.set.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for it, no longer than `limit`.
-    fn wait(&self, limit: Duration) {
-        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
 impl Drain {
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Relaxed)
@@ -519,12 +529,15 @@ impl Drain {
     }
 }
 
+/// Addresses of servers' names, as the gateway before knew them.
+type Known = Vec<(String, Vec<IpAddr>)>;
+
 /// Starts a thread that runs one reactor with its listening sockets.
 fn start_reactor(
     gateway: &Arc<Gateway>,
     home: u16,
     sockets: Vec<(u16, OwnedFd)>,
-    resolver: Option<Resolver>,
+    resolver: Option<(Resolver, Known)>,
 ) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -536,7 +549,9 @@ fn start_reactor(
         .name(format!("reactor {home}"))
         .spawn(move || {
             tally::count_as(home);
+            let pulse = gateway.pulses.add();
             runtime.block_on(async {
+                tokio::spawn(pulse.keep());
                 for (listener, socket) in sockets {
                     let gateway = gateway.clone();
                     if gateway.is_agent_check(listener) {
@@ -552,10 +567,11 @@ fn start_reactor(
                     });
                 }
                 if home == 0 {
-                    let resolver = resolver.map(Arc::new);
+                    let (resolver, known) = resolver.unzip();
+                    let (resolver, known) = (resolver.map(Arc::new), known.unwrap_or_default());
                     for pool in &gateway.pools {
                         tokio::spawn(pool.clone().drive());
-                        pool.tend(resolver.as_ref());
+                        pool.tend(resolver.as_ref(), &known);
                     }
                 }
                 accept::sweep(gateway, home).await;
@@ -619,7 +635,13 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 return;
             }
         };
+        gateway.manager_heard.store(clock::precise(), Relaxed);
         match message {
+            ToGateway::Ping => {
+                let silent = gateway.pulses.silent().as_millis();
+                let silent = u32::try_from(silent).unwrap_or(u32::MAX);
+                (gateway.manager.0)(ToManager::Alive { silent });
+            }
             ToGateway::Worker {
                 pool,
                 worker,
@@ -723,7 +745,11 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
                 gateway: own,
                 counts,
             } => gateway.measured.own(manager, own, counts),
-            ToGateway::Drain { last } => drain(gateway, control, last),
+            ToGateway::OldGeneration(old) => gateway.measured.old_generation(old),
+            ToGateway::LastReload { ago, done, text } => {
+                gateway.measured.last_reload(ago, done, text);
+            }
+            ToGateway::Drain { last } => drain::drain(gateway, last),
             ToGateway::Stop => return,
             // What a gateway is given before it starts does not come again.
             ToGateway::Jail(_)
@@ -733,6 +759,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             | ToGateway::Opened { .. }
             | ToGateway::EgressListener { .. }
             | ToGateway::EgressFiles(_)
+            | ToGateway::Addresses { .. }
             | ToGateway::Window(_)
             | ToGateway::WindowTcp(_)
             | ToGateway::WindowToken(_)
@@ -741,46 +768,8 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     }
 }
 
-/// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
-/// after its client has left; its lease says so. The operator's window stays open where this is the `last` gateway: who
-/// loses patience with a stop asks for another one there.
-fn drain(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>, last: bool) {
-    if gateway.drain.has_started() {
-        return;
-    }
-    // In this order: what tells of a pool is not to speak of a drain where another gateway follows.
-    if !last {
-        gateway.window_ends.start();
-    }
-    gateway.drain.start();
-    gateway.pools.iter().for_each(PoolHandle::wind_down);
-    if let Some(egress) = gateway.egress.get()
-        && !last
-    {
-        egress.drain();
-    }
-    let (gateway, control) = (gateway.clone(), control.clone());
-    let watch = move || {
-        let window = || usize::from(last && !gateway.window_closed.is_set());
-        while gateway.listening.load(Relaxed) > window()
-            || gateway.census.count() > 0
-            || gateway.pools.iter().any(|pool| pool.busy() > 0)
-        {
-            thread::sleep(DRAIN_LOOK);
-        }
-        // Until here scripts may have called.
-        if let Some(egress) = gateway.egress.get() {
-            egress.drain();
-            while !egress.is_done() {
-                thread::sleep(DRAIN_LOOK);
-            }
-        }
-        let _ = control.tell_manager(&ToManager::Drained);
-    };
-    if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
-        log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
-    }
-}
+/// What connections that are cut off get to have their lines written.
+const CUT_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long a gateway that ends waits for the operator's window to answer.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
@@ -790,9 +779,6 @@ const BLOCKING_THREADS: usize = 16;
 
 /// For a thread that writes lines to the log, bytes.
 const SMALL_STACK: usize = 256 << 10;
-
-/// How often a draining gateway looks whether it is done.
-const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 /// How long a gateway that ends waits for its logs to be written.
 const LAST_WORDS: Duration = Duration::from_secs(2);

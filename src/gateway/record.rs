@@ -288,8 +288,18 @@ impl Record {
 
     /// The client did not take all of the answer, or did not get it.
     pub(crate) fn cut_short(mut self: Box<Self>) {
-        self.reason.get_or_insert("client_left");
+        self.has_left();
         self.log();
+    }
+
+    /// Its connection is gone: the client has left, or was cut off because weir ends.
+    fn has_left(&mut self) {
+        if !self.gateway.cut.has_started() {
+            self.reason.get_or_insert("client_left");
+        } else if self.reason.is_none() {
+            self.reason = Some("stopped");
+            self.status.get_or_insert(StatusCode::SERVICE_UNAVAILABLE);
+        }
     }
 
     /// A header of the request; from a web server in front, its `HTTP_` parameter.
@@ -493,7 +503,7 @@ fn declared(length: &[u8]) -> u64 {
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.logged {
-            self.reason.get_or_insert("client_left");
+            self.has_left();
             self.log();
         }
     }

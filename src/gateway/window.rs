@@ -27,7 +27,7 @@ use super::{
     tally::TimeCounts,
 };
 use crate::{
-    control::{Action, ProcessUse, ToManager},
+    control::{Action, OldGeneration, ProcessUse, ToManager},
     log_sink, log_text,
     window::{Task, Window},
 };
@@ -124,7 +124,19 @@ impl Window for View {
                 "done": uses.counts.reloads,
                 "failed": uses.counts.failed_reloads,
                 "gateway_restarts": uses.counts.gateway_restarts,
+                "gateway_hangs": uses.counts.gateway_hangs,
+                "waiting": uses.counts.reload_waits,
+                "last": uses.last_reload.as_ref().map(|last| json!({
+                    "ago": last.at.elapsed().as_secs_f64(),
+                    "done": last.done,
+                    "text": last.text,
+                })),
             })),
+            "old_generations": uses.as_ref().map(|uses| {
+                uses.old.iter().map(old_generation).collect::<Vec<_>>()
+            }),
+            "oom_kills": uses.as_ref().map(|uses| uses.counts.oom_kills),
+            "manager_silent": gateway.manager_silent().map(|silent| silent.as_secs_f64()),
             "pools": pools.collect::<Vec<_>>(),
             "egress": gateway.egress.get().map(|egress| egress.status()),
         })
@@ -434,6 +446,24 @@ fn process(worker: &WorkerStatus) -> Value {
         "script": text(&request.script),
         "cpu_percent": request.cpu,
         "memory": request.memory,
+    })
+}
+
+fn old_generation(old: &OldGeneration) -> Value {
+    let holding = &old.holding;
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    json!({
+        "generation": old.number,
+        "gateway_pid": (old.gateway > 0).then_some(old.gateway),
+        "finishing_for": seconds(old.since),
+        "ends_in": seconds(old.left),
+        "connections": holding.connections,
+        "requests": holding.requests,
+        "calls": holding.calls,
+        "longest": (!holding.request.is_empty()).then(|| json!({
+            "time": seconds(holding.longest),
+            "request": holding.request,
+        })),
     })
 }
 

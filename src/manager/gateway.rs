@@ -1,7 +1,9 @@
 //! The gateway as the manager sees it: a process, a channel, and a queue of what it has not taken yet.
 //!
 //! A gateway that dies is started again: at once if it had lived for a while, shortly after if it had served, else after a
-//! pause that doubles. One that takes no messages any more is killed.
+//! pause that doubles. One that takes no messages any more is killed, and so is one that gives no
+//! sign of life: it is asked for one again and again (`ToGateway::Ping`), and tells for how long the thread has stood still
+//! that has for longest.
 
 use std::{
     collections::VecDeque,
@@ -26,6 +28,14 @@ pub(super) struct Gateway {
     failures: u32,
     /// The last one lived for a short time only.
     was_short: bool,
+    /// The last sign of life of this one or its predecessor.
+    alive: Option<Instant>,
+    /// When it is asked for a sign next; none: it is not asked.
+    ping: Option<Instant>,
+    /// When [`tick`](Self::tick) looked last.
+    looked: Option<Instant>,
+    /// It is asked as often as this at least; none: nobody else wants to know.
+    often: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -41,6 +51,14 @@ struct Running {
 }
 
 impl Gateway {
+    /// One that is not started yet. `watchdog`: how often somebody wants to hear that it is alive.
+    pub(super) fn new(watchdog: Option<Duration>) -> Self {
+        Self {
+            often: watchdog.map(|period| period / 4),
+            ..Self::default()
+        }
+    }
+
     /// Starts the process and gives it `messages`.
     pub(super) fn start(
         &mut self,
@@ -145,10 +163,28 @@ impl Gateway {
     /// The process ended: `None` if it is another one.
     pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Lived> {
         let running = self.running.take_if(|running| running.pid == pid)?;
+        self.ping = None;
         Some(Lived {
             time: now - running.since,
             served: running.served,
         })
+    }
+
+    /// It serves from now on, and is asked for signs of life.
+    pub(super) fn watch(&mut self, now: Instant) {
+        self.alive = Some(now);
+        self.ping = Some(now);
+    }
+
+    /// A sign of life: none of its threads has stood still for longer than `silent`.
+    pub(super) fn is_alive(&mut self, now: Instant, silent: Duration) {
+        let moved = now.checked_sub(silent);
+        self.alive = self.alive.max(moved);
+    }
+
+    /// How long ago the last sign of life was; none: none is expected.
+    pub(super) fn silent(&self, now: Instant) -> Option<Duration> {
+        Some(now.saturating_duration_since(self.alive?))
     }
 
     /// Plans the next start after a death; says when.
@@ -177,8 +213,47 @@ impl Gateway {
         }
     }
 
-    /// Kills a process that neither listens to us any more nor ends.
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Kills a process that neither listens to us any more nor ends, or that has given no sign of life for `limit` (zero:
+    /// however long), and asks for one. Says whether it was killed for that.
+    pub(super) fn tick(&mut self, now: Instant, limit: Duration) -> bool {
+        self.end_astray(now);
+        let Some(ping) = self.ping else {
+            return false;
+        };
+        let every = ping_every(limit, self.often);
+        let pause = self
+            .looked
+            .replace(now)
+            .map_or(Duration::ZERO, |looked| now - looked);
+        if pause > every * 2 {
+            // We stood still ourselves, and cannot tell what it did meanwhile.
+            self.alive = self.alive.map(|alive| (alive + pause).min(now));
+        }
+        let silent = self.silent(now).unwrap_or_default();
+        if !limit.is_zero() && silent > limit {
+            if let Some(pid) = self.pid() {
+                log::error!(
+                    "the gateway (process {pid}) has given no sign of life for {:.1} s ([server] gateway_timeout): it hangs, or was \
+                     stopped; it is killed and replaced",
+                    silent.as_secs_f64()
+                );
+            }
+            self.kill();
+            self.ping = None;
+            return true;
+        }
+        if ping <= now {
+            self.ping = Some(now + every);
+            // One that takes nothing is not given more.
+            if self.running.as_ref().is_some_and(|r| r.queue.is_empty()) {
+                self.send(ToGateway::Ping);
+                self.flush();
+            }
+        }
+        false
+    }
+
+    fn end_astray(&mut self, now: Instant) {
         if let Some(running) = &mut self.running
             && let Some(closed) = &mut running.closed
             && *closed + LAST_WORDS <= now
@@ -219,6 +294,11 @@ impl Gateway {
 
     /// When something has to be done: a start, or another try to send.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let ping = self.ping.filter(|_| self.running.is_some());
+        self.deadline_of_process(now).into_iter().chain(ping).min()
+    }
+
+    fn deadline_of_process(&self, now: Instant) -> Option<Instant> {
         match &self.running {
             Some(Running {
                 closed: Some(closed),
@@ -272,6 +352,19 @@ impl Lived {
         }
     }
 }
+
+/// How often a gateway is asked for a sign of life that may be silent for `limit`.
+fn ping_every(limit: Duration, often: Option<Duration>) -> Duration {
+    let limit = Some(limit / 8).filter(|limit| !limit.is_zero());
+    let every = limit.into_iter().chain(often).min();
+    every.map_or(PING_MOST, |every| every.clamp(PING_LEAST, PING_MOST))
+}
+
+/// See [`ping_every`].
+const PING_LEAST: Duration = Duration::from_millis(100);
+
+/// See [`ping_every`].
+const PING_MOST: Duration = Duration::from_secs(2);
 
 /// The pause before a start after so many failures in a row: 0.1 s, doubled each time, up to `most`.
 pub(super) fn back_off(failures: u32, most: Duration) -> Duration {
@@ -360,6 +453,40 @@ mod tests {
             "the first is no series"
         );
         assert_eq!((pause(1, true), pause(0, false)), (100, 100));
+    }
+
+    #[test]
+    fn a_gateway_is_given_up_when_its_silence_is_longer_than_the_limit_and_not_while_we_stood_still()
+     {
+        let (limit, step) = (Duration::from_secs(8), Duration::from_secs(1));
+        let mut now = Instant::now();
+        let mut gateway = Gateway::default();
+        assert!(!gateway.tick(now, limit), "not watched yet");
+        gateway.watch(now);
+        let pass = |gateway: &mut Gateway, now: &mut Instant, steps: u32| {
+            (0..steps).any(|_| {
+                *now += step;
+                gateway.tick(*now, limit)
+            })
+        };
+        assert!(!pass(&mut gateway, &mut now, 8));
+        gateway.is_alive(now, Duration::from_secs(3));
+        assert_eq!(gateway.silent(now), Some(Duration::from_secs(3)));
+        // A thread that has stood still for long is no sign of life, nor is an earlier sign worth less.
+        gateway.is_alive(now, Duration::from_secs(9));
+        assert_eq!(gateway.silent(now), Some(Duration::from_secs(3)));
+        assert!(!pass(&mut gateway, &mut now, 5));
+        // The whole machine was asleep.
+        now += Duration::from_secs(600);
+        assert!(!gateway.tick(now, limit));
+        assert!(gateway.silent(now) <= Some(Duration::from_secs(8)));
+        assert!(pass(&mut gateway, &mut now, 9));
+        gateway.watch(now);
+        now += Duration::from_secs(1);
+        assert!((0..100).all(|_| {
+            now += step;
+            !gateway.tick(now, Duration::ZERO)
+        }));
     }
 
     #[test]

@@ -14,24 +14,32 @@
 
 use std::{
     collections::BTreeMap,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
+use weir_config::Protocol;
 use weir_sys::process::Exit;
 
 use super::{
-    Failure, Loaded, egress,
+    Failure, Loaded,
+    addresses::Addresses,
+    egress,
     gateway::Gateway,
     heritage::{self, Logs},
     listen::Sockets,
     measure::Meter,
+    notify,
     owners::Owners,
     php::{Masters, News},
     plan::Plan,
     window::Windows,
     workers::{Before, Pools},
 };
-use crate::control::{Action, EgressFiles, ManagerCounts, ToGateway, ToManager};
+use crate::{
+    control::{Action, EgressFiles, Holding, ManagerCounts, OldGeneration, ToGateway, ToManager},
+    error_log::{self, Format},
+};
 
 /// A configuration at work.
 #[derive(Debug)]
@@ -46,11 +54,15 @@ pub(super) struct Generation {
     egress: Option<EgressFiles>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
-    plan: Plan,
+    pub(super) plan: Plan,
     logs: Logs,
     phase: Phase,
     /// What the gateway said before it went.
     complaint: Option<String>,
+    /// What it still waits for, as it has told last, while it finishes; and since when it does.
+    holding: Holding,
+    addresses: Rc<Addresses>,
+    finishing: Option<Instant>,
     /// Operators want it to be left in peace.
     declines: bool,
     /// Limits that operators have set: of which pool, and how many workers and requests.
@@ -89,6 +101,8 @@ pub(super) enum Event {
     Measure,
     /// Its gateway died, and another one will take its place.
     Restarts,
+    /// Its gateway is killed because it gives no sign of life.
+    Hangs,
 }
 
 impl Generation {
@@ -97,17 +111,19 @@ impl Generation {
         id: u32,
         (loaded, plan): (Loaded, Plan),
         (sockets, window): (&Sockets, Option<&Windows>),
+        addresses: Rc<Addresses>,
         before: Before<'_>,
         masters: &Masters,
         now: Instant,
     ) -> Result<Self, Failure> {
-        let logs = Logs::open(&loaded.config).map_err(|problems| loaded.failure(problems))?;
+        let logs = Logs::open(&loaded.config, &plan.groups)
+            .map_err(|problems| loaded.failure(problems))?;
         let mut egress =
             egress::read(&loaded.config).map_err(|problems| loaded.failure(problems))?;
         if let Some(files) = &mut egress {
             files.users = egress::users(&loaded.config, &plan.runs);
         }
-        let pools = Pools::new(now, &loaded.config, &plan.runs, before, masters)
+        let pools = Pools::new(now, &loaded.config, &plan, before, masters)
             .map_err(|problems| loaded.failure(problems))?;
         let sockets = Sockets::bind(&loaded.config, &plan, sockets)
             .map_err(|problems| loaded.failure(problems))?;
@@ -118,7 +134,7 @@ impl Generation {
             sockets,
             window,
             egress,
-            gateway: Gateway::default(),
+            gateway: Gateway::new(notify::watchdog_period()),
             pools,
             plan,
             logs,
@@ -127,6 +143,9 @@ impl Generation {
                 until: now + START_LIMIT,
             },
             complaint: None,
+            holding: Holding::default(),
+            addresses,
+            finishing: None,
             declines: false,
             limits: BTreeMap::new(),
             meter: Meter::default(),
@@ -151,6 +170,7 @@ impl Generation {
                 messages.push(egress::message(files)?);
                 messages.extend(self.sockets.egress_messages()?);
             }
+            messages.extend(self.addresses.messages(&self.loaded.config));
             messages.push(ToGateway::Start);
             std::io::Result::Ok(messages)
         };
@@ -174,7 +194,10 @@ impl Generation {
 
     /// Does what is due: starts, looks, sends, ends.
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) -> Vec<Event> {
-        self.gateway.tick(now);
+        let limit = self.loaded.config.server.gateway_timeout;
+        if self.gateway.tick(now, limit) {
+            self.events.push(Event::Hangs);
+        }
         if self.phase == Phase::Serving
             && self.gateway.is_due(now)
             && let Err(error) = self.start_gateway(now)
@@ -191,7 +214,10 @@ impl Generation {
                 self.events.push(Event::Failed(cause));
             }
             Phase::Draining { until } if until <= now => {
-                log::warn!("shutdown_timeout is over: requests that still run are cut off");
+                log::warn!(
+                    "shutdown_timeout is over: what still runs is cut off: {}",
+                    said(&self.holding)
+                );
                 self.stop(now, SHORT_GRACE);
             }
             Phase::Stopping { until } if until <= now => {
@@ -237,6 +263,23 @@ impl Generation {
         self.gateway.flush();
     }
 
+    /// What operators are told of it, which finishes what it began.
+    pub(super) fn as_old(&self, now: Instant) -> OldGeneration {
+        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let left = match self.phase {
+            Phase::Draining { until } => until.saturating_duration_since(now),
+            _ => Duration::ZERO,
+        };
+        let since = |since: Instant| now.saturating_duration_since(since);
+        OldGeneration {
+            number: self.id,
+            gateway: self.gateway.pid().unwrap_or(0),
+            since: millis(self.finishing.map_or(Duration::ZERO, since)),
+            left: millis(left),
+            holding: self.holding.clone(),
+        }
+    }
+
     /// Has the gateway say that it is not ready, or not any more.
     pub(super) fn decline(&mut self, on: bool) {
         self.declines = on;
@@ -244,12 +287,19 @@ impl Generation {
         self.gateway.flush();
     }
 
-    /// Tells the gateway what processes take.
-    pub(super) fn measure(&mut self, now: Instant, masters: &Masters, counts: ManagerCounts) {
+    /// Tells the gateway what processes take; `first`: what else it is told.
+    pub(super) fn measure(
+        &mut self,
+        now: Instant,
+        masters: &Masters,
+        counts: ManagerCounts,
+        first: Vec<ToGateway>,
+    ) {
         let pools = self.pools.pids(masters);
         let answer = self.meter.measure(now, pools, self.gateway.pid(), counts);
-        answer
+        first
             .into_iter()
+            .chain(answer)
             .for_each(|message| self.gateway.send(message));
         self.gateway.flush();
     }
@@ -312,8 +362,23 @@ impl Generation {
                 break;
             };
             match message {
+                ToManager::Addresses { name, addresses } => {
+                    self.addresses.found(&self.loaded.config, name, addresses);
+                }
+                ToManager::Holding(mut holding) => {
+                    let longest = holding.request.char_indices().nth(MAX_REQUEST);
+                    if let Some((end, _)) = longest {
+                        holding.request.truncate(end);
+                    }
+                    self.holding = holding;
+                }
+                ToManager::Alive { silent } => {
+                    let silent = Duration::from_millis(silent.into());
+                    self.gateway.is_alive(now, silent);
+                }
                 ToManager::Ready => {
                     self.gateway.serves();
+                    self.gateway.watch(now);
                     if matches!(self.phase, Phase::Starting { .. }) {
                         self.phase = Phase::Serving;
                         self.pools.trial_is_over(now, masters);
@@ -402,6 +467,9 @@ impl Generation {
                     if let Some(complaint) = self.complaint.take() {
                         log::error!("the gateway cannot serve: {complaint}");
                     }
+                    if masters.oom.ended(exit, now) {
+                        log::error!("the kernel has ended the gateway because memory was out");
+                    }
                     self.gateway.restart(now, lived, exit);
                     self.events.push(Event::Restarts);
                 }
@@ -428,6 +496,7 @@ impl Generation {
             // One that has not said yet that it is ready may be at work already.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
+                self.finishing = Some(now);
                 self.pools.finish();
                 self.gateway.send(ToGateway::Drain { last });
                 self.gateway.flush();
@@ -437,9 +506,13 @@ impl Generation {
         self.sockets = Sockets::default();
     }
 
-    /// Ends gateway and workers, killing what is left after `grace`.
+    /// Ends gateway and workers, killing what is left after `grace`. Who says so again does not put it off.
     pub(super) fn stop(&mut self, now: Instant, grace: Duration) {
-        self.phase = Phase::Stopping { until: now + grace };
+        let until = match self.phase {
+            Phase::Stopping { until } => until.min(now + grace),
+            _ => now + grace,
+        };
+        self.phase = Phase::Stopping { until };
         self.gateway.give_up();
         self.gateway.send(ToGateway::Stop);
         self.gateway.flush();
@@ -452,21 +525,19 @@ impl Generation {
         self.stop(now, SHORT_GRACE);
     }
 
-    /// Opens the logs again and tells the gateway.
+    /// Opens the logs again and tells the gateway. The error says of which that could not be done.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
-        let of_pools = self.pools.reopen_logs();
-        let opened = match (Logs::open(&self.loaded.config), of_pools.is_empty()) {
-            (Ok(logs), true) => Ok(logs),
-            (Ok(_), false) => Err(of_pools),
-            (Err(problems), _) => Err([problems, of_pools].concat()),
-        };
-        self.logs = opened.map_err(|problems| self.loaded.failure(problems).message)?;
+        let mut problems = self.logs.reopen(&self.loaded.config, &self.plan.groups);
+        problems.extend(self.pools.reopen_logs());
         let messages = heritage::log_messages(&self.logs).map_err(|error| error.to_string())?;
         messages
             .into_iter()
             .for_each(|message| self.gateway.send(message));
         self.gateway.flush();
-        Ok(())
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(self.loaded.failure(problems).message),
+        }
     }
 
     /// Where errors are written.
@@ -506,6 +577,59 @@ impl Generation {
         self.gateway.flush();
     }
 }
+
+/// Where weir can be reached, and for which sites or pool.
+pub(super) fn say_listeners(generation: &Generation) {
+    if error_log::format() == Format::Fpm {
+        return;
+    }
+    let config = &generation.loaded.config;
+    for (index, address) in generation.sockets.addresses().iter().enumerate() {
+        let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
+        let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
+        let listener = config.listeners[index].name.as_str();
+        let whom = match &config.listeners[index].protocol {
+            Protocol::FastCgi(front) => match config.pools.get(front.pool.0) {
+                Some(pool) => format!("FastCGI for pool {}", pool.name),
+                None => "FastCGI".to_owned(),
+            },
+            Protocol::AgentCheck(agent) => match config.pools.get(agent.pool.0) {
+                Some(pool) => format!("tells HAProxy of pool {}", pool.name),
+                None => "tells HAProxy of a pool".to_owned(),
+            },
+            Protocol::Http if sites.is_empty() => "no site".to_owned(),
+            Protocol::Http => sites.join(", "),
+        };
+        log::info!(listen = listener; "listens on {address}: {whom}");
+    }
+    for address in generation.sockets.egress_addresses() {
+        log::info!("listens on {address}: outgoing calls");
+    }
+}
+
+/// What a gateway waits for, in words: "2 connections, 1 request; POST /up (pool shop) has run for 12.1 s".
+pub(super) fn said(holding: &Holding) -> String {
+    let count = |count: u32, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let mut text = format!(
+        "{}, {} at workers",
+        count(holding.connections, "connection"),
+        count(holding.requests, "request")
+    );
+    if holding.calls {
+        text += ", calls of the application";
+    }
+    if !holding.request.is_empty() {
+        let seconds = holding.longest as f64 / 1e3;
+        text += &format!("; {} has run for {seconds:.1} s", holding.request);
+    }
+    text
+}
+
+/// Characters of a request that are kept of what a gateway waits for.
+const MAX_REQUEST: usize = 256;
 
 /// A pool of weir's own workers may have so many requests at work at once, at most.
 const MAX_CONN: u64 = 100_000;

@@ -2,18 +2,16 @@
 
 use std::{
     collections::BTreeSet,
-    fs::OpenOptions,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::OpenOptionsExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use weir_config::{Address, Config, LogTarget, Runtime, Upstream};
 use weir_sys::{
-    file, memory,
+    file,
+    log_file::{self, Refused},
+    memory,
     net_stat::{self, Counters},
 };
 
@@ -27,7 +25,7 @@ use crate::{
 };
 
 /// The logs of one configuration, open; none: nothing is written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) access: Option<OwnedFd>,
     /// Of calls; none also where they are written with the requests.
@@ -38,40 +36,44 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Opens what `[log]` names, files for appending.
-    pub(super) fn open(config: &Config) -> Result<Self, Vec<Problem>> {
-        let access = open_log("log.access", &config.log.access);
-        let egress = match &config.egress {
-            Some(_) if config.log.egress != config.log.access => {
-                open_log("log.egress", &config.log.egress)
-            }
-            _ => Ok(None),
+    /// Opens what `[log]` and the pools name, files for appending. `groups`: see [`Plan::groups`].
+    pub(super) fn open(config: &Config, groups: &[u32]) -> Result<Self, Vec<Problem>> {
+        let mut logs = Self::default();
+        let problems = logs.reopen(config, groups);
+        match problems.is_empty() {
+            true => Ok(logs),
+            false => Err(problems),
+        }
+    }
+
+    /// Opens each of them again. One that cannot be opened is a problem, and goes on as it was: who may spoil one log's
+    /// folder does not keep the others from being turned over.
+    pub(super) fn reopen(&mut self, config: &Config, groups: &[u32]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut open = |key: &str, target: &LogTarget, log: &mut Option<OwnedFd>| match open_log(
+            key, target, groups,
+        ) {
+            Ok(opened) => *log = opened,
+            Err(problem) => problems.push(problem),
         };
-        let error = open_log("log.error", &config.log.error);
-        let (mut pools, mut problems) = (Vec::new(), Vec::new());
+        open("log.error", &config.log.error, &mut self.error);
+        open("log.access", &config.log.access, &mut self.access);
+        if config.egress.is_some() && config.log.egress != config.log.access {
+            open("log.egress", &config.log.egress, &mut self.egress);
+        }
         for (index, pool) in (0..).zip(&config.pools) {
             let Some(path) = &pool.access_log else {
                 continue;
             };
+            let mut log = None;
             let key = format!("pool.{}.access_log", pool.name);
-            match open_log(&key, &LogTarget::File(path.clone())) {
-                Ok(file) => pools.extend(file.map(|file| (index, file))),
-                Err(problem) => problems.push(problem),
+            open(&key, &LogTarget::File(path.clone()), &mut log);
+            if let Some(log) = log {
+                self.pools.retain(|(other, _)| *other != index);
+                self.pools.push((index, log));
             }
         }
-        match (access, egress, error) {
-            (Ok(access), Ok(egress), Ok(error)) if problems.is_empty() => Ok(Self {
-                access,
-                egress,
-                error,
-                pools,
-            }),
-            (access, egress, error) => {
-                let others = [access.err(), egress.err(), error.err()];
-                problems.extend(others.into_iter().flatten());
-                Err(problems)
-            }
-        }
+        problems
     }
 }
 
@@ -193,18 +195,33 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         .collect()
 }
 
-/// Opens a log, for appending where it is a file; none: it is off.
-pub(super) fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>, Problem> {
+/// Opens a log, for appending where it is a file; none: it is off. Root opens no file that others have put in its place:
+/// `groups` are those that other users of concern are in ([`Plan::groups`]).
+pub(super) fn open_log(
+    key: &str,
+    target: &LogTarget,
+    groups: &[u32],
+) -> Result<Option<OwnedFd>, Problem> {
     let opened = match target {
         LogTarget::Off => return Ok(None),
         LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned(),
         LogTarget::Stderr => io::stderr().as_fd().try_clone_to_owned(),
-        LogTarget::File(path) => OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o640)
-            .open(path)
-            .map(OwnedFd::from),
+        LogTarget::File(path) => match log_file::open(path, LOG_MODE, groups) {
+            Ok(opened) => {
+                if opened.unread {
+                    log::warn!(
+                        "{key}: nobody reads the pipe {} yet: it holds about 64 KiB of lines, and those beyond are lost",
+                        path.display()
+                    );
+                }
+                Ok(opened.file)
+            }
+            Err(Refused::Io(error)) => Err(error),
+            Err(refused) => {
+                let mend = "remove it, or write the log into a folder that only root may write, such as /var/log/weir";
+                return Err(Problem::new(key, refused.to_string(), mend));
+            }
+        },
         LogTarget::Syslog => error_log::syslog::connect(),
     };
     opened.map(Some).map_err(|error| {
@@ -220,3 +237,6 @@ pub(super) fn open_log(key: &str, target: &LogTarget) -> Result<Option<OwnedFd>,
         )
     })
 }
+
+/// Of a log that is made.
+const LOG_MODE: u32 = 0o640;

@@ -92,6 +92,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             ToGateway::WindowTcp(socket) => given.window.tcp = Some(socket),
             ToGateway::WindowToken(token) => given.window.token = Some(token),
             ToGateway::Opened { path, file } => given.opened.push((path, file)),
+            ToGateway::Addresses { name, addresses } => given.addresses.push((name, addresses)),
             ToGateway::EgressListener { listener, socket } => {
                 given.egress_listeners.push((listener, socket));
             }
@@ -120,8 +121,11 @@ fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
             .map_err(|error| format!("cannot be locked into {}: {error}", chroot.display()))?;
     }
     if let Some(identity) = &jail.identity {
-        identity::become_identity(identity)
-            .map_err(|error| format!("cannot become user {}: {error}", identity.uid))?;
+        match jail.own_user {
+            None => identity::become_identity(identity),
+            Some(own) => identity::become_guarded(identity, own),
+        }
+        .map_err(|error| format!("cannot become user {}: {error}", identity.uid))?;
         identity::not_dumpable().map_err(|error| error.to_string())?;
     }
     identity::no_new_privileges().map_err(|error| error.to_string())?;
@@ -157,6 +161,7 @@ struct Given {
     spool_dir: Option<std::os::fd::OwnedFd>,
     window: WindowSockets,
     names: NameFiles,
+    addresses: Vec<(String, Vec<std::net::IpAddr>)>,
     opened: Vec<(PathBuf, std::os::fd::OwnedFd)>,
     egress_listeners: Vec<(u16, std::os::fd::OwnedFd)>,
     egress_files: Option<EgressFiles>,
@@ -185,6 +190,7 @@ impl Given {
             chroot: self.jail.and_then(|jail| jail.chroot),
             opened: self.opened,
             names: self.names,
+            addresses: self.addresses,
             egress: self.egress_files.map(|files| EgressGiven {
                 listeners: self.egress_listeners,
                 files,

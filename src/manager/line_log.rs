@@ -1,17 +1,21 @@
 //! Logs that the manager itself writes to for workers: what they print, and where slow scripts are.
 //!
-//! Lines are written at once and whole. Where that fails the caller is told, and the error log gets them instead: a full
+//! Lines are written whole, to files at once, to what somebody has to read by a thread. Where that fails the caller is told, and the error log gets them instead: a full
 //! disk loses nothing that anybody else can still take.
 
 use std::{
     cell::{Cell, RefCell},
     fs::File,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    rc::Rc,
+    time::Duration,
 };
 
 use weir_config::LogTarget;
 
 use super::{heritage::open_log, plan::Problem};
+use crate::log_sink::{Options, Sink, Target};
 
 /// A log, open.
 #[derive(Debug)]
@@ -19,10 +23,23 @@ pub(super) struct LineLog {
     /// What it is called in the configuration: `pool.shop.output_log`.
     key: String,
     target: LogTarget,
-    /// None: nothing is written.
-    file: RefCell<Option<File>>,
+    /// See [`super::plan::Plan::groups`].
+    groups: Rc<[u32]>,
+    out: RefCell<Out>,
     /// That it cannot be written was told.
     failing: Cell<bool>,
+}
+
+/// How lines get out.
+#[derive(Debug)]
+enum Out {
+    /// They do not.
+    None,
+    /// At once.
+    File(File),
+    /// By a thread: a pipe, a terminal or a socket takes lines only while somebody reads, and the manager does not wait for
+    /// that.
+    Behind(Sink),
 }
 
 impl LineLog {
@@ -30,10 +47,15 @@ impl LineLog {
     ///
     /// # Errors
     /// With what mends it.
-    pub(super) fn open(key: String, target: &LogTarget) -> Result<Self, Problem> {
+    pub(super) fn open(
+        key: String,
+        target: &LogTarget,
+        groups: &Rc<[u32]>,
+    ) -> Result<Self, Problem> {
         Ok(Self {
-            file: RefCell::new(open_log(&key, target)?.map(File::from)),
+            out: RefCell::new(Out::to(&key, open_log(&key, target, groups)?)),
             key,
+            groups: groups.clone(),
             target: target.clone(),
             failing: Cell::new(false),
         })
@@ -41,20 +63,35 @@ impl LineLog {
 
     /// Opens it again, as after the file was moved away. Where that fails the old file goes on.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
-        let opened = open_log(&self.key, &self.target)?.map(File::from);
-        *self.file.borrow_mut() = opened;
+        let opened = open_log(&self.key, &self.target, &self.groups)?;
+        let mut out = self.out.borrow_mut();
+        match (&*out, opened) {
+            (Out::Behind(sink), Some(fd)) => sink.reopen(fd),
+            (_, opened) => *out = Out::to(&self.key, opened),
+        }
         Ok(())
     }
 
     /// Writes lines, which bring their newlines. `false`: they could not be written.
     pub(super) fn write(&self, lines: &[u8]) -> bool {
-        let mut file = self.file.borrow_mut();
-        let Some(file) = file.as_mut() else {
-            return true;
+        let failed = match &mut *self.out.borrow_mut() {
+            Out::None => None,
+            Out::File(file) => file.write_all(lines).err(),
+            // What is lost is counted there.
+            Out::Behind(sink) => {
+                sink.push(lines);
+                None
+            }
         };
-        let failed = file.write_all(lines).err();
         self.tell_once(failed.as_ref());
         failed.is_none()
+    }
+
+    /// Waits until all is written, for `limit` at most.
+    pub(super) fn flush(&self, limit: Duration) {
+        if let Out::Behind(sink) = &*self.out.borrow() {
+            sink.flush(limit);
+        }
     }
 
     fn tell_once(&self, failed: Option<&io::Error>) {
@@ -68,6 +105,43 @@ impl LineLog {
     }
 }
 
+impl Out {
+    fn to(key: &str, fd: Option<OwnedFd>) -> Self {
+        let Some(file) = fd.map(File::from) else {
+            return Self::None;
+        };
+        let waits = file.metadata().is_ok_and(|metadata| {
+            let kind = metadata.file_type();
+            kind.is_fifo() || kind.is_socket() || file.is_terminal()
+        });
+        if !waits {
+            return Self::File(file);
+        }
+        let options = Options {
+            max_delay: Duration::ZERO,
+            ..Options::default()
+        };
+        match Sink::start(key, Target::Fd(file.into()), options) {
+            Ok(sink) => Self::Behind(sink),
+            Err(error) => {
+                log::error!("{key} cannot be written: {error}");
+                Self::None
+            }
+        }
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if let Self::Behind(sink) = self {
+            sink.close(LAST_WORDS);
+        }
+    }
+}
+
+/// What a pipe that is not read gets for the last lines, while nobody waits for that.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +153,7 @@ mod tests {
         let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
         fs::write(&path, "before\n").unwrap();
         let target = LogTarget::File(path.clone());
-        let log = LineLog::open("pool.a.output_log".into(), &target).unwrap();
+        let log = LineLog::open("pool.a.output_log".into(), &target, &Rc::default()).unwrap();
         assert!(log.write(b"one\n"));
         fs::rename(&path, &moved).unwrap();
         assert!(log.write(b"two\n"));
@@ -92,12 +166,12 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_said_so() {
         let target = LogTarget::File("/dev/full".into());
-        let log = LineLog::open("pool.a.output_log".into(), &target).unwrap();
+        let log = LineLog::open("pool.a.output_log".into(), &target, &Rc::default()).unwrap();
         assert!(!log.write(b"one\n"));
         let target = LogTarget::File("/no/such/folder/log".into());
-        let problem = LineLog::open("pool.a.slowlog".into(), &target).unwrap_err();
+        let problem = LineLog::open("pool.a.slowlog".into(), &target, &Rc::default()).unwrap_err();
         assert_eq!(problem.key, "pool.a.slowlog");
-        let off = LineLog::open("pool.a.slowlog".into(), &LogTarget::Off).unwrap();
+        let off = LineLog::open("pool.a.slowlog".into(), &LogTarget::Off, &Rc::default()).unwrap();
         assert!(off.write(b"one\n"));
     }
 }

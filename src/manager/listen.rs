@@ -7,7 +7,10 @@
 use std::{
     fs, io,
     net::SocketAddr,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -36,7 +39,12 @@ pub(super) struct Sockets {
 struct Entry {
     address: Address,
     sockets: Vec<Rc<OwnedFd>>,
+    /// What has the name of a unix socket, as long as it is ours.
+    name: Option<Name>,
 }
+
+/// Device and inode of what has a name.
+pub(super) type Name = (u64, u64);
 
 /// An address that is to be listened on.
 struct Wanted<'a> {
@@ -147,8 +155,11 @@ impl Sockets {
     /// Removes the names of unix sockets that `others` do not use.
     pub(super) fn remove_names(&self, others: &Self) {
         for entry in self.all() {
+            let kept = others.find(&entry.address);
             if let Address::Unix(path) = &entry.address
-                && others.find(&entry.address).is_none()
+                && kept.is_none_or(|kept| kept.name != entry.name)
+                && entry.name.is_some()
+                && name_of(path) == entry.name
                 && let Err(error) = weir_sys::file::remove(path)
             {
                 log::warn!("cannot remove the socket {}: {error}", path.display());
@@ -182,6 +193,19 @@ impl Entry {
     fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
         let kept = before.find(wanted.address);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
+        let mut name = kept.and_then(|kept| kept.name);
+        if let Address::Unix(path) = wanted.address
+            && !sockets.is_empty()
+            && name_of(path) != name
+        {
+            // Nobody finds it any more. Who is in its queue is served by the gateway that has it.
+            log::warn!(
+                "{}: the socket {} was removed or replaced: it is made again",
+                wanted.key,
+                path.display()
+            );
+            sockets.clear();
+        }
         for socket in &sockets {
             listener::set_backlog(socket, wanted.backlog)
                 .map_err(|error| other_problem(wanted, &error))?;
@@ -214,6 +238,7 @@ impl Entry {
                 let socket = listener::unix(path, wanted.backlog, wanted.rights)
                     .map_err(|error| unix_problem(wanted, path, error))?;
                 sockets.push(Rc::new(socket));
+                name = name_of(path);
             }
             Address::Unix(path) => listener::change_rights(path, wanted.rights)
                 .map_err(|error| unix_problem(wanted, path, error))?,
@@ -221,6 +246,7 @@ impl Entry {
         Ok(Self {
             address: wanted.address.clone(),
             sockets,
+            name,
         })
     }
 
@@ -236,6 +262,12 @@ impl Entry {
             unix => unix.clone(),
         }
     }
+}
+
+/// What has this name now; none: nothing.
+pub(super) fn name_of(path: &Path) -> Option<Name> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 fn other_problem(wanted: &Wanted<'_>, error: &io::Error) -> Problem {

@@ -63,6 +63,18 @@ pub struct Cost {
     pub most: u64,
 }
 
+/// Processes that the kernel has ended because memory was out: those of our control group, or of the machine where that
+/// counts none. None: it does not tell.
+pub fn oom_kills() -> Option<u64> {
+    let group = groups(&read("/proc/self/cgroup")).into_iter().next();
+    let of_group = group.and_then(|group| {
+        ["memory.events", "memory.oom_control"]
+            .into_iter()
+            .find_map(|file| field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill "))
+    });
+    of_group.or_else(|| field(&read("/proc/vmstat"), "oom_kill "))
+}
+
 /// What one of these processes costs now, on average, bytes; none: it cannot be told.
 pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
     costs(pids).map(|cost| cost.now)

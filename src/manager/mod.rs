@@ -13,6 +13,7 @@
 //! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], what is
 //! found wrong before anything is started.
 
+mod addresses;
 mod banner;
 mod egress;
 mod gateway;
@@ -24,9 +25,11 @@ pub mod listen;
 mod measure;
 pub mod memory;
 mod notify;
+mod oom;
 mod output;
 mod owners;
 mod php;
+mod pid_file;
 mod plan;
 mod slow_log;
 mod stand_in;

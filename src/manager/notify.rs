@@ -1,4 +1,4 @@
-//! What the service manager is told (sd_notify(3)): ready, reloading, stopping, and that we are alive.
+//! What the service manager is told (sd_notify(3)): ready, reloading, stopping, and that manager and gateway are alive.
 //!
 //! Nothing is told where `NOTIFY_SOCKET` is not set. What cannot be told is not worth ending for.
 
@@ -27,12 +27,8 @@ impl Notifier {
         let socket = env::var("NOTIFY_SOCKET")
             .ok()
             .and_then(|name| connect(&name));
-        let period = watchdog(
-            env::var("WATCHDOG_USEC").ok().as_deref(),
-            env::var("WATCHDOG_PID").ok().as_deref(),
-        );
         Self {
-            watchdog: period
+            watchdog: watchdog_period()
                 .filter(|_| socket.is_some())
                 .map(|period| (period, now + period)),
             socket,
@@ -60,13 +56,16 @@ impl Notifier {
         self.tell("STOPPING=1\nSTATUS=Stopping");
     }
 
-    /// Says that we are alive, if it is time to.
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Says that we are alive, if it is time to, and clients are met: `silent` is how long ago the gateway gave its last
+    /// sign of life; none: none is expected of it yet.
+    pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>) {
         if let Some((period, due)) = self.watchdog
             && due <= now
         {
             self.watchdog = Some((period, now + period));
-            self.tell("WATCHDOG=1");
+            if silent.is_none_or(|silent| silent <= period) {
+                self.tell("WATCHDOG=1");
+            }
         }
     }
 
@@ -82,6 +81,14 @@ impl Notifier {
             log::debug!("the service manager cannot be told: {error}");
         }
     }
+}
+
+/// How often the service manager wants to hear that we are alive, if it does.
+pub(super) fn watchdog_period() -> Option<Duration> {
+    watchdog(
+        env::var("WATCHDOG_USEC").ok().as_deref(),
+        env::var("WATCHDOG_PID").ok().as_deref(),
+    )
 }
 
 fn connect(name: &str) -> Option<UnixDatagram> {

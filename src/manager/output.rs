@@ -10,7 +10,8 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::SystemTime,
+    rc::Rc,
+    time::{Duration, SystemTime},
 };
 
 use weir_config::{ErrorFormat, Log, LogTarget, Workers};
@@ -69,8 +70,13 @@ impl OutputLog {
     ///
     /// # Errors
     /// With what mends it.
-    pub(super) fn open(pool: &str, workers: &Workers, errors: &Log) -> Result<Self, Problem> {
-        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target);
+    pub(super) fn open(
+        pool: &str,
+        workers: &Workers,
+        errors: &Log,
+        groups: &Rc<[u32]>,
+    ) -> Result<Self, Problem> {
+        let open = |target| LineLog::open(format!("pool.{pool}.output_log"), target, groups);
         let fpm = Form {
             pool: pool.to_owned(),
             decorate: workers.decorate_output,
@@ -90,6 +96,13 @@ impl OutputLog {
     /// Opens it again, as after the file was moved away.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
         self.log.as_ref().map_or(Ok(()), LineLog::reopen)
+    }
+
+    /// Waits until all is written, for `limit` at most.
+    pub(super) fn flush(&self, limit: Duration) {
+        if let Some(log) = &self.log {
+            log.flush(limit);
+        }
     }
 
     fn say(&self, pid: u32, stream: Stream, piece: Piece<'_>) {

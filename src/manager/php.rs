@@ -33,6 +33,7 @@ use weir_sys::{
 
 use super::{
     gateway::is_full,
+    oom::OomKills,
     output::{OutputLog, Outputs},
     slow_log::{SlowLog, SlowSocket},
 };
@@ -114,6 +115,8 @@ pub(super) enum What {
 pub(super) struct Masters {
     list: Vec<Master>,
     last: u32,
+    /// What the kernel has ended, of all generations.
+    pub(super) oom: Rc<OomKills>,
 }
 
 #[derive(Debug)]
@@ -424,11 +427,13 @@ impl Master {
                         version,
                         exposed,
                         inputs,
+                        libraries,
                     } = &report
                         && self.inputs.is_none()
                     {
                         self.version = (version.clone(), *exposed);
-                        self.inputs = Some(Inputs::of(&self.spec.program, self.pid, inputs));
+                        let program = &self.spec.program;
+                        self.inputs = Some(Inputs::of(program, self.pid, inputs, libraries));
                     }
                     news.push(News {
                         master: self.id,

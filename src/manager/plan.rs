@@ -53,6 +53,9 @@ pub(super) struct Plan {
     pub(super) egress_rights: Option<Rights>,
     /// What each pool runs; none: its workers are somebody else's.
     pub(super) runs: Vec<Option<Runs>>,
+    /// The groups that the gateway's user and the workers' users are in: a folder that one of these groups may write is
+    /// one in which root opens no link.
+    pub(super) groups: Rc<[u32]>,
     /// What will bite.
     pub(super) warnings: Vec<String>,
 }
@@ -105,15 +108,38 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         problems: &mut problems,
     };
     let ids = (0..config.pools.len()).map(PoolId);
-    let runs = ids.map(|id| pools.runs(id)).collect();
+    let runs: Vec<Option<Runs>> = ids.map(|id| pools.runs(id)).collect();
     let of_pools = std::mem::take(&mut pools.warnings);
     check_folders(config, &mut problems);
     check_spool(&config.server.spool_dir, gateway.as_ref(), &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
+    let identities = runs.iter().flatten().filter_map(Runs::identity);
+    let identities: Vec<&Identity> = identities.chain(&gateway).collect();
+    let groups = identities
+        .iter()
+        .flat_map(|who| who.groups.iter().chain([&who.gid]));
+    let mut groups: Vec<u32> = groups.copied().filter(|group| *group != 0).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let of_workers = runs.iter().flatten().filter_map(Runs::identity);
+    let of_workers: Vec<u32> = of_workers.map(|who| who.uid).collect();
+    let shares = |gateway: &&Identity| of_workers.contains(&gateway.uid);
+    let shares = gateway.as_ref().filter(shares).is_some();
+    let own_user = shares.then(|| user_of_nobody(&of_workers)).flatten();
+    let mut warnings = [of_pools, warnings(config, &us)].concat();
+    if shares && own_user.is_none() {
+        warnings.push(
+            "the gateway runs as the same user as a pool, whose scripts can end it: no number of a user is free for it here; give \
+             the pool a user of its own"
+                .into(),
+        );
+    }
     Ok(Plan {
+        groups: groups.into(),
         jail: Jail {
+            own_user,
             identity: gateway,
             chroot: config.server.chroot.clone(),
         },
@@ -121,9 +147,32 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
         rights,
         egress_rights,
         runs,
-        warnings: [of_pools, warnings(config, &us)].concat(),
+        warnings,
     })
 }
+
+impl Runs {
+    /// Who the workers are; none: who we are.
+    fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Command(program) => program.identity.as_ref(),
+            Self::Php(spec) => spec.identity.as_ref(),
+        }
+    }
+}
+
+/// A user that is nobody's, neither of this machine nor of these workers; none: all of them are somebody's, or we may not
+/// become just anybody.
+fn user_of_nobody(of_workers: &[u32]) -> Option<u32> {
+    OWN_USERS.rev().find(|user| {
+        let known = identity::user_by_id(*user).ok().flatten().is_some();
+        !known && !of_workers.contains(user) && identity::may_become(*user)
+    })
+}
+
+/// Where a user of the gateway's own is looked for, from above: numbers that Debian reserves and gives to nobody, and
+/// that systemd gives to no service.
+const OWN_USERS: std::ops::RangeInclusive<u32> = 65_520..=65_533;
 
 impl Problem {
     pub(super) fn new(

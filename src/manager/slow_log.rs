@@ -12,6 +12,7 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    rc::Rc,
     time::SystemTime,
 };
 
@@ -45,8 +46,9 @@ impl SlowLog {
     ///
     /// # Errors
     /// With what mends it.
-    pub(super) fn open(pool: &str, php: &Php) -> Result<Self, Problem> {
-        let open = |path| LineLog::open(format!("pool.{pool}.slowlog"), &LogTarget::File(path));
+    pub(super) fn open(pool: &str, php: &Php, groups: &Rc<[u32]>) -> Result<Self, Problem> {
+        let key = format!("pool.{pool}.slowlog");
+        let open = |path| LineLog::open(key, &LogTarget::File(path), groups);
         Ok(Self {
             pool: pool.to_owned(),
             log: php.slowlog.clone().map(open).transpose()?,
@@ -156,7 +158,7 @@ mod tests {
         let target = LogTarget::File(path.clone());
         let log = SlowLog {
             pool: "www".into(),
-            log: Some(LineLog::open("pool.www.slowlog".into(), &target).unwrap()),
+            log: Some(LineLog::open("pool.www.slowlog".into(), &target, &Rc::default()).unwrap()),
         };
         let (mut socket, theirs) = SlowSocket::pair().unwrap();
         let send = |bytes: &[u8]| message::send(theirs.as_fd(), bytes, &[], true).unwrap();

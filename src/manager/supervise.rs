@@ -6,11 +6,11 @@
 use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd},
-    path::PathBuf,
-    time::Instant,
+    rc::Rc,
+    time::{Duration, Instant},
 };
 
-use weir_config::{LogTarget, Protocol};
+use weir_config::LogTarget;
 use weir_sys::{
     limits::{self, OpenFiles},
     poll, process,
@@ -18,20 +18,23 @@ use weir_sys::{
 };
 
 use super::{
-    Failure, Loaded, Start, banner,
-    generation::{Event, Generation},
+    Failure, Loaded, Start,
+    addresses::Addresses,
+    banner,
+    generation::{Event, Generation, said, say_listeners},
     heritage,
     listen::Sockets,
     notify::Notifier,
     php::{MasterId, Masters, News},
-    plan::{self, Plan, Problem},
+    pid_file::PidFile,
+    plan::{self, Plan},
     stand_in::{Asked, asked},
     workers::Before,
 };
 use crate::{
     console,
-    control::{Action, ManagerCounts},
-    error_log::{self, Format},
+    control::{Action, ManagerCounts, ToGateway},
+    error_log,
     events::{self, Stream},
     log_sink::Target,
 };
@@ -63,8 +66,17 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         of_all: start.stand_in.is_some(),
         ..Before::default()
     };
-    let mut current = Generation::prepare(1, (loaded, plan), (&none, None), before, &masters, now)?;
-    let pid_file = PidFile::write(&current.loaded)
+    let addresses = Rc::new(Addresses::default());
+    let mut current = Generation::prepare(
+        1,
+        (loaded, plan),
+        (&none, None),
+        addresses.clone(),
+        before,
+        &masters,
+        now,
+    )?;
+    let pid_file = PidFile::write(&current.loaded, &current.plan.groups)
         .inspect_err(|_| current.sockets.remove_names(&Sockets::default()))?;
     use_error_log(&current);
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
@@ -86,11 +98,13 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
         pid_file,
         names,
         masters,
+        addresses,
         current,
         next: None,
         old: Vec::new(),
         stopping: Stopping::No,
         reload_again: None,
+        last_reload: None,
         askers: Vec::new(),
         generations: 1,
         declines: false,
@@ -110,12 +124,17 @@ struct Manager<'a> {
     names: Sockets,
     /// Those of all generations.
     masters: Masters,
+    /// Of servers' names.
+    addresses: Rc<Addresses>,
     current: Generation,
     next: Option<Generation>,
     old: Vec<Generation>,
     stopping: Stopping,
-    /// A reload was asked for while one was under way, by those and perhaps a signal.
+    /// A reload was asked for while one was under way, or too many older configurations finish, by those and perhaps a
+    /// signal.
     reload_again: Option<(Reload, Vec<Asker>)>,
+    /// When the last reload was over, whether it was done, and what there is to say of it.
+    last_reload: Option<(Instant, bool, String)>,
     /// Who is to be told what becomes of the reload that is under way.
     askers: Vec<Asker>,
     /// How many there were.
@@ -170,22 +189,27 @@ impl Manager<'_> {
             self.hear_masters(now, &news);
             self.take_signals();
             let now = Instant::now();
-            self.notifier.tick(now);
+            self.notifier.tick(now, self.current.gateway.silent(now));
+            self.masters.oom.look(now);
             self.each(|generation, masters| generation.hear(now, masters));
             self.each(|generation, masters| generation.tick(now, masters));
             self.heed_emergency();
             self.old.retain(|generation| !generation.is_gone());
+            self.reload_again();
             self.end_masters(now);
         }
         self.names.remove_names(&Sockets::default());
+        self.current.pools.flush_logs(LAST_WORDS);
         drop(self.pid_file);
-        match self.failure {
+        let ended = match self.failure {
             Some(failure) => Err(failure),
             None => {
                 events::stopped();
                 Ok(())
             }
-        }
+        };
+        error_log::flush(LAST_WORDS);
+        ended
     }
 
     fn is_done(&self) -> bool {
@@ -284,8 +308,9 @@ impl Manager<'_> {
                         generation.act_done(id, false, "another configuration serves by now");
                     }
                     Event::Measure => {
-                        generation.measure(Instant::now(), &self.masters, self.counts);
+                        generation.measure(Instant::now(), &self.masters, self.counts, Vec::new());
                     }
+                    Event::Hangs => self.counts.gateway_hangs += 1,
                     _ => {}
                 }
             }
@@ -393,10 +418,27 @@ impl Manager<'_> {
             Event::Act { id, action } => self.act(id, action),
             Event::Measure => {
                 let now = Instant::now();
-                self.current.measure(now, &self.masters, self.counts);
+                let first = self.of_reloads(now);
+                self.counts.reload_waits = self.reload_again.is_some();
+                self.counts.oom_kills = self.masters.oom.count();
+                self.current.measure(now, &self.masters, self.counts, first);
             }
             Event::Restarts => self.counts.gateway_restarts += 1,
+            Event::Hangs => self.counts.gateway_hangs += 1,
         }
+    }
+
+    /// What the current gateway is told of reloads.
+    fn of_reloads(&self, now: Instant) -> Vec<ToGateway> {
+        let last = self.last_reload.as_ref();
+        let last = last.map(|(at, done, text)| ToGateway::LastReload {
+            ago: u64::try_from((now - *at).as_millis()).unwrap_or(u64::MAX),
+            done: *done,
+            text: text.clone(),
+        });
+        let old = self.old.iter();
+        let old = old.map(|old| ToGateway::OldGeneration(old.as_old(now)));
+        old.chain(last).collect()
     }
 
     /// Does what an operator asks for.
@@ -450,7 +492,7 @@ impl Manager<'_> {
     /// A reload succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
-        if let Event::Act { .. } | Event::Measure | Event::Restarts = event {
+        if let Event::Act { .. } | Event::Measure | Event::Restarts | Event::Hangs = event {
             // It meets nobody who could ask yet.
             return;
         }
@@ -459,9 +501,10 @@ impl Manager<'_> {
         };
         let askers = std::mem::take(&mut self.askers);
         match event {
-            Event::Act { .. } | Event::Measure | Event::Restarts => {}
+            Event::Act { .. } | Event::Measure | Event::Restarts | Event::Hangs => {}
             Event::Ready => {
                 self.counts.reloads += 1;
+                self.addresses.keep_only(&next.loaded.config);
                 let names = next.sockets.clone();
                 let sockets = self.current.sockets.descriptors();
                 let mut before = std::mem::replace(&mut self.current, next);
@@ -473,7 +516,10 @@ impl Manager<'_> {
                 self.names.remove_names(&names);
                 self.names = names;
                 use_error_log(&self.current);
-                if let Err(failure) = self.pid_file.move_to(&self.current.loaded) {
+                if let Err(failure) = self
+                    .pid_file
+                    .move_to(&self.current.loaded, &self.current.plan.groups)
+                {
                     log::error!("reload: {failure}");
                 }
                 let command = self.start.stand_in.map_or(&[][..], |own| own.command);
@@ -487,25 +533,62 @@ impl Manager<'_> {
                 // By its file, because `weir reload -c OTHER` asks the weir of that window, which reads its own.
                 let name = &self.start.name;
                 let text = format!("the new configuration serves: {name}");
-                self.answer(&askers, true, &text);
-                if self.old.len() > MAX_OLD {
-                    log::warn!("too many old configurations still finish: the oldest is ended");
-                    self.old[0].stop_now(now);
-                }
+                self.reload_is_over(&askers, true, text);
             }
             Event::Failed(cause) => {
                 self.counts.failed_reloads += 1;
                 say_lines("reload: nothing is changed", &cause);
                 self.notifier.ready();
-                self.answer(&askers, false, &cause);
+                self.reload_is_over(&askers, false, cause);
                 next.sockets.remove_names(&self.names);
                 next.stop_now(now);
                 self.old.push(next);
             }
         }
-        if let Some((how, askers)) = self.reload_again.take() {
+    }
+
+    fn reload_is_over(&mut self, askers: &[Asker], done: bool, text: String) {
+        self.answer(askers, done, &text);
+        self.last_reload = Some((Instant::now(), done, text));
+    }
+
+    /// Begins a reload that was asked for and had to wait, if it need not any more.
+    fn reload_again(&mut self) {
+        if self.stopping == Stopping::No
+            && self.next.is_none()
+            && self.has_room()
+            && let Some((how, askers)) = self.reload_again.take()
+        {
             self.askers = askers;
-            self.reload(how, None);
+            events::reloading();
+            self.begin_reload(how);
+        }
+    }
+
+    /// Whether there may be one more configuration that finishes: each has a gateway and the workers that it still needs.
+    fn has_room(&self) -> bool {
+        self.old.len() < self.current.loaded.config.server.max_old_generations
+    }
+
+    /// Says what a reload waits for.
+    fn say_that_it_waits(&self) {
+        let now = Instant::now();
+        let limit = self.current.loaded.config.server.max_old_generations;
+        log::warn!(
+            "the reload waits: {} older configurations still finish requests, as many as [server] max_old_generations = {limit} \
+             allows; it begins when one of them has ended",
+            self.old.len()
+        );
+        for old in &self.old {
+            let old = old.as_old(now);
+            log::warn!(
+                "configuration {} (gateway {}) has been finishing for {:.1} s, and ends in {:.1} s at the latest: {}",
+                old.number,
+                old.gateway,
+                old.since as f64 / 1e3,
+                old.left as f64 / 1e3,
+                said(&old.holding)
+            );
         }
     }
 
@@ -513,7 +596,11 @@ impl Manager<'_> {
         if self.stopping != Stopping::No {
             return;
         }
-        if self.next.is_some() {
+        let waits = self.next.is_none() && !self.has_room();
+        if waits && self.reload_again.is_none() {
+            self.say_that_it_waits();
+        }
+        if waits || self.next.is_some() {
             let (again, askers) = self.reload_again.get_or_insert((how, Vec::new()));
             if how == Reload::Anew {
                 *again = how;
@@ -547,7 +634,7 @@ impl Manager<'_> {
                 say_lines("reload: nothing is changed", &failure.message);
                 self.notifier.ready();
                 let askers = std::mem::take(&mut self.askers);
-                self.answer(&askers, false, &failure.message);
+                self.reload_is_over(&askers, false, failure.message);
             }
         }
     }
@@ -572,6 +659,7 @@ impl Manager<'_> {
             self.generations,
             (loaded, plan),
             (&self.names, Some(&self.current.window)),
+            self.addresses.clone(),
             before,
             &self.masters,
             now,
@@ -584,7 +672,10 @@ impl Manager<'_> {
     fn reopen_logs(&mut self) {
         for generation in self.generations_mut() {
             if let Err(error) = generation.reopen_logs() {
-                say_lines("logs cannot be reopened, the old files are kept", &error);
+                say_lines(
+                    "these logs cannot be reopened, and go on as they were",
+                    &error,
+                );
             }
         }
         use_error_log(&self.current);
@@ -666,40 +757,11 @@ fn use_error_log(generation: &Generation) {
     let used = match (log, &config.error) {
         (None, _) => error_log::write_directly(Target::Off),
         (Some(Ok(socket)), LogTarget::Syslog) => error_log::write_to_syslog(socket, config.into()),
-        (Some(Ok(log)), _) => error_log::write_directly(Target::Fd(log)),
+        (Some(Ok(log)), _) => error_log::write_behind(Target::Fd(log)),
         (Some(Err(error)), _) => Err(error),
     };
     if let Err(error) = used {
         log::error!("the error log cannot be used: {error}");
-    }
-}
-
-/// Where weir can be reached, and for which sites or pool.
-fn say_listeners(generation: &Generation) {
-    if error_log::format() == Format::Fpm {
-        return;
-    }
-    let config = &generation.loaded.config;
-    for (index, address) in generation.sockets.addresses().iter().enumerate() {
-        let sites = config.sites.iter().filter(|s| s.listen.contains(&index));
-        let sites: Vec<&str> = sites.map(|site| site.name.as_str()).collect();
-        let listener = config.listeners[index].name.as_str();
-        let whom = match &config.listeners[index].protocol {
-            Protocol::FastCgi(front) => match config.pools.get(front.pool.0) {
-                Some(pool) => format!("FastCGI for pool {}", pool.name),
-                None => "FastCGI".to_owned(),
-            },
-            Protocol::AgentCheck(agent) => match config.pools.get(agent.pool.0) {
-                Some(pool) => format!("tells HAProxy of pool {}", pool.name),
-                None => "tells HAProxy of a pool".to_owned(),
-            },
-            Protocol::Http if sites.is_empty() => "no site".to_owned(),
-            Protocol::Http => sites.join(", "),
-        };
-        log::info!(listen = listener; "listens on {address}: {whom}");
-    }
-    for address in generation.sockets.egress_addresses() {
-        log::info!("listens on {address}: outgoing calls");
     }
 }
 
@@ -710,52 +772,8 @@ fn say_lines(head: &str, text: &str) {
     lines.for_each(|line| log::error!("{line}"));
 }
 
-/// `pid_file`: written at the start, removed at the end.
-struct PidFile {
-    path: Option<PathBuf>,
-}
-
-impl PidFile {
-    fn write(loaded: &Loaded) -> Result<Self, Failure> {
-        let path = loaded.config.server.pid_file.clone();
-        if let Some(path) = &path {
-            // PHP-FPM's has no end of line.
-            let end = match error_log::format() {
-                Format::Weir => "\n",
-                Format::Fpm => "",
-            };
-            fs::write(path, format!("{}{end}", std::process::id())).map_err(|error| {
-                let cause = match error_log::format() {
-                    Format::Weir => format!("{} cannot be written: {error}", path.display()),
-                    Format::Fpm => events::cannot_write_pid_file(path, &error),
-                };
-                let mend = "make its folder, and let the user who starts weir write there";
-                loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
-            })?;
-        }
-        Ok(Self { path })
-    }
-
-    fn move_to(&mut self, loaded: &Loaded) -> Result<(), Failure> {
-        if self.path != loaded.config.server.pid_file {
-            *self = Self::write(loaded)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path
-            && let Err(error) = weir_sys::file::remove(path)
-        {
-            log::warn!("cannot remove the pid file {}: {error}", path.display());
-        }
-    }
-}
+/// What who reads the logs gets to take the last lines.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Operators who wait for a reload, at most.
 const MAX_ASKERS: usize = 64;
-
-/// Generations that may finish at once: each has its own workers, and a reload is not meant to multiply them.
-const MAX_OLD: usize = 4;

@@ -13,7 +13,11 @@ use std::{
 use weir_config::Window;
 use weir_sys::listener::{self, Rights, UnixError};
 
-use super::{Loaded, plan::Problem};
+use super::{
+    Loaded,
+    listen::{Name, name_of},
+    plan::Problem,
+};
 use crate::{
     control::ToGateway,
     error_log::{self, Format},
@@ -42,6 +46,8 @@ struct WindowSocket(Rc<Bound>);
 struct Bound {
     path: PathBuf,
     socket: OwnedFd,
+    /// What has the path, as long as it is ours.
+    name: Option<Name>,
 }
 
 impl WindowSocket {
@@ -57,7 +63,13 @@ impl WindowSocket {
             },
         };
         if let Some(before) = before.filter(|before| before.0.path == path) {
-            return Ok(Some(before.clone()));
+            if name_of(&path) == before.0.name {
+                return Ok(Some(before.clone()));
+            }
+            log::warn!(
+                "the socket {} of the operator's window was removed or replaced: it is made again",
+                path.display()
+            );
         }
         let usual = *wanted == Window::Usual;
         if usual && let Some(folder) = path.parent() {
@@ -65,7 +77,11 @@ impl WindowSocket {
             let _ = make_folder(folder);
         }
         match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
-            Ok(socket) => Ok(Some(Self(Rc::new(Bound { path, socket })))),
+            Ok(socket) => Ok(Some(Self(Rc::new(Bound {
+                name: name_of(&path),
+                path,
+                socket,
+            })))),
             Err(error) if usual => {
                 let shown = path.display();
                 // PHP-FPM has no such window, and says nothing of it.
@@ -101,7 +117,9 @@ impl WindowSocket {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Err(error) = weir_sys::file::remove(&self.path) {
+        if name_of(&self.path) == self.name
+            && let Err(error) = weir_sys::file::remove(&self.path)
+        {
             log::warn!("cannot remove the socket {}: {error}", self.path.display());
         }
     }

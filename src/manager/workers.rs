@@ -38,9 +38,10 @@ use self::{command::Socket, crashes::Crashes, master::Php, php::Forked, quota::Q
 use super::{
     measure::PoolPids,
     memory,
+    oom::OomKills,
     output::{OutputLog, Outputs},
     php::{Logs, MasterId, Masters, News},
-    plan::{Problem, Program, Runs},
+    plan::{Plan, Problem, Program, Runs},
     slow_log::SlowLog,
 };
 use crate::{
@@ -110,6 +111,7 @@ struct Pool {
     /// Workers in whose place others are to start: they ended unasked, or have served their time.
     lost: usize,
     log: Rc<OutputLog>,
+    oom: Rc<OomKills>,
 }
 
 #[derive(Debug)]
@@ -168,11 +170,11 @@ impl Pools {
     pub(super) fn new(
         now: Instant,
         config: &Config,
-        plan: &[Option<Runs>],
+        plan: &Plan,
         before: Before<'_>,
         masters: &Masters,
     ) -> Result<Self, Vec<Problem>> {
-        let pools = (0..).zip(config.pools.iter().zip(plan));
+        let pools = (0..).zip(config.pools.iter().zip(&plan.runs));
         let mut problems = Vec::new();
         let of_all = before.of_all.then(|| {
             let mut crashes = Crashes::new(&config.server, now);
@@ -183,7 +185,8 @@ impl Pools {
             let runs = runs.clone()?;
             let workers = settings.workers()?;
             let mut note = |problem| problems.push(problem);
-            let log = OutputLog::open(&settings.name, workers, &config.log).map_err(&mut note);
+            let log = OutputLog::open(&settings.name, workers, &config.log, &plan.groups)
+                .map_err(&mut note);
             let log = Rc::new(log.ok()?);
             let kind = match runs {
                 Runs::Command(program) => Kind::Command(program),
@@ -194,7 +197,8 @@ impl Pools {
                     let is_same = |id: &MasterId| before.keep && masters.does(*id, &spec);
                     let same = last.filter(is_same);
                     let grace = config.server.shutdown_timeout;
-                    let slow = SlowLog::open(&settings.name, settings.php()?).map_err(note);
+                    let slow = SlowLog::open(&settings.name, settings.php()?, &plan.groups);
+                    let slow = slow.map_err(note);
                     let logs = Logs {
                         output: log.clone(),
                         slow: Rc::new(slow.ok()?),
@@ -233,6 +237,7 @@ impl Pools {
                 },
                 lost: 0,
                 log,
+                oom: masters.oom.clone(),
             })
         });
         let list: Vec<Pool> = list.collect();

@@ -157,7 +157,10 @@ fn processes(processes: &[Process]) -> String {
         }
     }
     let shown = names.into_iter().map(|(name, pid, more)| {
-        let name: String = name.chars().filter(|c| !c.is_control()).collect();
+        let name: String = name
+            .chars()
+            .filter(|c| !crate::log_text::is_hidden(*c))
+            .collect();
         match more {
             0 => format!("{name} {pid}"),
             more => format!("{name} {pid} +{more}"),

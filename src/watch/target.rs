@@ -155,14 +155,8 @@ pub fn name(name: &Name) -> String {
 
 /// Names are others' bytes: nothing in them may move or colour a terminal.
 fn shown(bytes: &[u8], before: &str) -> String {
-    let mut text = String::from(before);
-    for c in String::from_utf8_lossy(bytes).chars() {
-        match c.is_control() {
-            true => text.extend(c.escape_default()),
-            false => text.push(c),
-        }
-    }
-    text
+    let text = String::from_utf8_lossy(bytes);
+    format!("{before}{}", crate::log_text::shown(&text))
 }
 
 fn places(listeners: &[Listener], is: impl Fn(&Listener) -> bool) -> Vec<usize> {

@@ -2,9 +2,12 @@
 
 mod busy;
 mod chroot;
+mod guard;
+mod old;
 mod ordinary_user;
 mod php;
 mod residue;
+mod stuck;
 mod support;
 
 use std::{

@@ -172,6 +172,37 @@ impl Weir {
         weir
     }
 
+    /// One that serves a folder, and says nothing of it in its log.
+    pub fn of_folder(command: Command, site: &Site) -> Self {
+        let mut weir = Self::launch(command, site);
+        let pid = weir.process.id();
+        wait_until("weir listens", || {
+            weir.port = find_port(pid).unwrap_or(0);
+            weir.port > 0
+        });
+        weir.get_until("/a.txt", |answer| answer.contains("hello"));
+        weir
+    }
+
+    /// One whose standard error nobody reads.
+    pub fn unheard(command: &mut Command, site: &Site) -> (Self, std::process::ChildStderr) {
+        let mut process = command.spawn().unwrap();
+        let stderr = process.stderr.take().unwrap();
+        let mut weir = Self {
+            process,
+            port: 0,
+            lines: channel().1,
+            log: RefCell::default(),
+            _site: site.clone(),
+        };
+        let pid = weir.process.id();
+        wait_until("weir listens", || {
+            weir.port = find_port(pid).unwrap_or(0);
+            weir.port > 0
+        });
+        (weir, stderr)
+    }
+
     fn launch(mut command: Command, site: &Site) -> Self {
         let mut process = command.spawn().unwrap();
         let stderr = process.stderr.take().unwrap();
@@ -377,6 +408,10 @@ pub fn request(port: u16, method: &str, path: &str, body: &[u8]) -> String {
 
 /// The TCP port that a process listens on.
 pub fn listening_port(pid: u32) -> u16 {
+    find_port(pid).expect("weir listens")
+}
+
+fn find_port(pid: u32) -> Option<u16> {
     let mine: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
         .flatten()
@@ -387,12 +422,11 @@ pub fn listening_port(pid: u32) -> u16 {
         })
         .collect();
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let port = table.lines().find_map(|line| {
+    table.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let listens = *fields.get(3)? == "0A" && mine.iter().any(|inode| inode == fields[9]);
         listens.then(|| u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok())?
-    });
-    port.expect("weir listens")
+    })
 }
 
 pub fn pid_in(answer: &str) -> u32 {

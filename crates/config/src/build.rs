@@ -66,6 +66,8 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         threads: entries.count("threads"),
         pid_file: entries.path("pid_file"),
         shutdown_timeout: entries.duration("shutdown_timeout"),
+        max_old_generations: entries.count("max_old_generations"),
+        gateway_timeout: entries.duration("gateway_timeout"),
         max_connections,
         max_connections_per_address,
         spool_dir: entries.path("spool_dir").unwrap_or_default(),

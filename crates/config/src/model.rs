@@ -59,6 +59,10 @@ pub struct Server {
     pub pid_file: Option<PathBuf>,
     /// How long a graceful stop waits for what runs.
     pub shutdown_timeout: Duration,
+    /// Configurations that were replaced and still finish what runs, at most; a further reload waits.
+    pub max_old_generations: usize,
+    /// A gateway that gives no sign of life for so long is replaced; zero: never.
+    pub gateway_timeout: Duration,
     /// Client connections in all; more wait in the kernel's queue.
     pub max_connections: usize,
     /// Client connections of one address; more are closed at once. 0: no limit.

@@ -124,6 +124,8 @@ fn server(server: &Server, key: &str) -> Printed {
         "threads" => plain(server.threads),
         "pid_file" => option(server.pid_file.as_deref().map(path)),
         "shutdown_timeout" => Value(duration(server.shutdown_timeout)),
+        "max_old_generations" => plain(server.max_old_generations),
+        "gateway_timeout" => Value(duration(server.gateway_timeout)),
         "max_connections" => plain(server.max_connections),
         "max_connections_per_address" => plain(server.max_connections_per_address),
         "spool_dir" => Value(path(&server.spool_dir)),

@@ -360,6 +360,11 @@ const SERVER: &[Row] = &[
     key(&[Server], "shutdown_timeout", Kind::Duration { zero: true }, Value("\"30s\""),
         "How long a graceful stop waits for requests that run.")
         .called(&["process_control_timeout", "worker_shutdown_timeout", "hard_stop_after", "GracefulShutdownTimeout"]),
+    key(&[Server], "max_old_generations", Kind::Count { min: 1, max: 1000 }, Value("8"),
+        "Configurations that were replaced and still finish requests, at most: a further reload waits until one of them has \
+         ended, which is after its `shutdown_timeout` at the latest."),
+    key(&[Server], "gateway_timeout", Kind::Duration { zero: true }, Value("\"20s\""),
+        "A gateway of which no sign of life has come for so long, because it hangs or was stopped, is killed and replaced. \"0\": never."),
     key(&[Server], "max_connections", Kind::Count { min: 1, max: 10_000_000 },
         Absent("20000, or two fifths of the open files allowed where that is less"),
         "Client connections in all. For more, those are closed that have been idle for longest; where none is idle, they wait.")

@@ -194,6 +194,70 @@ pub fn become_identity(identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
+/// As [`become_identity`], but the process has a user of its own, `own`, and uses files as `identity.uid` does
+/// (setfsuid(2)): processes of that user can neither signal it nor look into it, while it reads and writes, and connects
+/// to sockets, as that user may. Threads that it starts are the same.
+///
+/// # Errors
+/// As [`become_identity`]; `EPERM` also where the process may not choose its user freely (`CAP_SETUID`).
+pub fn become_guarded(identity: &Identity, own: u32) -> io::Result<()> {
+    let user = Identity {
+        uid: own,
+        ..identity.clone()
+    };
+    keep_capabilities()?;
+    set_ids(&user)?;
+    let only = CapabilitySet::SETUID;
+    thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: only,
+            permitted: only,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    // SAFETY: changes no memory. The call tells no error, but the user as it was before.
+    unsafe { libc::setfsuid(identity.uid) };
+    thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: CapabilitySet::empty(),
+            permitted: CapabilitySet::empty(),
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    // SAFETY: as above; no such user can be had, so nothing is changed and the one in force is told.
+    let files = unsafe { libc::setfsuid(u32::MAX) };
+    let same = rustix::process::getuid().as_raw() == own
+        && rustix::process::geteuid().as_raw() == own
+        && rustix::process::getgid().as_raw() == identity.gid
+        && files.cast_unsigned() == identity.uid;
+    // SAFETY: changes no memory; must fail for a process that gave root up.
+    let back = unsafe { libc::setuid(0) } == 0;
+    if !same || back {
+        return Err(io::Error::other(
+            "the kernel did not take root's rights away",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a process of this user can be had here: in a namespace of users (user_namespaces(7)) only some are there.
+pub fn may_become(uid: u32) -> bool {
+    let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else {
+        return true;
+    };
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(first)), Some(Ok(_)), Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&u64::from(uid))
+    })
+}
+
 /// Locks the process into `folder` and goes to its root.
 ///
 /// # Errors

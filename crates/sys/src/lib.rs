@@ -12,6 +12,7 @@ pub mod glob;
 pub mod identity;
 pub mod limits;
 pub mod listener;
+pub mod log_file;
 pub mod memory;
 pub mod message;
 pub mod net_stat;

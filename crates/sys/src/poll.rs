@@ -28,10 +28,49 @@ pub fn readable(descriptors: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::
     Ok(entries.iter().map(|e| !e.revents().is_empty()).collect())
 }
 
+/// Whether reads and writes of this open file wait (without `O_NONBLOCK`).
+///
+/// # Errors
+/// As fcntl(2).
+pub fn waits(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(!flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// Waits until something can be written to `fd`, or `limit` is over; whether it can be, or is broken. A pipe then takes
+/// 4,096 bytes (pipe(7)) without waiting, if nobody else fills it meanwhile. Files can always be written to.
+///
+/// # Errors
+/// As ppoll(2).
+pub fn writable(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
+    let mut entries = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let limit = Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    match event::poll(&mut entries, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(!entries[0].revents().is_empty()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::{io::Write, os::fd::AsFd, os::unix::net::UnixStream};
+
+    #[test]
+    fn a_full_pipe_cannot_be_written_to_until_it_is_read() {
+        let (mut there, here) = io::pipe().unwrap();
+        assert!(writable(here.as_fd(), Duration::ZERO).unwrap());
+        while writable(here.as_fd(), Duration::ZERO).unwrap() {
+            (&here).write_all(&[0; 4096]).unwrap();
+        }
+        let moment = Duration::from_millis(5);
+        assert!(!writable(here.as_fd(), moment).unwrap());
+        io::Read::read_exact(&mut there, &mut [0; 65_536]).unwrap();
+        assert!(writable(here.as_fd(), moment).unwrap());
+    }
 
     #[test]
     fn only_what_has_something_to_read_is_readable() {

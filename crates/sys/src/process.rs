@@ -231,6 +231,17 @@ pub fn kill(pid: u32) -> io::Result<()> {
     signal_group(pid, process::Signal::KILL)
 }
 
+/// Tells a process to read its configuration again (`SIGHUP`).
+///
+/// # Errors
+/// As kill(2).
+pub fn hang_up(pid: u32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Err(Errno::SRCH.into());
+    };
+    Ok(process::kill_process(pid, process::Signal::HUP)?)
+}
+
 /// Lets a process that was stopped (`SIGSTOP`) go on; another one does not notice. One that is gone is no error.
 ///
 /// # Errors

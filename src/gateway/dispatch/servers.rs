@@ -14,6 +14,7 @@ mod status;
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -432,8 +433,12 @@ impl State {
 
 impl PoolHandle {
     /// Looks after servers beside their requests: checks them, and looks their names up. Returns when that goes on by
-    /// itself. `resolver`: none where no server has a name.
-    pub(crate) fn tend(self: &Arc<Self>, resolver: Option<&Arc<Resolver>>) {
+    /// itself. `resolver`: none where no server has a name; `known`: the addresses of names as they were known last.
+    pub(crate) fn tend(
+        self: &Arc<Self>,
+        resolver: Option<&Arc<Resolver>>,
+        known: &[(String, Vec<IpAddr>)],
+    ) {
         let Runtime::Servers(settings) = &self.settings.runtime else {
             return;
         };
@@ -448,7 +453,10 @@ impl PoolHandle {
         for (entry, server) in settings.list.iter().enumerate() {
             if let (Upstream::Named { host, port }, Some(resolver)) = (&server.address, resolver) {
                 let (pool, resolver) = (self.clone(), resolver.clone());
-                tokio::spawn(names::follow(pool, resolver, entry, host.clone(), *port));
+                let known = known.iter().find(|(name, _)| name == host);
+                let known = known.map_or_else(Vec::new, |(_, addresses)| addresses.clone());
+                let server = (entry, host.clone(), *port);
+                tokio::spawn(names::follow(pool, resolver, server, known));
             }
         }
     }

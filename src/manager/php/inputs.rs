@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::wire::Library;
+
 /// Files and folders, as they were.
 #[derive(Debug, Default)]
 pub(super) struct Inputs(Vec<(PathBuf, Option<Stamp>)>);
@@ -20,21 +22,33 @@ struct Stamp {
 }
 
 impl Inputs {
-    /// What a process that was started from `program` has loaded by now, and these files, with the folders they are in.
-    pub(super) fn of(program: &Path, pid: u32, files: &[PathBuf]) -> Self {
+    /// What a process that was started from `program` was made of: these files, with the folders they are in, and these
+    /// libraries; where it names none, those that the kernel tells of, if we may ask.
+    pub(super) fn of(program: &Path, pid: u32, files: &[PathBuf], loaded: &[Library]) -> Self {
         let mut paths = vec![program.to_owned()];
         for file in files {
             paths.push(file.clone());
             paths.extend(file.parent().map(Path::to_owned));
         }
-        paths.extend(libraries(pid));
+        if loaded.is_empty() {
+            paths.extend(libraries(pid));
+        }
         paths.sort();
         paths.dedup();
         let stamp = |path: PathBuf| {
             let stamp = Stamp::of(&path);
             (path, stamp)
         };
-        Self(paths.into_iter().map(stamp).collect())
+        let library = |library: &Library| {
+            let stamp = Stamp::of(&library.path);
+            let is_it = stamp.is_some_and(|stamp| Some(stamp.file) == library.file);
+            (
+                library.path.clone(),
+                Some(stamp.filter(|_| is_it).unwrap_or(GONE)),
+            )
+        };
+        let stamped = paths.into_iter().map(stamp);
+        Self(stamped.chain(loaded.iter().map(library)).collect())
     }
 
     /// They are as they were.
@@ -42,6 +56,13 @@ impl Inputs {
         self.0.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 }
+
+/// Of a library that is not any more what was loaded: no file is like that.
+const GONE: Stamp = Stamp {
+    file: (u64::MAX, u64::MAX),
+    size: u64::MAX,
+    changed: (i64::MIN, i64::MIN),
+};
 
 impl Stamp {
     /// None: it is not there.
@@ -89,6 +110,7 @@ mod tests {
                 Path::new("/bin/sh"),
                 std::process::id(),
                 std::slice::from_ref(&file),
+                &[],
             )
         };
         let inputs = take();
@@ -109,5 +131,39 @@ mod tests {
         fs::copy(&file, &other).unwrap();
         fs::rename(&other, &file).unwrap();
         assert!(!inputs.are_the_same(), "another file of its name");
+    }
+
+    #[test]
+    fn a_library_that_the_process_names_is_looked_at_without_looking_into_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("libphp.so"), folder.path().join("new"));
+        fs::write(&path, "a").unwrap();
+        let of = |path: &Path| {
+            let metadata = fs::metadata(path).unwrap();
+            Some((metadata.dev(), metadata.ino()))
+        };
+        let take = |file| {
+            let library = Library {
+                path: path.clone(),
+                file,
+            };
+            Inputs::of(Path::new("/bin/sh"), u32::MAX, &[], &[library])
+        };
+        let inputs = take(of(&path));
+        assert!(inputs.are_the_same());
+        let before = of(&path);
+        fs::write(&other, "a").unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(!inputs.are_the_same(), "replaced since");
+        assert!(
+            !take(before).are_the_same(),
+            "replaced before it was looked at"
+        );
+        assert!(!take(None).are_the_same(), "gone before it was told");
+        fs::remove_file(&path).unwrap();
+        assert!(
+            !take(None).are_the_same(),
+            "gone, and no other in its place"
+        );
     }
 }

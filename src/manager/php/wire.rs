@@ -46,6 +46,8 @@ pub(in crate::manager) enum Report {
         exposed: bool,
         /// The files and folders that it was configured by.
         inputs: Vec<PathBuf>,
+        /// The libraries that it has loaded.
+        libraries: Vec<Library>,
     },
     /// PHP cannot be loaded, and why.
     Failed(String),
@@ -72,6 +74,14 @@ pub(in crate::manager) enum Report {
     },
     /// What the operator should know.
     Warning(String),
+}
+
+/// A library that a master has loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::manager) struct Library {
+    pub(in crate::manager) path: PathBuf,
+    /// Device and inode; none: its name was removed or given to another file since.
+    pub(in crate::manager) file: Option<(u64, u64)>,
 }
 
 /// A packet that no master sends.
@@ -140,10 +150,14 @@ impl Report {
                 let mut lines = body.lines();
                 let first = lines.next().unwrap_or_default();
                 let version = first.strip_suffix(" exposed");
+                let lines: Vec<&str> = lines.collect();
+                let libraries = lines.iter().filter_map(|line| Library::read(line));
+                let inputs = lines.iter().filter(|line| !line.starts_with(LIBRARY));
                 Ok(Self::Ready {
                     version: version.unwrap_or(first).to_owned(),
                     exposed: version.is_some(),
-                    inputs: paths(lines).take(MAX_INPUTS).collect(),
+                    libraries: libraries.take(MAX_LIBRARIES).collect(),
+                    inputs: paths(inputs.copied()).take(MAX_INPUTS).collect(),
                 })
             }
             2 => Ok(Self::Failed(text(body))),
@@ -178,6 +192,32 @@ impl Report {
         }
     }
 }
+
+impl Library {
+    /// "library DEVICE INODE PATH", or "library gone PATH".
+    fn read(line: &str) -> Option<Self> {
+        let rest = line.strip_prefix(LIBRARY)?;
+        let (file, path) = match rest.strip_prefix("gone ") {
+            Some(path) => (None, path),
+            None => {
+                let mut parts = rest.splitn(3, ' ');
+                let device = parts.next()?.parse().ok()?;
+                let inode = parts.next()?.parse().ok()?;
+                (Some((device, inode)), parts.next()?)
+            }
+        };
+        path.starts_with('/').then(|| Self {
+            path: path.into(),
+            file,
+        })
+    }
+}
+
+/// How a line begins that names a library.
+const LIBRARY: &str = "library ";
+
+/// Libraries that are remembered of a master.
+const MAX_LIBRARIES: usize = 500;
 
 /// Paths as PHP lists them: one a line, some with a comma after them, folders with colons between them.
 fn paths<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathBuf> {
@@ -230,6 +270,7 @@ mod tests {
             version: "8.2.1".to_owned(),
             exposed: false,
             inputs: inputs.iter().map(PathBuf::from).collect(),
+            libraries: Vec::new(),
         };
         assert_eq!(Report::decode(b"\x018.2.1"), Ok(ready(&[])));
         assert_eq!(
@@ -241,6 +282,24 @@ mod tests {
                 "/a/conf.d/1.ini",
                 "/b/2.ini"
             ]))
+        );
+        let library = |path: &str, file| Library {
+            path: path.into(),
+            file,
+        };
+        assert_eq!(
+            Report::decode(
+                b"\x018.2.1\n/a/php.ini\nlibrary 8 17 /lib/a b.so\nlibrary gone /lib/c.so\nlibrary x\nlibrary 1 2 d.so\n"
+            ),
+            Ok(Report::Ready {
+                version: "8.2.1".to_owned(),
+                exposed: false,
+                inputs: vec!["/a/php.ini".into()],
+                libraries: vec![
+                    library("/lib/a b.so", Some((8, 17))),
+                    library("/lib/c.so", None)
+                ],
+            })
         );
         assert_eq!(
             Report::decode(b"\x03\0\0\0\x07\0\0\x01\0"),

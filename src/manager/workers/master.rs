@@ -492,10 +492,14 @@ impl Pool {
             Some(_) => describe_pause(pause),
             None => "at once".into(),
         };
+        let why = match self.oom.ended(exit, now) {
+            true => " (the kernel has ended it because memory was out)",
+            false => "",
+        };
         tell!(
             error,
             about_pool(&self.name),
-            "the pool's master died, and its workers with it: {exit}, after {:.1} s; it starts again {again}{said}",
+            "the pool's master died, and its workers with it: {exit}{why}, after {:.1} s; it starts again {again}{said}",
             lived.time.as_secs_f64()
         );
         if lists {

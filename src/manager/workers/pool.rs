@@ -1,11 +1,11 @@
 //! A pool: how many workers it has and may have, and what the gateway is told of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_sys::process::Exit;
 
 use super::{
-    Claim, FORK_LIMIT, Kind, Link, Pool, RETIRE_LIMIT, Worker, about, about_pool, command,
+    Claim, FORK_LIMIT, Kind, Link, Pool, Pools, RETIRE_LIMIT, Worker, about, about_pool, command,
     master::Php, next_number,
 };
 use crate::{
@@ -14,6 +14,17 @@ use crate::{
     events::{self, Ending},
     manager::php::Masters,
 };
+
+impl Pools {
+    /// Waits until what workers said last is written, for `limit` at most.
+    pub(in crate::manager) fn flush_logs(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        for pool in &self.list {
+            pool.log
+                .flush(until.saturating_duration_since(Instant::now()));
+        }
+    }
+}
 
 impl Pool {
     /// Workers of the present generation that serve or will.
@@ -134,11 +145,16 @@ impl Pool {
         if let Some(outputs) = worker.outputs {
             outputs.finish(pid, &self.log);
         }
+        let no_memory = self.oom.ended(exit, now);
         // Asked to end or not: what else it ended by, it did by itself.
         let why = match exit {
+            _ if no_memory => Ending::Unasked,
             Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
             _ => worker.why,
         };
+        if no_memory {
+            events::worker_without_memory(&self.name, pid, self.oom.count());
+        }
         if worker.pid.is_some() {
             events::worker_exited(&self.name, pid, exit, lived, why);
         }

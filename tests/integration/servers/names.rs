@@ -4,8 +4,11 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::{pool, site, states, status, tally};
 use crate::support::dns::{Dns, Says};
+use crate::support::process::signal;
 use crate::support::{Gate, Responder, Weir, free_address, wait_until};
 
 /// Responders on the same port of so many addresses; each says its number.
@@ -152,4 +155,28 @@ fn both_families_are_servers() {
     let weir = start(&dns, v6.port(), "queue.maxconn = 2");
     let seen = tally(&weir, "/who.php", 6);
     assert_eq!((seen["v4"], seen["v6"]), (3, 3));
+}
+
+#[test]
+fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
+    let (port, ips, _responders) = same_port(2);
+    let dns = Dns::start();
+    dns.says("php.test", Says::Addresses(ips[..1].to_vec(), 1));
+    let weir = start(&dns, port, "queue.maxconn = 4\nresolve_max = \"1s\"");
+    assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
+    dns.says("php.test", Says::Failure);
+    weir.wait_for_error(&["cannot be looked up", "its server is kept"]);
+    let reloads = || weir.stderr().matches("reloaded: the new").count();
+    for count in 1..3 {
+        weir.signal(Signal::HUP);
+        wait_until("it is reloaded", || reloads() == count);
+        assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
+    }
+    signal(weir.gateway().pid, Signal::KILL);
+    weir.wait_for_error(&["accepts connections again"]);
+    assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
+    // When it can be looked up again, it is.
+    dns.says("php.test", Says::Addresses(ips[1..].to_vec(), 1));
+    weir.wait_for_error(&["is gone from DNS", &ips[0].to_string()]);
+    assert_eq!(tally(&weir, "/who.php", 4)["1"], 4);
 }

@@ -166,3 +166,43 @@ fn many_reloads_leave_no_process_behind() {
     });
     weir.stop();
 }
+
+#[test]
+fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_not_look_into_the_master()
+ {
+    let (site, text) = php_site("max_children = 1\nenv = { LD_PRELOAD = \"LIBRARY\" }");
+    let library = site.path("preloaded.so");
+    // Any library: one that these tests have loaded is there.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mut loaded = maps
+        .lines()
+        .filter_map(|line| Some(&line[line.find('/')?..]));
+    let any = loaded.find(|path| path.contains("libgcc_s.so")).unwrap();
+    fs::copy(any, &library).unwrap();
+    let text = text.replace("LIBRARY", &library.display().to_string());
+    let weir = Weir::start_with(&site, &text);
+    let reload = || {
+        signal(weir.process.id(), "HUP");
+        weir.log_line("reloaded: the new configuration serves");
+        number(
+            &weir.get_until("/who.php", |answer| answer.contains("master=")),
+            "master",
+        )
+    };
+    let first = number(&weir.get("/who.php"), "master");
+    assert_eq!(reload(), first, "nothing has changed");
+    // As an upgrade does it.
+    let new = site.path("new.so");
+    fs::copy(any, &new).unwrap();
+    fs::rename(&new, &library).unwrap();
+    let mut second = first;
+    wait_until("another master serves", || {
+        second = number(&weir.get("/who.php"), "master");
+        second != first || {
+            second = reload();
+            second != first
+        }
+    });
+    assert_eq!(reload(), second, "nothing has changed since");
+    weir.stop();
+}

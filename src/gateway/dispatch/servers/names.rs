@@ -11,18 +11,21 @@ use weir_config::{Address, Runtime};
 use weir_pool::ServerId;
 
 use super::{Farm, Note, UnknownName, key};
-use crate::gateway::{
-    dispatch::PoolHandle,
-    resolver::{Answer, MOST_ADDRESSES, Resolver},
+use crate::{
+    control::ToManager,
+    gateway::{
+        dispatch::PoolHandle,
+        resolver::{Answer, MOST_ADDRESSES, Resolver},
+    },
 };
 
-/// Looks a name up whenever its TTL is over. Runs for ever.
+/// Looks a name up whenever its TTL is over. Runs for ever. `known`: the addresses that it had when a gateway before this one
+/// looked it up; they are used until there is an answer.
 pub(super) async fn follow(
     pool: Arc<PoolHandle>,
     resolver: Arc<Resolver>,
-    entry: usize,
-    host: String,
-    port: u16,
+    (entry, host, port): (usize, String, u16),
+    known: Vec<IpAddr>,
 ) {
     let Runtime::Servers(settings) = &pool.settings.runtime else {
         return;
@@ -36,6 +39,17 @@ pub(super) async fn follow(
         failing: false,
         overfull: false,
     };
+    if !known.is_empty() {
+        let addresses = known.iter().copied().take(MOST_ADDRESSES).collect();
+        pool.found(
+            &mut name,
+            &Answer {
+                addresses,
+                ..Answer::default()
+            },
+        );
+    }
+    let mut told: BTreeSet<IpAddr> = known.into_iter().collect();
     // After a failure it is asked again soon, and then ever more rarely.
     let mut patience = least;
     loop {
@@ -52,6 +66,13 @@ pub(super) async fn follow(
             }
         };
         pool.found(&mut name, &answer);
+        let complete = !answer.unknown_v4 && !answer.unknown_v6;
+        if complete && !answer.addresses.is_empty() && answer.addresses != told {
+            told.clone_from(&answer.addresses);
+            let addresses = answer.addresses.iter().copied().collect();
+            let name = name.host.clone();
+            (pool.manager.0)(ToManager::Addresses { name, addresses });
+        }
         tokio::time::sleep(pause.clamp(least, most).max(Duration::from_millis(1))).await;
     }
 }

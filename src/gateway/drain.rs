@@ -1,0 +1,116 @@
+//! A gateway that takes nothing new, and tells the manager what it still waits for.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Gateway, PoolHandle, scoreboard::Stage};
+use crate::control::{Holding, ToManager};
+
+/// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
+/// after its client has left; its lease says so. The operator's window stays open where this is the `last` gateway: who
+/// loses patience with a stop asks for another one there.
+pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
+    if gateway.drain.has_started() {
+        return;
+    }
+    // In this order: what tells of a pool is not to speak of a drain where another gateway follows.
+    if !last {
+        gateway.window_ends.start();
+    }
+    gateway.drain.start();
+    gateway.pools.iter().for_each(PoolHandle::wind_down);
+    if let Some(egress) = gateway.egress.get()
+        && !last
+    {
+        egress.drain();
+    }
+    let gateway = gateway.clone();
+    let watch = move || {
+        let window = || usize::from(last && !gateway.window_closed.is_set());
+        let mut told = None;
+        let mut tell = |calls: bool| {
+            if told.is_none_or(|told: Instant| told.elapsed() >= TELL_HOLDING) {
+                told = Some(Instant::now());
+                (gateway.manager.0)(ToManager::Holding(holding(&gateway, calls)));
+            }
+            thread::sleep(LOOK);
+        };
+        while gateway.listening.load(Relaxed) > window()
+            || gateway.census.count() > 0
+            || gateway.pools.iter().any(|pool| pool.busy() > 0)
+        {
+            tell(false);
+        }
+        // Until here scripts may have called.
+        if let Some(egress) = gateway.egress.get() {
+            egress.drain();
+            while !egress.is_done() {
+                tell(true);
+            }
+        }
+        // Behind what it was told before.
+        (gateway.manager.0)(ToManager::Drained);
+    };
+    if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
+        log::error!("cannot watch the drain: {error}; it ends at shutdown_timeout");
+    }
+}
+
+/// What a gateway that finishes still waits for; `calls`: of the application.
+fn holding(gateway: &Gateway, calls: bool) -> Holding {
+    let mut longest = None;
+    for pool in &gateway.pools {
+        for worker in pool.status().workers {
+            let ran = worker.request.duration;
+            if worker.stage != Stage::Idle && longest.as_ref().is_none_or(|(most, _)| ran > *most) {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let (method, uri) = (text(&worker.request.method), text(&worker.request.uri));
+                let request = format!("{method} {uri} (pool {})", pool.settings.name);
+                longest = Some((ran, request));
+            }
+        }
+    }
+    let (ran, request) = longest.unwrap_or_default();
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Holding {
+        connections: count(gateway.census.count()),
+        requests: count(gateway.pools.iter().map(|pool| pool.busy()).sum()),
+        calls,
+        longest: u64::try_from(ran.as_millis()).unwrap_or(u64::MAX),
+        request,
+    }
+}
+
+/// Something that happens once, and that a thread may wait for.
+#[derive(Debug, Default)]
+pub(super) struct Flag {
+    set: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Flag {
+    pub(super) fn set(&self) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for it, no longer than `limit`.
+    pub(super) fn wait(&self, limit: Duration) {
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// How often a gateway that finishes tells what it waits for.
+const TELL_HOLDING: Duration = Duration::from_millis(500);
+
+/// How often a draining gateway looks whether it is done.
+pub(super) const LOOK: Duration = Duration::from_millis(10);

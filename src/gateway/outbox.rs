@@ -1,0 +1,176 @@
+//! What the gateway tells the manager, without waiting for it.
+//!
+//! A manager that stands still, for a moment or for good, must not hold a reactor: what the channel has no room for is kept
+//! here, in order, and sent by a thread. What is asked again anyway is left out while there is much; beyond
+//! [`MOST_KEPT`] messages a manager is taken for lost, and nothing more is kept.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use crate::control::{Channel, ToManager};
+
+/// The way to the manager. Shared by all threads.
+pub(super) struct Outbox {
+    channel: Arc<Channel>,
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<ToManager>,
+    /// It was said that messages are lost.
+    told: bool,
+}
+
+impl Outbox {
+    /// # Errors
+    /// No thread is left.
+    pub(super) fn start(channel: Arc<Channel>) -> Result<Arc<Self>, String> {
+        let outbox = Arc::new(Self {
+            channel,
+            state: Mutex::default(),
+            filled: Condvar::new(),
+        });
+        let sender = outbox.clone();
+        thread::Builder::new()
+            .name("to manager".into())
+            .stack_size(super::SMALL_STACK)
+            .spawn(move || sender.send_what_waits())
+            .map_err(|error| format!("cannot start the thread that tells the manager: {error}"))?;
+        Ok(outbox)
+    }
+
+    /// Sends a message, or keeps it until there is room. Never waits.
+    pub(super) fn send(&self, message: ToManager) {
+        let mut state = self.lock();
+        if state.queue.is_empty() {
+            match self.channel.tell_manager_now(&message) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A manager that is gone is noticed where its messages are read.
+                _ => return,
+            }
+        }
+        let many = state.queue.len() >= MANY;
+        if many && is_asked_again(&message) {
+            return;
+        }
+        if state.queue.len() >= MOST_KEPT {
+            let told = std::mem::replace(&mut state.told, true);
+            drop(state);
+            if !told {
+                log::error!(
+                    "the manager has taken no message for long, and {MOST_KEPT} wait: what more there is for it is lost"
+                );
+            }
+            return;
+        }
+        state.queue.push_back(message);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    fn send_what_waits(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(message) = state.queue.front().cloned() else {
+                state.told = false;
+                state = self
+                    .filled
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let sent = self.channel.tell_manager(&message);
+            state = self.lock();
+            // Only this thread takes messages out: the first one still is the one that was sent.
+            state.queue.pop_front();
+            if sent.is_err() {
+                state.queue.clear();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who asks that waits for an answer for a limited time only, and asks again.
+fn is_asked_again(message: &ToManager) -> bool {
+    matches!(
+        message,
+        ToManager::FindOwner { .. }
+            | ToManager::Measure
+            | ToManager::TraceWorker { .. }
+            | ToManager::Alive { .. }
+    )
+}
+
+/// So many that wait are many.
+const MANY: usize = 256;
+
+/// Messages that are kept: some for each of the workers that a machine can have.
+const MOST_KEPT: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn retire(worker: u32) -> ToManager {
+        ToManager::Retire {
+            pool: 1,
+            worker,
+            spent: false,
+        }
+    }
+
+    #[test]
+    fn a_manager_that_stands_still_holds_nobody_and_gets_all_in_order() {
+        let (manager, gateway) = Channel::pair().unwrap();
+        let outbox = Outbox::start(Arc::new(gateway)).unwrap();
+        let begun = Instant::now();
+        for worker in 0..5_000 {
+            outbox.send(retire(worker));
+            outbox.send(ToManager::Measure);
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "nobody reads yet"
+        );
+        let until = Instant::now() + Duration::from_secs(30);
+        let (mut next, mut others) = (0, 0);
+        while next < 5_000 {
+            assert!(Instant::now() < until, "{next} came");
+            match manager.next_for_manager() {
+                Ok(Some(ToManager::Measure)) => others += 1,
+                Ok(Some(message)) => {
+                    assert_eq!(message, retire(next));
+                    next += 1;
+                }
+                Ok(None) => panic!("closed"),
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    thread::yield_now();
+                }
+            }
+        }
+        assert!(others < 1_000, "{others} that are asked again were kept");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit() {
+        let (_manager, gateway) = Channel::pair().unwrap();
+        let outbox = Outbox::start(Arc::new(gateway)).unwrap();
+        for worker in 0..MOST_KEPT as u32 + 2_000 {
+            outbox.send(retire(worker));
+        }
+        assert!(outbox.lock().queue.len() <= MOST_KEPT);
+    }
+}

@@ -1,0 +1,138 @@
+//! `[server] pid_file`: written at the start, locked while weir runs, removed at the end.
+//!
+//! The lock tells a second weir that the file is another one's. The file is opened as logs are, for its folder may be
+//! somebody else's too.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use weir_sys::log_file::{self, Refused};
+
+use super::{Failure, Loaded, plan::Problem};
+use crate::{
+    error_log::{self, Format},
+    events,
+};
+
+/// The file; none: there is none.
+#[derive(Debug)]
+pub(super) struct PidFile(Option<Written>);
+
+#[derive(Debug)]
+struct Written {
+    path: PathBuf,
+    file: File,
+}
+
+impl PidFile {
+    /// Writes it. `groups`: see [`super::plan::Plan::groups`].
+    ///
+    /// # Errors
+    /// Where it cannot be written, or is that of another weir, which is left alone.
+    pub(super) fn write(loaded: &Loaded, groups: &[u32]) -> Result<Self, Failure> {
+        let Some(path) = &loaded.config.server.pid_file else {
+            return Ok(Self(None));
+        };
+        let problem = |(cause, mend): (String, &str)| {
+            loaded.failure(vec![Problem::new("server.pid_file", cause, mend)])
+        };
+        let file = write(path, groups).map_err(problem)?;
+        Ok(Self(Some(Written {
+            path: path.clone(),
+            file,
+        })))
+    }
+
+    /// As the new configuration says; written again where it was removed.
+    ///
+    /// # Errors
+    /// See [`write`](Self::write); the old one stays.
+    pub(super) fn move_to(&mut self, loaded: &Loaded, groups: &[u32]) -> Result<(), Failure> {
+        let wanted = loaded.config.server.pid_file.as_deref();
+        let same = match (&self.0, wanted) {
+            (Some(written), Some(path)) => written.path == path && written.is_still_there(),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            *self = Self::write(loaded, groups)?;
+        }
+        Ok(())
+    }
+}
+
+impl Written {
+    fn is_still_there(&self) -> bool {
+        log_file::is_still(&self.path, self.file.as_fd())
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // What somebody else has put there is not ours to remove.
+        if self.is_still_there()
+            && let Err(error) = weir_sys::file::remove(&self.path)
+        {
+            log::warn!(
+                "cannot remove the pid file {}: {error}",
+                self.path.display()
+            );
+        }
+    }
+}
+
+/// The file, written and locked; else what is wrong, and what mends it.
+fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
+    let shown = path.display();
+    let failed = |error: io::Error| {
+        let cause = match error_log::format() {
+            Format::Weir => format!("{shown} cannot be written: {error}"),
+            Format::Fpm => events::cannot_write_pid_file(path, &error),
+        };
+        let mend = "make its folder, and let the user who starts weir write there";
+        (cause, mend)
+    };
+    let mut file = match log_file::open_whole(path, MODE, groups) {
+        Ok(file) => File::from(file),
+        Err(Refused::Io(error)) => return Err(failed(error)),
+        Err(refused) => {
+            let mend =
+                "remove it, or name a file in a folder that only root may write, such as /run/weir";
+            return Err((refused.to_string(), mend));
+        }
+    };
+    // A file system without locks tells nothing of other processes.
+    if let Ok(false) = log_file::lock(file.as_fd()) {
+        let mut text = String::new();
+        let _ = (&file).take(MAX_TEXT).read_to_string(&mut text);
+        let who = match text.trim().parse::<u32>() {
+            Ok(pid) => format!("process {pid}"),
+            Err(_) => "it does not say which process".into(),
+        };
+        return Err((
+            format!("{shown} is the pid file of a weir that runs ({who})"),
+            "stop that one first, or name another file for this one",
+        ));
+    }
+    // PHP-FPM's has no end of line.
+    let end = match error_log::format() {
+        Format::Weir => "\n",
+        Format::Fpm => "",
+    };
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(format!("{}{end}", std::process::id()).as_bytes()));
+    written.map_err(failed)?;
+    Ok(file)
+}
+
+/// Everybody may read it.
+const MODE: u32 = 0o644;
+
+/// What is read of another one's file, bytes.
+const MAX_TEXT: u64 = 64;

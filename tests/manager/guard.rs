@@ -1,0 +1,321 @@
+//! What somebody who may do something as a pool's user cannot have root do, or do to the gateway.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::support::*;
+
+/// A folder that is the pool's user's, and a file of root's that nobody else may write. Both are next to the site.
+fn folder_of_the_pool(site: &Site) -> (PathBuf, PathBuf) {
+    let (folder, secret) = (site.path("logs"), site.path("secret"));
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(id("www-data")), None).unwrap();
+    fs::write(&secret, "as it was\n").unwrap();
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    (folder, secret)
+}
+
+fn id(user: &str) -> u32 {
+    let output = Command::new("id").args(["-u", user]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.trim().parse().unwrap()
+}
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn root_writes_to_no_link_pipe_or_second_name_in_a_folder_of_the_pools_user_at_the_start() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    let (folder, secret) = folder_of_the_pool(&site);
+    let log = folder.join("a.log");
+    let shown = log.display();
+    let with = |from: &str, to: &str| site.text().replace(from, to);
+    let texts = [
+        with("access = \"off\"", &format!("access = \"{shown}\"")),
+        with("error = \"stderr\"", &format!("error = \"{shown}\"")),
+        with(
+            "[pool.php]",
+            &format!("[pool.php]\noutput_log = \"{shown}\""),
+        ),
+        with(
+            "[pool.php]",
+            &format!("[pool.php]\naccess_log = \"{shown}\""),
+        ),
+        site.text()
+            .replace(&format!("{}/weir.pid", site.path("").display()), "/nowhere")
+            .replace(
+                &format!("{}", site.path("weir.pid").display()),
+                &shown.to_string(),
+            ),
+    ];
+    let refused = |what: &str| {
+        for text in &texts {
+            let (status, said) = run(&site, text);
+            assert_eq!(status.code(), Some(78), "{text}: {said}");
+            assert!(said.contains(what), "{text}: {said}");
+            assert!(said.contains(&folder.display().to_string()), "{said}");
+        }
+        fs::remove_file(&log).unwrap();
+    };
+    symlink(&secret, &log).unwrap();
+    refused("is a symbolic link");
+    fs::hard_link(&secret, &log).unwrap();
+    refused("has other names too");
+    make_fifo(&log);
+    refused("is no regular file");
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
+    // An ordinary file there is written, and a link elsewhere is what root made.
+    let weir = Weir::start_with(&site, &texts[0]);
+    weir.get("/a.txt");
+    wait_until("there is a line", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("/a.txt"))
+    });
+    weir.stop();
+    let target = site.path("elsewhere.log");
+    symlink(&target, site.path("link.log")).unwrap();
+    let text = texts[0].replace(
+        &shown.to_string(),
+        &site.path("link.log").display().to_string(),
+    );
+    let weir = Weir::start_with(&site, &text);
+    weir.get("/a.txt");
+    wait_until("there is a line", || {
+        fs::read_to_string(&target).is_ok_and(|text| text.contains("/a.txt"))
+    });
+    weir.stop();
+}
+
+#[test]
+fn root_follows_no_link_at_sigusr1_and_turns_the_other_logs_over_all_the_same() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    let (folder, secret) = folder_of_the_pool(&site);
+    let (spoiled, output, own) = (
+        folder.join("access.log"),
+        folder.join("output.log"),
+        site.path("own.log"),
+    );
+    let text = site
+        .text()
+        .replace(
+            "access = \"off\"",
+            &format!("access = \"{}\"", own.display()),
+        )
+        .replace(
+            "[pool.php]",
+            &format!(
+                "[pool.php]\naccess_log = \"{}\"\noutput_log = \"{}\"",
+                spoiled.display(),
+                output.display()
+            ),
+        );
+    let weir = Weir::start_with(&site, &text);
+    weir.get_until("/pid.php", |answer| answer.contains("pid="));
+    for log in [&spoiled, &output] {
+        fs::remove_file(log).unwrap();
+        symlink(&secret, log).unwrap();
+    }
+    let moved = site.path("own.log.1");
+    fs::rename(&own, &moved).unwrap();
+    signal(weir.process.id(), "USR1");
+    weir.log_line("these logs cannot be reopened");
+    let line = weir.log_line("access_log");
+    assert!(line.contains("is a symbolic link"), "{line}");
+    weir.log_line("logs reopened");
+    weir.get("/pid.php?after");
+    wait_until("the log that is root's own goes on", || {
+        fs::read_to_string(&own).is_ok_and(|text| text.contains("/pid.php?after"))
+    });
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
+    weir.stop();
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "as it was\n");
+}
+
+/// Sends a signal, and says whether it may. Shows what it is allowed of the gateway's priority, too.
+const KILL: &str = "<?php error_reporting(0); $p = (int)$_GET['pid']; \
+    echo json_encode([posix_kill($p, 0), posix_kill($p, (int)$_GET['signal']), \
+    (bool)fopen(\"/proc/$p/mem\", 'r'), posix_getuid()]);";
+
+#[test]
+fn a_script_of_a_pool_without_user_cannot_stop_or_kill_the_gateway() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.path("site/kill.php"), KILL).unwrap();
+    let (private, large) = (site.path("site/private.txt"), "x".repeat(300_000));
+    fs::write(&private, "for www-data alone\n").unwrap();
+    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+    chown(&private, Some(id("www-data")), None).unwrap();
+    fs::write(
+        site.path("site/length.php"),
+        "<?php echo 'length=', strlen(file_get_contents('php://input')), ' ';",
+    )
+    .unwrap();
+    let weir = Weir::start(&site);
+    let gateway = weir.gateway();
+    let user = id("www-data");
+    for signal in [19, 15, 9] {
+        let answer = weir.get(&format!("/kill.php?pid={gateway}&signal={signal}"));
+        assert!(
+            answer.ends_with(&format!("[false,false,false,{user}]")),
+            "{answer}"
+        );
+    }
+    assert_eq!(weir.gateway(), gateway);
+    // Nobody's number, and the files of its user all the same.
+    let status = fs::read_to_string(format!("/proc/{gateway}/status")).unwrap();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let uids: Vec<u32> = uids
+        .unwrap()
+        .split_whitespace()
+        .map(|uid| uid.parse().unwrap())
+        .collect();
+    assert!(
+        uids[..3]
+            .iter()
+            .all(|uid| *uid == uids[0] && ![0, user].contains(uid)),
+        "{uids:?}"
+    );
+    assert_eq!(uids[3], user);
+    for name in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
+        let set = status.lines().find_map(|line| line.strip_prefix(name));
+        assert!(
+            set.unwrap().trim().chars().all(|c| c == '0'),
+            "{name} {set:?}"
+        );
+    }
+    assert!(weir.get("/private.txt").ends_with("for www-data alone\n"));
+    let answer = request(weir.port, "POST", "/length.php", large.as_bytes());
+    assert!(answer.contains("length=300000 "), "{answer}");
+    weir.stop();
+}
+
+#[test]
+fn a_gateway_whose_user_no_pool_has_keeps_its_number() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    let text = site
+        .text()
+        .replace("[pool.php]", "[pool.php]\nuser = \"nobody\"");
+    let weir = Weir::start_with(&site, &text);
+    let owner = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        line.unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(owner(weir.gateway()), id("www-data").to_string());
+    weir.stop();
+}
+
+#[test]
+fn a_folder_that_root_serves_has_a_gateway_that_its_scripts_cannot_end() {
+    if !is_root() {
+        return;
+    }
+    let site = Site::new();
+    fs::write(site.path("site/kill.php"), KILL).unwrap();
+    let mut command = Command::new(program());
+    command
+        .arg("serve")
+        .arg(site.path("site"))
+        .args(["--listen", "127.0.0.1:0", "--admin", "off"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
+    let weir = Weir::of_folder(command, &site);
+    let gateway = weir.gateway();
+    let answer = weir.get(&format!("/kill.php?pid={gateway}&signal=9"));
+    assert!(answer.contains("[false,false,false,"), "{answer}");
+    assert_eq!(weir.gateway(), gateway);
+    weir.stop();
+}
+
+#[test]
+fn a_second_weir_with_the_same_pid_file_refuses_and_leaves_it_alone() {
+    let site = Site::new();
+    let weir = Weir::start(&site);
+    let pid_file = site.path("weir.pid");
+    let written = fs::read_to_string(&pid_file).unwrap();
+    let inode = fs::metadata(&pid_file).unwrap().ino();
+    let (status, said) = run(&site, &site.text());
+    assert_eq!(status.code(), Some(78), "{said}");
+    let who = format!("of a weir that runs (process {})", weir.process.id());
+    assert!(said.contains(&who), "{said}");
+    assert_eq!(fs::read_to_string(&pid_file).unwrap(), written);
+    assert_eq!(fs::metadata(&pid_file).unwrap().ino(), inode);
+    // One that a crash has left behind is taken over.
+    weir.stop();
+    assert!(!pid_file.exists());
+    fs::write(&pid_file, "1\n").unwrap();
+    let weir = Weir::start(&site);
+    let written = fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(written.trim(), weir.process.id().to_string());
+    // Somebody else's file of that name is left where it is.
+    fs::remove_file(&pid_file).unwrap();
+    fs::write(&pid_file, "somebody's\n").unwrap();
+    weir.stop();
+    assert_eq!(fs::read_to_string(&pid_file).unwrap(), "somebody's\n");
+}
+
+#[test]
+fn a_unix_listener_and_a_window_that_were_removed_are_made_again_at_a_reload() {
+    let site = Site::new().unix_listener();
+    let window = site.path("admin.sock");
+    let text = site.text().replace(
+        "admin = \"off\"",
+        &format!("admin = \"unix:{}\"", window.display()),
+    );
+    let weir = Weir::start_with(&site, &text);
+    let socket = site.path("weir.sock");
+    let reload = |expected: &str| {
+        signal(weir.process.id(), "HUP");
+        weir.log_line(expected)
+    };
+    for _ in 0..2 {
+        fs::remove_file(&socket).unwrap();
+        fs::remove_file(&window).unwrap();
+        reload("reloaded: the new configuration serves");
+        assert!(over_unix(&socket).contains("hello"));
+        let status = weir_says(&["status", "--admin", &format!("unix:{}", window.display())]);
+        assert!(status.contains("serving"), "{status}");
+    }
+    // What somebody else has put there is not ours to remove, and is said as what it is.
+    fs::remove_file(&socket).unwrap();
+    fs::write(&socket, "mine").unwrap();
+    reload("something that is no socket has that name");
+    assert_eq!(fs::read_to_string(&socket).unwrap(), "mine");
+    fs::remove_file(&socket).unwrap();
+    reload("reloaded: the new configuration serves");
+    assert!(over_unix(&socket).contains("hello"));
+    weir.stop();
+    assert!(!socket.exists() && !window.exists());
+}
+
+fn over_unix(socket: &Path) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn weir_says(arguments: &[&str]) -> String {
+    let output = Command::new(program()).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
