@@ -170,7 +170,7 @@ fn many_reloads_leave_no_process_behind() {
 #[test]
 fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_not_look_into_the_master()
  {
-    let (site, text) = php_site("max_children = 1\nenv = { LD_PRELOAD = \"LIBRARY\" }");
+    let (site, text) = php_site("max_children = 1");
     let library = site.path("preloaded.so");
     // Any library: one that these tests have loaded is there.
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -179,8 +179,10 @@ fn a_library_that_was_replaced_is_seen_at_a_reload_also_where_the_manager_may_no
         .filter_map(|line| Some(&line[line.find('/')?..]));
     let any = loaded.find(|path| path.contains("libgcc_s.so")).unwrap();
     fs::copy(any, &library).unwrap();
-    let text = text.replace("LIBRARY", &library.display().to_string());
-    let weir = Weir::start_with(&site, &text);
+    // PHP is started with weir's own environment.
+    let mut command = command(&site, &text);
+    command.env("LD_PRELOAD", &library);
+    let weir = Weir::of(command, &site);
     let reload = || {
         signal(weir.process.id(), "HUP");
         weir.log_line("reloaded: the new configuration serves");
