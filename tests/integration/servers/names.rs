@@ -172,7 +172,17 @@ fn addresses_outlive_reloads_and_gateways_while_dns_is_away() {
         wait_until("it is reloaded", || reloads() == count);
         assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
     }
-    signal(weir.gateway().pid, Signal::KILL);
+    // Those before it may still be there for a moment.
+    let is_gateway = |pid: u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name == "weir-gateway\n")
+    };
+    let gateways = || -> Vec<u32> {
+        let all = weir.processes().into_iter().map(|process| process.pid);
+        all.filter(|pid| is_gateway(*pid)).collect()
+    };
+    wait_until("there is one gateway", || gateways().len() == 1);
+    signal(gateways()[0], Signal::KILL);
     weir.wait_for_error(&["accepts connections again"]);
     assert_eq!(tally(&weir, "/who.php", 4)["0"], 4);
     // When it can be looked up again, it is.
