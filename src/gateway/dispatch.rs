@@ -333,7 +333,9 @@ impl PoolHandle {
         let lease = match caller() {
             None => receiver.await,
             Some(caller) => {
-                let (lease, refused) = self.wait_as_caller(ask.id, &mut receiver, caller).await;
+                // Boxed: few are such calls, and each request that waits would hold the room for it.
+                let waiting = Box::pin(self.wait_as_caller(ask.id, &mut receiver, caller));
+                let (lease, refused) = waiting.await;
                 stuck = refused;
                 lease
             }

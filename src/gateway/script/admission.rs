@@ -41,7 +41,8 @@ pub(super) async fn admit(
     );
     let turn = match policy::serial(record, pool) {
         0 => None,
-        key => Some(take_turn(record, conn, pool, key).await?),
+        // Boxed: without `serialize_by` no request that waits needs the room.
+        key => Some(Box::pin(take_turn(record, conn, pool, key)).await?),
     };
     let ask = Ask {
         id: weir_pool::RequestId(record.id),
