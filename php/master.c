@@ -336,11 +336,11 @@ static bool configure(void)
 	if (config.process_name) {
 		prctl(PR_SET_NAME, config.process_name);
 	}
-	/* Before a chroot, in which neither /proc nor the libraries are. */
-	loaded = ready_text(engine_inputs());
 	config.slow_log = packet.descriptor;
 	environment_become(&config);
 	ini_set_for_pool(&config);
+	/* With the pool's settings, and before a chroot, in which neither /proc nor the libraries are. */
+	loaded = ready_text(engine_inputs());
 	if (!confine_master(&config, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
