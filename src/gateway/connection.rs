@@ -47,6 +47,8 @@ enum Turn {
     Park,
     /// Its request waits for a worker, and will for a while.
     Wait,
+    /// It is idle, and others need its place.
+    GiveUp,
 }
 
 /// How a connection ends.
@@ -82,6 +84,10 @@ pub(crate) async fn serve<S>(
         (turn, socket, unread) = drive(&gateway, io, &conn, &limits, &work, &begin).await;
         match turn {
             Turn::Over(ending) => break ending,
+            // Its next request may have come since hyper last looked.
+            Turn::GiveUp if unread.is_empty() && !weir_sys::socket::has_bytes(socket.as_fd()) => {
+                break Ending::Clean;
+            }
             Turn::Park if unread.is_empty() => {
                 // Empty, it still holds hyper's read buffer.
                 unread = Bytes::new();
@@ -91,7 +97,7 @@ pub(crate) async fn serve<S>(
                 }
             }
             // The beginning of the next head came with the last request: it is waited for as a head.
-            Turn::Park => conn.received(),
+            Turn::Park | Turn::GiveUp => conn.received(),
             Turn::Wait => {
                 // Not as a piece of hyper's read buffer.
                 let ahead = Bytes::copy_from_slice(&std::mem::take(&mut unread));
@@ -190,7 +196,7 @@ where
         }
         let turned = Pin::new(&mut *hyper).poll(cx);
         if turned.is_pending() && conn.is_given_up() {
-            return Poll::Ready(Turn::Over(Ending::Clean));
+            return Poll::Ready(Turn::GiveUp);
         }
         if turned.is_pending() && conn.phase() == Phase::Busy && conn.send_overdue(now) {
             return Poll::Ready(Turn::Over(Ending::Abort));
@@ -254,7 +260,10 @@ async fn parked(gateway: &Gateway, conn: &Conn, socket: &Socket) -> bool {
         if let Poll::Ready(ready) = readable.as_mut().poll(cx) {
             return Poll::Ready(ready.is_ok());
         }
-        match gateway.drain.has_started() || conn.is_given_up() || conn.overdue(clock::now()) {
+        if conn.is_given_up() {
+            return Poll::Ready(weir_sys::socket::has_bytes(socket.as_fd()));
+        }
+        match gateway.drain.has_started() || conn.overdue(clock::now()) {
             true => Poll::Ready(false),
             false => Poll::Pending,
         }

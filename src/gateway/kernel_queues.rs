@@ -144,6 +144,8 @@ struct Watched {
     /// What each socket had dropped at the look before. The kernel's counters have 32 bits.
     dropped: BTreeMap<u32, u32>,
     turned_away: Episode,
+    /// That it is, or was, full has been told; until it is neither full nor turns anybody away.
+    is_told: bool,
 }
 
 /// Length and limit of one socket's queue.
@@ -192,7 +194,7 @@ impl State {
             let fills = watched.queue.note(&sockets);
             let dropped = watched.drop_counts(&found);
             let turned_away = watched.turned_away.note(now, dropped);
-            if fills || (turned_away == Some(Turn::Begins) && !watched.queue.full) {
+            if watched.begins_trouble(fills || turned_away == Some(Turn::Begins)) {
                 log::warn!("{}", watched.says_full(&sockets, dropped, at_limit()));
             }
             if let Some(Turn::Ended(all)) = turned_away {
@@ -253,7 +255,16 @@ impl Watched {
             },
             dropped: BTreeMap::new(),
             turned_away: Episode::default(),
+            is_told: false,
         }
+    }
+
+    /// Whether that it is full is to be told now: once for as long as it is full or turns clients away. One that has been
+    /// full between two looks may be full at the next: that is the same trouble. `is_new`: one of both has just begun.
+    fn begins_trouble(&mut self, is_new: bool) -> bool {
+        let begins = is_new && !self.is_told;
+        self.is_told = (self.is_told || begins) && (self.queue.full || self.turned_away.lasts());
+        begins
     }
 
     /// What the kernel has dropped since the look before.
@@ -411,6 +422,26 @@ mod tests {
         assert!(queue.note(&[(0, 128), (129, 128)]));
         assert_eq!((queue.full_events, queue.max_length), (2, 129));
         assert!(!queue.note(&[]));
+    }
+
+    #[test]
+    fn a_queue_that_was_full_between_two_looks_is_not_told_again_when_it_still_is() {
+        let (mut watched, now) = (web(), Instant::now());
+        let mut look = |seconds: u64, length: u32, dropped: u64| {
+            let fills = watched.queue.note(&[(length, 128)]);
+            let turned_away = watched
+                .turned_away
+                .note(now + Duration::from_secs(seconds), dropped);
+            watched.begins_trouble(fills || turned_away == Some(Turn::Begins))
+        };
+        assert!(!look(0, 128, 0));
+        assert!(look(1, 128, 7));
+        assert!(!look(2, 129, 10));
+        assert!(!look(3, 0, 1));
+        // All is well for long: the next time is another one.
+        assert!(!look(10_000, 0, 0));
+        assert!(look(10_001, 129, 0));
+        assert!(!look(10_002, 129, 5));
     }
 
     #[test]

@@ -17,7 +17,9 @@ use serde_json::Value;
 use crate::support::front::{Front, Params, WebServer};
 use crate::support::php::Fpm;
 use crate::support::process::{descendants, signal, wait};
-use crate::support::{Gate, LIMIT, Responder, Setup, Weir, free_address, wait_for, wait_until};
+use crate::support::{
+    Client, Gate, LIMIT, Responder, Setup, Weir, free_address, wait_for, wait_until,
+};
 
 /// `weir watch ARGUMENTS`, to its end.
 fn watch(arguments: &[&str]) -> Output {
@@ -57,6 +59,15 @@ fn connect(address: SocketAddr) -> OwnedFd {
         Ok(()) | Err(Errno::INPROGRESS) => socket,
         Err(error) => panic!("{address}: {error}"),
     }
+}
+
+/// A client whose connection is the only one of `max_connections` = 1, and not idle (an idle one makes room): half of its
+/// second head came with the first request, so weir had read it when it answered that.
+fn holds_the_only_place(weir: &Weir) -> Client {
+    let mut client = weir.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n");
+    client.response().expect(404);
+    client
 }
 
 /// Whatever becomes of the test, the process goes on.
@@ -245,9 +256,7 @@ fn a_queue_that_fills_at_max_connections_says_so_once() {
         // Room for those that tried whether weir accepts: they are no crowd.
         .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
-    // It is not idle: one that is makes room.
-    let mut first = weir.client();
-    first.send("GET / HTTP/1.1\r\nHost: a\r\n");
+    let first = holds_the_only_place(&weir);
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
     let said = weir.wait_for_error(&["accept queue of listen.web"]);
     assert!(said.contains("max_connections = 1"), "{said}");
@@ -528,7 +537,7 @@ fn haproxy_follows_what_the_agent_tells() {
     let clients: Vec<std::thread::JoinHandle<u16>> = (0..3)
         .map(|_| {
             std::thread::spawn(move || {
-                let mut client = crate::support::Client::connect(address).patient(LIMIT);
+                let mut client = Client::connect(address).patient(LIMIT);
                 client.send("GET /index.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
                 client.response().status
             })
@@ -626,9 +635,7 @@ fn a_gateway_in_a_chroot_watches_its_queues_too() {
         // Room for those that tried whether weir accepts: they are no crowd.
         .listen("backlog = 4\nheader_timeout = \"300s\"")
         .start();
-    // It is not idle: one that is makes room.
-    let mut first = weir.client();
-    first.send("GET / HTTP/1.1\r\nHost: a\r\n");
+    let first = holds_the_only_place(&weir);
     let clients: Vec<OwnedFd> = (0..12).map(|_| connect(weir.address())).collect();
     weir.wait_for_error(&["accept queue of listen.web", "max_connections = 1"]);
     let address = weir.address().to_string();

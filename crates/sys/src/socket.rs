@@ -39,15 +39,21 @@ pub fn hold_until_end(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Whether a connection that should be silent no longer is: closed, broken, or with bytes nobody asked for.
 /// Takes nothing from the socket and never waits.
 pub fn peer_closed(socket: BorrowedFd<'_>) -> bool {
+    !matches!(peek(socket), Err(Errno::AGAIN))
+}
+
+/// Whether bytes have come that nobody has read. Takes nothing from the socket and never waits.
+pub fn has_bytes(socket: BorrowedFd<'_>) -> bool {
+    matches!(peek(socket), Ok(count) if count > 0)
+}
+
+fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     loop {
-        match net::recv(
-            socket,
-            &mut [0_u8; 1],
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        ) {
-            Err(Errno::AGAIN) => return false,
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match net::recv(socket, &mut [0_u8; 1], flags) {
             Err(Errno::INTR) => {}
-            Ok(_) | Err(_) => return true,
+            Ok((count, _)) => return Ok(count),
+            Err(error) => return Err(error),
         }
     }
 }
