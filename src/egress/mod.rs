@@ -75,7 +75,7 @@ use self::{
 };
 use crate::{
     control::EgressGiven,
-    pulse::Pulse,
+    pulse::{Pulse, Thread},
     resolver::Resolver,
     sidecar::{Beside, EgressView},
 };
@@ -204,7 +204,7 @@ pub fn start(
         per_thread[0].push((address.clone(), socket));
     }
     for (number, sockets) in per_thread.into_iter().enumerate() {
-        start_thread(&egress, number, sockets, beside.pulses.add())?;
+        start_thread(&egress, number, sockets, beside.pulses.add(Thread::Egress))?;
     }
     Ok(egress)
 }

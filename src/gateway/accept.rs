@@ -288,7 +288,6 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
                 cut_all();
             }
         }
-        gateway.pulse.beat(home);
         let now = clock::now();
         if now >= sweep_files_at {
             route::sweep(clock::instant());

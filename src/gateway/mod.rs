@@ -46,7 +46,6 @@ mod own_calls;
 mod params;
 mod policy;
 mod pool_log;
-mod pulse;
 mod read_ahead;
 mod record;
 mod refusal;
@@ -93,7 +92,6 @@ use self::{
     outbox::Outbox,
     policy::Policy,
     pool_log::PoolLog,
-    pulse::Pulse,
     route::{Reach, Router},
     spool::SpoolSpace,
     tally::Tally,
@@ -105,7 +103,7 @@ use crate::{
     control::{Heritage, NameFiles, ToGateway, ToManager},
     error_log::{self, About, tell},
     log_sink::{Sink, Target},
-    pulse::Pulses,
+    pulse::{Pulses, Thread},
     resolver::{self, Resolver},
     sidecar::{self, Beside, EgressView},
     window::{Serve, Task},
@@ -130,8 +128,6 @@ pub(crate) struct Gateway {
     /// What went wrong lately.
     pub(crate) failures: Failures,
     measured: Measured,
-    /// Whether the reactors move.
-    pulse: Pulse,
     manager: Manager,
     /// What waits in the kernel to be accepted.
     pub(crate) kernel_queues: KernelQueues,
@@ -401,7 +397,6 @@ impl Gateway {
             failures: Failures::default(),
             history: History::default(),
             measured: Measured::default(),
-            pulse: Pulse::new(reactors),
             manager: manager.clone(),
             declines: AtomicBool::new(false),
             tally,
@@ -549,7 +544,7 @@ fn start_reactor(
         .name(format!("reactor {home}"))
         .spawn(move || {
             tally::count_as(home);
-            let pulse = gateway.pulses.add();
+            let pulse = gateway.pulses.add(Thread::Reactor(home));
             runtime.block_on(async {
                 tokio::spawn(pulse.keep());
                 for (listener, socket) in sockets {

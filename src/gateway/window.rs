@@ -104,8 +104,8 @@ impl Window for View {
             // What shows that a part of weir hangs.
             "silent": {
                 "manager": gateway.measured.silent().map(|time| time.as_secs_f64()),
-                "reactors": gateway.pulse.silent().into_iter().map(|(reactor, time)| {
-                    json!({ "reactor": reactor, "seconds": seconds(time) })
+                "reactors": gateway.pulses.silent_reactors(SILENT).into_iter().map(|(reactor, time)| {
+                    json!({ "reactor": reactor, "seconds": time.as_secs_f64() })
                 }).collect::<Vec<_>>(),
             },
             "logs": logs(),
@@ -466,6 +466,9 @@ fn old_generation(old: &OldGeneration) -> Value {
         })),
     })
 }
+
+/// Longer than the machine's load delays a thread: a reactor that has not moved for so long is shown.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// How often a draining gateway looks whether its listeners are closed.
 const LOOK: Duration = Duration::from_millis(1);
