@@ -83,7 +83,11 @@ static bool add_ini(struct pool_config *config, const struct field *field)
 /* False where the value cannot be taken. A key of a newer manager is passed over. */
 static bool take(struct pool_config *config, const struct field *field)
 {
-	if (is_key(field, "pool")) {
+	if (is_key(field, "protocol")) {
+		config->protocol = number(field);
+	} else if (is_key(field, "weir")) {
+		set_text(&config->weir, field);
+	} else if (is_key(field, "pool")) {
 		set_text(&config->pool, field);
 	} else if (is_key(field, "process_name")) {
 		set_text(&config->process_name, field);

@@ -15,6 +15,10 @@ struct ini_value {
 };
 
 struct pool_config {
+	/* The number of what the manager speaks (protocol.h), which is its first word; 0: it does not say. */
+	unsigned protocol;
+	/* The manager's program, for messages; NULL: it does not say. */
+	char *weir;
 	char *pool;
 	/* What processes are called in lists of them, where that is not the program's name; else NULL. */
 	char *process_name;

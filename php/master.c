@@ -30,6 +30,7 @@
 #include "environment.h"
 #include "ini.h"
 #include "opcache.h"
+#include "protocol.h"
 #include "say.h"
 #include "worker.h"
 
@@ -48,7 +49,7 @@ static int child_signals;
 /* Opened before a chroot, in which there may be none. */
 static int null_device;
 static sigset_t mask_of_children;
-/* What READY says; NULL: there was no memory for it. */
+/* What READY says. */
 static char *loaded;
 
 static struct child *children;
@@ -268,8 +269,8 @@ static int leave(void)
 /* ---- start ---- */
 
 /*
- * What READY says: what PHP was configured by, and after it the libraries that are loaded, a line each: "library DEV INODE
- * PATH". The manager may not be allowed to look into this process, and a library that was replaced since it was loaded has
+ * What READY says: what PHP was configured by, the protocol's number, and the libraries that are loaded, a line each:
+ * "library DEV INODE PATH". NULL: there is no memory. The manager may not be allowed to look into this process, and a library that was replaced since it was loaded has
  * another inode than its name. "gone": its name was removed, as by an upgrade.
  */
 static char *ready_text(const char *inputs)
@@ -287,7 +288,7 @@ static char *ready_text(const char *inputs)
 		}
 		return NULL;
 	}
-	fprintf(out, "%s\n", inputs);
+	fprintf(out, "%s\nprotocol %u\n", inputs, protocol_number());
 	while (maps && getline(&line, &size, maps) > 0) {
 		char *path = strchr(line, '/');
 		if (!path || !strstr(path, ".so")) {
@@ -317,6 +318,26 @@ static char *ready_text(const char *inputs)
 	return fclose(out) == 0 ? text : (free(text), NULL);
 }
 
+/* Whether the manager speaks as we do. Where it does not, it is told, with both files and what to do. */
+static bool agree(void)
+{
+	char own[PATH_MAX], why[2 * PATH_MAX + 512], theirs[32] = "none that it names";
+	if (config.protocol == protocol_number()) {
+		return true;
+	}
+	ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+	own[length > 0 ? length : 0] = '\0';
+	if (config.protocol) {
+		snprintf(theirs, sizeof theirs, "%u", config.protocol);
+	}
+	snprintf(why, sizeof why,
+		 "weir and weir-php are of different builds: %s speaks protocol %u, %s speaks protocol %s; install both from one "
+		 "build (in weir's source: make, make install; for a weir that runs from there: make php) and restart weir",
+		 *own ? own : "weir-php", protocol_number(), config.weir ? config.weir : "weir", theirs);
+	tell_failed(channel, why);
+	return false;
+}
+
 static bool configure(void)
 {
 	struct packet packet;
@@ -328,8 +349,12 @@ static bool configure(void)
 		tell_failed(channel, "the manager's first message is no CONFIG");
 		return false;
 	}
-	if (!config_read(&config, packet.body, packet.length, error, sizeof error) ||
-	    !engine_start(&config, error, sizeof error)) {
+	bool is_read = config_read(&config, packet.body, packet.length, error, sizeof error);
+	/* First of all: what another build sends may well be wrong. */
+	if (!agree()) {
+		return false;
+	}
+	if (!is_read || !engine_start(&config, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
 	}
@@ -341,6 +366,10 @@ static bool configure(void)
 	ini_set_for_pool(&config);
 	/* With the pool's settings, and before a chroot, in which neither /proc nor the libraries are. */
 	loaded = ready_text(engine_inputs());
+	if (!loaded) {
+		tell_failed(channel, "there is no memory");
+		return false;
+	}
 	if (!confine_master(&config, error, sizeof error)) {
 		tell_failed(channel, error);
 		return false;
@@ -390,7 +419,7 @@ int master_run(int descriptor)
 		tell_failed(channel, strerror(errno));
 		return EXIT_SYSTEM;
 	}
-	tell_ready(channel, loaded ? loaded : engine_inputs());
+	tell_ready(channel, loaded);
 	free(loaded);
 	loaded = NULL;
 	struct pollfd events[] = {

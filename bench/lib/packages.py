@@ -94,8 +94,9 @@ def build(weir=None):
     result = subprocess.run(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     if result.returncode:
         raise Missing("cargo build --release failed")
-    # weir-php, for each PHP that can be embedded here: weir finds it beside its own folder.
-    if not weir and find("php-config"):
+    # weir-php, for each PHP that can be embedded here. A weir of this repository that is given finds it too, and must not
+    # meet one of an older source.
+    if find("php-config"):
         if subprocess.run(["make", "--no-print-directory", "-C", f"{REPOSITORY}/php"], stdout=sys.stderr).returncode:
             raise Missing("weir-php could not be built")
     for line in result.stdout.splitlines():

@@ -16,7 +16,11 @@ pub(super) fn text() -> String {
     let found = php::all();
     for (version, program) in &found {
         let whole = whole_version(program).unwrap_or_else(|| version.clone());
-        let _ = writeln!(text, "PHP {whole} ({})", program.display());
+        let other = match php::check_build(program) {
+            Ok(()) => "",
+            Err(_) => ", of another build: this weir cannot use it",
+        };
+        let _ = writeln!(text, "PHP {whole} ({}{other})", program.display());
     }
     if found.is_empty() {
         text.push_str("no PHP of its own: there is no weir-php beside it (make php)\n");

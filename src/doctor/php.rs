@@ -83,6 +83,9 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
             Ok(found) => found,
             Err((cause, _)) => return Some(Err(cause)),
         };
+        if let Err((cause, mend)) = machine::php::check_build(&program) {
+            return Some(Err(format!("{cause}; {mend}")));
+        }
         let mut command = Command::new(&program);
         if php.no_ini {
             command.arg("-n");

@@ -229,6 +229,16 @@ fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes)
         );
         return;
     }
+    if let Ok((_, program)) = machine::php::find(php.version.as_deref())
+        && let Err((cause, mend)) = machine::php::check_build(&program)
+    {
+        notes.breaks(
+            format!("[pool.{}] {cause}", pool.name),
+            "weir does not start with it: requests would fail, and end their workers",
+            mend,
+        );
+        return;
+    }
     let fixed = case.php_setting(index, "opcache.validate_timestamps");
     if fixed.is_some_and(|on| matches!(on.as_str(), "" | "0" | "Off")) {
         notes.note(

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -13,6 +14,68 @@ use std::{
 pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
     find_in(&folders(), wanted)
 }
+
+/// The number of what this weir speaks with weir-php: the messages between the manager and a master (`manager::php::wire`),
+/// and the records of a worker's stream (`gateway::fastcgi`). Raise it, here and in php/protocol.c, whenever one of them
+/// changes.
+pub const PROTOCOL: u32 = 1;
+
+/// Whether the weir-php at `path` is of another build, which does not understand this weir. Read from the file; of one that
+/// does not say (a script that starts the program, say), the first message to it will tell.
+///
+/// # Errors
+/// What is wrong, and what mends it.
+pub fn check_build(path: &Path) -> Result<(), (String, String)> {
+    let Ok(file) = fs::File::open(path) else {
+        // Whoever starts it will say why.
+        return Ok(());
+    };
+    let mut bytes = Vec::new();
+    if file.take(MOST_READ).read_to_end(&mut bytes).is_err() || !bytes.starts_with(ELF) {
+        return Ok(());
+    }
+    match spoken(&bytes) {
+        Some(PROTOCOL) => Ok(()),
+        other => Err(other_build(path, other)),
+    }
+}
+
+/// What is said of a weir-php that speaks another protocol (none: it names none), and what mends it.
+pub fn other_build(path: &Path, spoken: Option<u32>) -> (String, String) {
+    let spoken = spoken.map_or("none that it names".to_owned(), |number| number.to_string());
+    (
+        format!(
+            "weir and weir-php are of different builds: {} speaks protocol {PROTOCOL}, {} speaks protocol {spoken}",
+            own_program().display(),
+            path.display()
+        ),
+        MEND_BUILD.into(),
+    )
+}
+
+/// This program, for messages.
+pub fn own_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "weir".into())
+}
+
+/// The number after the words that php/protocol.c puts before it.
+fn spoken(program: &[u8]) -> Option<u32> {
+    let at = memchr::memmem::find(program, PROTOCOL_WORDS)?;
+    let rest = &program[at + PROTOCOL_WORDS.len()..];
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
+}
+
+const PROTOCOL_WORDS: &[u8] = b"weir-php speaks protocol ";
+
+/// How a program of Linux begins (elf(5)).
+const ELF: &[u8] = b"\x7fELF";
+
+/// More than any weir-php has, bytes.
+const MOST_READ: u64 = 64 << 20;
+
+const MEND_BUILD: &str = "install both from one build (in weir's source: `make`, `make install`; for a weir that runs from \
+                          there: `make php`), and restart weir if it runs";
 
 /// The programs of all versions of PHP, the oldest first, with their versions (`8.2`).
 pub fn all() -> Vec<(String, PathBuf)> {
@@ -126,6 +189,34 @@ fn programs(folder: &Path) -> Vec<(Version, PathBuf)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_sides_have_the_same_protocol() {
+        let source = include_str!("../../php/protocol.c");
+        let words = str::from_utf8(PROTOCOL_WORDS).unwrap();
+        assert!(source.contains(&format!("#define WORDS \"{words}\"")));
+        assert!(source.contains(&format!("= WORDS \"{PROTOCOL}\\n\";")));
+    }
+
+    #[test]
+    fn programs_of_other_builds_are_known_by_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |text: &str| {
+            let path = folder.path().join("weir-php8.2");
+            fs::write(&path, text).unwrap();
+            check_build(&path)
+        };
+        let cause = |text: &str| check(text).unwrap_err().0;
+        let file = |number: &str| format!("\x7fELF\0\0weir-php speaks protocol {number}\n\0");
+        assert_eq!(check(&file(&PROTOCOL.to_string())), Ok(()));
+        assert!(cause(&file("77")).ends_with("weir-php8.2 speaks protocol 77"));
+        for old in ["\x7fELF\0nothing", &file("x"), &file("99999999999")] {
+            assert!(cause(old).ends_with("speaks protocol none that it names"));
+        }
+        // What starts it only.
+        assert_eq!(check("#!/bin/sh\n"), Ok(()));
+        assert_eq!(check_build(&folder.path().join("none")), Ok(()));
+    }
 
     #[test]
     fn the_newest_or_the_one_asked_for_is_found_and_others_are_named() {

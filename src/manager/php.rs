@@ -18,7 +18,10 @@ use std::{
     collections::VecDeque,
     ffi::OsString,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::PathBuf,
     rc::Rc,
     time::{Duration, Instant},
@@ -41,6 +44,7 @@ use crate::{
     error_log::{self, About, Format, tell},
     events::Stream,
     log_text::Worker,
+    machine,
 };
 
 use inputs::Inputs;
@@ -186,7 +190,14 @@ impl Masters {
             inputs: None,
             until: None,
         };
-        master.send(&Order::Config(&spec.config), vec![slow_end]);
+        let own = machine::php::own_program().into_os_string().into_vec();
+        // First of all, so that whatever follows is read only by who understands it.
+        let mut config = vec![
+            ("protocol", machine::php::PROTOCOL.to_string().into_bytes()),
+            ("weir", own),
+        ];
+        config.extend(spec.config.iter().cloned());
+        master.send(&Order::Config(&config), vec![slow_end]);
         self.list.push(master);
         Ok(id)
     }
@@ -422,12 +433,24 @@ impl Master {
                 Err(_) => return self.end(now),
             };
             match report {
+                // It would say so itself if it knew that it has to.
+                Some(Report::Ready { protocol, .. })
+                    if protocol != Some(machine::php::PROTOCOL) =>
+                {
+                    let (cause, mend) = machine::php::other_build(&self.spec.program, protocol);
+                    news.push(News {
+                        master: self.id,
+                        what: What::Told(Report::Failed(format!("{cause}; {mend}"))),
+                    });
+                    return self.end(now);
+                }
                 Some(report) => {
                     if let Report::Ready {
                         version,
                         exposed,
                         inputs,
                         libraries,
+                        ..
                     } = &report
                         && self.inputs.is_none()
                     {

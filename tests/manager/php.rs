@@ -1,5 +1,6 @@
 //! Pools of weir's own PHP: masters and workers as processes, what they may, what they leave, and how they are replaced.
 
+mod builds;
 mod life;
 mod reload;
 mod rights;

@@ -126,6 +126,9 @@ impl Site {
     }
 }
 
+/// What weir speaks: PROTOCOL of src/machine/php.rs.
+pub const PROTOCOL: &str = "1";
+
 /// What the CONFIG message says.
 #[derive(Clone, Default, Debug)]
 pub struct Config {
@@ -147,7 +150,9 @@ impl Config {
 
     fn message(&self) -> Vec<u8> {
         let mut bytes = vec![1];
-        for (key, value) in &self.fields {
+        let own = ("protocol".to_owned(), PROTOCOL.to_owned());
+        let says = self.fields.iter().any(|(key, _)| key == "protocol");
+        for (key, value) in (!says).then_some(&own).into_iter().chain(&self.fields) {
             bytes.extend((key.len() as u16).to_be_bytes());
             bytes.extend((value.len() as u32).to_be_bytes());
             bytes.extend(key.as_bytes());

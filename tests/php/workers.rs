@@ -473,6 +473,17 @@ fn a_master_that_cannot_start_says_why() {
             site.config().with("ini", "nonsense"),
             "a wrong value for ini",
         ),
+        // What weir speaks comes first, whatever else it says.
+        (
+            site.config()
+                .with("ini", "nonsense")
+                .with("protocol", "999"),
+            "weir and weir-php are of different builds",
+        ),
+        (
+            site.config().with("protocol", ""),
+            "weir speaks protocol none that it names",
+        ),
         (site.config().with("chdir", "/nowhere"), "chdir to /nowhere"),
         (
             site.config().with("chroot", "/nowhere"),

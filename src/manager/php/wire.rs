@@ -46,6 +46,8 @@ pub(in crate::manager) enum Report {
         exposed: bool,
         /// The files and folders that it was configured by.
         inputs: Vec<PathBuf>,
+        /// The number of what it speaks; none: it does not say.
+        protocol: Option<u32>,
         /// The libraries that it has loaded.
         libraries: Vec<Library>,
     },
@@ -153,9 +155,11 @@ impl Report {
                 let lines: Vec<&str> = lines.collect();
                 let libraries = lines.iter().filter_map(|line| Library::read(line));
                 let inputs = lines.iter().filter(|line| !line.starts_with(LIBRARY));
+                let mut numbers = lines.iter().filter_map(|line| line.strip_prefix(SPEAKS));
                 Ok(Self::Ready {
                     version: version.unwrap_or(first).to_owned(),
                     exposed: version.is_some(),
+                    protocol: numbers.next().and_then(|number| number.parse().ok()),
                     libraries: libraries.take(MAX_LIBRARIES).collect(),
                     inputs: paths(inputs.copied()).take(MAX_INPUTS).collect(),
                 })
@@ -216,6 +220,9 @@ impl Library {
 /// How a line begins that names a library.
 const LIBRARY: &str = "library ";
 
+/// How the line begins that says what it speaks.
+const SPEAKS: &str = "protocol ";
+
 /// Libraries that are remembered of a master.
 const MAX_LIBRARIES: usize = 500;
 
@@ -269,12 +276,15 @@ mod tests {
         let ready = |inputs: &[&str]| Report::Ready {
             version: "8.2.1".to_owned(),
             exposed: false,
+            protocol: None,
             inputs: inputs.iter().map(PathBuf::from).collect(),
             libraries: Vec::new(),
         };
         assert_eq!(Report::decode(b"\x018.2.1"), Ok(ready(&[])));
         assert_eq!(
-            Report::decode(b"\x018.2.1\n/a/php.ini\n/a/conf.d:/b\n/a/conf.d/1.ini,\n/b/2.ini\nx\n"),
+            Report::decode(
+                b"\x018.2.1\n/a/php.ini\n/a/conf.d:/b\n/a/conf.d/1.ini,\n/b/2.ini\nx\nprotocol x\n"
+            ),
             Ok(ready(&[
                 "/a/php.ini",
                 "/a/conf.d",
@@ -289,11 +299,12 @@ mod tests {
         };
         assert_eq!(
             Report::decode(
-                b"\x018.2.1\n/a/php.ini\nlibrary 8 17 /lib/a b.so\nlibrary gone /lib/c.so\nlibrary x\nlibrary 1 2 d.so\n"
+                b"\x018.2.1\n/a/php.ini\nlibrary 8 17 /lib/a b.so\nlibrary gone /lib/c.so\nlibrary x\nprotocol 7\nlibrary 1 2 d.so\n"
             ),
             Ok(Report::Ready {
                 version: "8.2.1".to_owned(),
                 exposed: false,
+                protocol: Some(7),
                 inputs: vec!["/a/php.ini".into()],
                 libraries: vec![
                     library("/lib/a b.so", Some((8, 17))),

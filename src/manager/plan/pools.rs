@@ -96,7 +96,12 @@ impl Pools<'_> {
             );
         }
         let program = match crate::machine::php::find(php.version.as_deref()) {
-            Ok((_, path)) => path,
+            Ok((_, path)) => {
+                if let Err((cause, mend)) = crate::machine::php::check_build(&path) {
+                    self.problem(name, "runtime", cause, &mend);
+                }
+                path
+            }
             Err((cause, mend)) => {
                 let key = if php.version.is_some() {
                     "php"

@@ -1,0 +1,19 @@
+/*
+ * The number of the protocol. See protocol.h.
+ */
+#include "protocol.h"
+
+#include <stdlib.h>
+
+/*
+ * weir reads the number from the file, before it starts it: hence as text that can be found there. PROTOCOL of
+ * src/machine/php.rs is the same number, and has the same words before it.
+ */
+#define WORDS "weir-php speaks protocol "
+extern const char protocol_text[];
+__attribute__((used)) const char protocol_text[] = WORDS "1\n";
+
+unsigned protocol_number(void)
+{
+	return (unsigned)strtoul(protocol_text + sizeof WORDS - 1, NULL, 10);
+}

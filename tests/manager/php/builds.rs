@@ -1,0 +1,120 @@
+//! A weir-php of another build than weir: both speak about requests in records that only builds of one source agree on.
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::*;
+
+const SPEAKS: &[u8] = b"weir-php speaks protocol ";
+
+/// weir and its PHP in a folder of their own, where weir finds no other: the folder, weir, and where its PHP is.
+fn install(site: &Site) -> (PathBuf, PathBuf) {
+    let bin = folder(site, "bin");
+    let weir = bin.join("weir");
+    if fs::hard_link(program(), &weir).is_err() {
+        fs::copy(program(), &weir).unwrap();
+    }
+    let php = php_programs().pop().unwrap();
+    (weir, bin.join(php.file_name().unwrap()))
+}
+
+fn write_program(path: &Path, bytes: &[u8]) {
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// The program, which says something else than it does where it names what it speaks.
+fn saying(number: &[u8], words: &[u8]) -> Vec<u8> {
+    let mut bytes = fs::read(php_programs().pop().unwrap()).unwrap();
+    let found = bytes.windows(SPEAKS.len()).position(|at| at == SPEAKS);
+    let at = found.expect("weir-php names what it speaks");
+    bytes[at..at + words.len()].copy_from_slice(words);
+    let at = at + SPEAKS.len();
+    bytes[at..at + number.len()].copy_from_slice(number);
+    bytes
+}
+
+fn says(weir: &Path, what: &str, site: &Site) -> (bool, String) {
+    let output = Command::new(weir)
+        .arg(what)
+        .arg("-c")
+        .arg(site.path("weir.toml"))
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    // It may be wrapped for reading.
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (output.status.success(), words.join(" "))
+}
+
+#[test]
+fn a_weir_php_of_another_build_is_refused_at_the_start_and_both_files_are_named() {
+    let (site, text) = php_site("max_children = 1");
+    let (weir, php) = install(&site);
+    let names = |said: &str, spoken: &str| {
+        for part in [
+            "are of different builds",
+            &format!("{} speaks protocol ", weir.display()),
+            &format!("{} speaks protocol {spoken}", php.display()),
+            "make install",
+            "make php",
+        ] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+    };
+    for (bytes, spoken) in [
+        (saying(b"7", SPEAKS), "7"),
+        (
+            saying(b"1", b"weir-php of long ago spok"),
+            "none that it names",
+        ),
+    ] {
+        write_program(&php, &bytes);
+        let (status, said) = ended(command_of(&weir, &site, &text));
+        assert_eq!(status.code(), Some(78), "{said}");
+        names(&said, spoken);
+        for what in ["check", "doctor"] {
+            let (fine, said) = says(&weir, what, &site);
+            assert!(!fine, "{what}: {said}");
+            names(&said, spoken);
+        }
+    }
+}
+
+#[test]
+fn a_script_that_starts_a_weir_php_of_another_build_is_found_out_by_the_first_message() {
+    let (site, text) = php_site("max_children = 1");
+    let (weir, php) = install(&site);
+    let real = php.with_file_name("real-php");
+    let script = format!("#!/bin/sh\nexec {}\n", real.display());
+    write_program(&php, script.as_bytes());
+    write_program(&real, &saying(b"7", SPEAKS));
+    let mut running = command_of(&weir, &site, &text).spawn().unwrap();
+    let lines = BufReader::new(running.stderr.take().unwrap()).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .find(|line| line.contains("PHP cannot be started"))
+        .expect("it is said");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    for part in [
+        "are of different builds",
+        &format!("{} speaks protocol 7", real.display()),
+        &format!("{} speaks protocol ", weir.display()),
+        "make php",
+    ] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    // One of the same build may be started so.
+    write_program(&real, &saying(b"", SPEAKS));
+    let weir = Weir::of(command_of(&weir, &site, &text), &site);
+    let answer = weir.get_until("/hello.php", |answer| answer.starts_with("HTTP/1.1 200 "));
+    assert_eq!(body(&answer), "hello");
+    weir.stop();
+}
