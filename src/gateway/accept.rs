@@ -1,8 +1,9 @@
-//! Sockets → connections: accepts, counts, refuses what is over a limit, and looks after those that wait.
+//! Accepts connections on the listening sockets, counts them, enforces the limits, and watches the deadlines of open
+//! connections.
 //!
-//! Each reactor has its own listening socket of each listener and keeps its own list of connections. Once in
-//! [`SWEEP`] it compares every connection's deadline with the clock: ten thousand comparisons cost less than one
-//! request, and no request pays for a timer of its own.
+//! Each reactor has its own listening socket for each listener, and its own list of connections. Every [`SWEEP`] it
+//! compares the deadline of each connection with the clock. Ten thousand comparisons cost less than one request, and
+//! no request needs its own timer.
 
 use std::{
     cell::RefCell,
@@ -34,7 +35,7 @@ use super::{
 };
 use crate::clock::{self, NEVER};
 
-/// The connections of all reactors, counted against the server's limits.
+/// Counts the connections of all reactors and enforces the server's limits.
 #[derive(Debug)]
 pub(crate) struct Census {
     max: usize,
@@ -43,40 +44,40 @@ pub(crate) struct Census {
     room: Notify,
     per_address: Mutex<HashMap<IpAddr, usize>>,
     reactors: Box<[Idle]>,
-    /// New connections that wait for room.
+    /// New connections that wait because `max_connections` is reached.
     waiting: AtomicUsize,
-    /// New connections that found no room, and idle ones that were closed for them.
+    /// How many new connections found the limit reached, and how many idle connections were closed for them.
     at_limit: AtomicU64,
     closed_for_others: AtomicU64,
     said_limit: Seldom,
     said_per_address: Seldom,
-    /// In the order of the configuration.
+    /// In the order of the listeners in the configuration.
     listeners: Box<[ListenerTally]>,
 }
 
-/// A reactor's connections without a request, when it last looked.
+/// The connections of one reactor that have no request, as of its last sweep.
 #[derive(Debug)]
 struct Idle {
     count: AtomicUsize,
-    /// Since when the one has been idle that has been for longest ([`clock::now`]); [`NEVER`]: there is none.
+    /// When the longest idle connection became idle ([`clock::now`]); [`NEVER`] if no connection is idle.
     longest: AtomicU64,
-    /// Others have newcomers and nothing idle: this reactor closes some of its own.
+    /// Another reactor needs room for new connections and has no idle ones: this reactor closes some of its own.
     is_asked: Notify,
 }
 
-/// Something that is said once in a while, with how often it happened.
+/// Limits how often a message is logged, and counts how often its event happened.
 #[derive(Debug, Default)]
 struct Seldom {
     next: AtomicU64,
     count: AtomicU64,
 }
 
-/// What has come to a listener.
+/// Counters of one listener.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ListenerCounts {
     /// Connections that were accepted.
     pub(crate) accepted: u64,
-    /// Of these: closed at once, because one address had too many, or may not connect.
+    /// Of these: closed at once, because the address had too many connections, or is not in `allowed_clients`.
     pub(crate) per_address: u64,
     pub(crate) not_allowed: u64,
 }
@@ -88,12 +89,12 @@ struct ListenerTally {
     not_allowed: AtomicU64,
 }
 
-/// A place in the [`Census`], given back when dropped.
+/// A place in the [`Census`]. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     census: Arc<Census>,
     address: Option<IpAddr>,
-    /// It is one of `max_connections`.
+    /// Whether this place counts towards `max_connections`.
     is_counted: bool,
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 struct Entry {
     conn: Arc<Conn>,
-    /// Its task; none: it begins just now.
+    /// Its task; `None` while the connection is being set up.
     task: Option<AbortHandle>,
 }
 
@@ -113,16 +114,16 @@ pub(super) enum Listening {
 }
 
 thread_local! {
-    /// This reactor's connections. A place is reused when its connection has ended.
+    /// This reactor's connections. The slot of a closed connection is reused.
     static CONNECTIONS: RefCell<Vec<Option<Entry>>> = const { RefCell::new(Vec::new()) };
     static FREE_PLACES: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Accepts on `fd` until the gateway drains. Runs on the reactor `home`.
+/// Accepts connections on `fd` until the gateway drains. Runs on the reactor `home`.
 ///
 /// # Errors
 ///
-/// Where `fd` is no listening socket that the reactor can watch.
+/// If the reactor cannot watch `fd` as a listening socket.
 pub(crate) async fn listen(
     gateway: &Arc<Gateway>,
     listener: u16,
@@ -157,7 +158,8 @@ pub(crate) async fn listen(
             events::client_turned_away(&settings.name, peer.ip().to_canonical());
             return None;
         }
-        // A web server in front has one address for all of its clients.
+        // A web server in front uses one address for all of its clients, so the limit per address does not apply to
+        // it.
         let counted = peer.filter(|_| settings.protocol == Protocol::Http);
         let place = gateway.census.enter(counted);
         if let (None, Some(peer)) = (&place, peer) {
@@ -184,7 +186,7 @@ pub(crate) async fn listen(
         let registered = Registered::new(conn.clone());
         let index = registered.0;
         let gateway = gateway.clone();
-        // Two tasks, since each is as large as the largest of what it may do.
+        // Two kinds of task: a task is as large as the largest future in it.
         let task = match &settings.protocol {
             Protocol::Http => {
                 let seat = (registered, place);
@@ -203,7 +205,7 @@ pub(crate) async fn listen(
                     drop((registered, place));
                 })
             }
-            // Its listeners have a loop of their own.
+            // These listeners have their own accept loop (`agent_check`).
             Protocol::AgentCheck(_) => return,
         };
         CONNECTIONS.with_borrow_mut(|connections| {
@@ -221,7 +223,8 @@ pub(crate) async fn listen(
         match accepted {
             Ok((socket, peer)) => {
                 if let Some(mut place) = admit(peer) {
-                    // Whoever stops serves those that have been let in, room or not.
+                    // When the gateway stops accepting, it still serves the connections that were accepted, even
+                    // above the limit.
                     tokio::select! {
                         biased;
                         () = gateway.census.room(&mut place, gateway, home) => {}
@@ -232,7 +235,7 @@ pub(crate) async fn listen(
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                // Out of descriptors or memory: what waits in the kernel's queue keeps waiting there.
+                // Out of descriptors or memory: pending connections stay in the kernel's queue.
                 log::error!(
                     "cannot accept on listen.{}: {error}; trying again in {ACCEPT_PAUSE:?}",
                     settings.name
@@ -241,9 +244,9 @@ pub(crate) async fn listen(
             }
         }
     }
-    // Who has been let into the kernel's queue is served: closing the socket would reset them.
-    // Nothing waits any more where there is nothing twice, with a turn of others between: who has had many turns in a row is
-    // told that there is nothing, too (tokio's budget).
+    // Connections in the kernel's queue would be reset when the socket is closed, so they are accepted first. The
+    // queue counts as empty after two empty results with a yield in between: tokio also reports "nothing" to a task
+    // that has used up its budget.
     let mut nothing = false;
     loop {
         match tokio::time::timeout(Duration::ZERO, listening.accept()).await {
@@ -267,8 +270,8 @@ pub(crate) async fn listen(
     }
 }
 
-/// Wakes the connections whose deadline has passed, and asks idle ones to put down what they do not need. Runs on
-/// each reactor, `home`, for ever.
+/// Wakes the connections whose deadline has passed, and makes idle ones free their memory. Runs on each reactor
+/// (`home`) and never ends.
 pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     let (mut draining, mut cut) = (false, false);
     let (mut sweep_files_at, mut give_back_at) = (0, 0);
@@ -311,13 +314,14 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
             reactor.count.store(idle, Relaxed);
             reactor.longest.store(longest, Relaxed);
         }
-        // Some have become idle since the newcomer looked.
+        // More connections may have become idle since the new connection looked for some.
         if longest < NEVER && gateway.census.waiting.load(Relaxed) > 0 {
             close_idle(&gateway, home);
         }
         parked += parking;
         if parked >= GIVE_BACK && parking < GIVE_BACK && now >= give_back_at {
-            // The wave is over, and its buffers are free: perhaps nothing else happens here for hours.
+            // The load is over and the buffers are free. Give memory back now: this reactor may have nothing to do
+            // for hours.
             weir_sys::memory::give_back();
             parked = 0;
             give_back_at = now + GIVE_BACK_PAUSE;
@@ -325,7 +329,7 @@ pub(crate) async fn sweep(gateway: Arc<Gateway>, home: u16) {
     }
 }
 
-/// Ends all connections of this reactor as they are: what was promised on them is not sent any more.
+/// Closes all connections of this reactor at once. Answers that were not sent yet are cut.
 fn cut_all() {
     let tasks: Vec<AbortHandle> = CONNECTIONS.with_borrow(|connections| {
         let tasks = connections.iter().flatten();
@@ -335,7 +339,8 @@ fn cut_all() {
 }
 
 impl Census {
-    /// Counts connections of `listeners` against `max` in all and `max_per_address` (0: no limit).
+    /// Counts the connections of `listeners`. `max` limits all of them, `max_per_address` those of one address (0: no
+    /// limit).
     pub(crate) fn new(
         (max, max_per_address): (usize, usize),
         reactors: u16,
@@ -362,13 +367,13 @@ impl Census {
         self.count.load(Relaxed)
     }
 
-    /// Of these: those without a request, as of [`SWEEP`] ago at most.
+    /// How many of these have no request, as of the last sweep (at most [`SWEEP`] ago).
     pub(crate) fn idle(&self) -> usize {
         let counts = self.reactors.iter().map(|idle| idle.count.load(Relaxed));
         counts.sum()
     }
 
-    /// How many new connections have found `max_connections` open.
+    /// How many new connections found `max_connections` reached.
     pub(crate) fn at_limit(&self) -> u64 {
         self.at_limit.load(Relaxed)
     }
@@ -378,7 +383,7 @@ impl Census {
         self.closed_for_others.load(Relaxed)
     }
 
-    /// What has come to a listener of the configuration.
+    /// The counters of a listener, by its index in the configuration.
     pub(crate) fn of_listener(&self, index: usize) -> ListenerCounts {
         let Some(tally) = self.listeners.get(index) else {
             return ListenerCounts::default();
@@ -412,8 +417,8 @@ impl Census {
         })
     }
 
-    /// Waits until `place` is one of `max_connections`. The connections that have been idle for longest are closed for it, as
-    /// nginx does; where all have requests, it waits.
+    /// Waits until `place` counts as one of `max_connections`. The longest idle connections are closed for it, as
+    /// nginx does. If all connections have requests, it waits.
     async fn room(&self, place: &mut Place, gateway: &Gateway, home: u16) {
         if self.take(place) {
             return;
@@ -438,7 +443,7 @@ impl Census {
         place.is_counted
     }
 
-    /// Has the reactor close idle connections whose have been idle for longest.
+    /// Asks the reactor whose connections have been idle longest to close some of them.
     fn ask_for_room(&self, gateway: &Gateway, home: u16) {
         let own = longest_idle(gateway).unwrap_or(NEVER);
         let longest = |reactor: &Idle| reactor.longest.load(Relaxed);
@@ -490,7 +495,7 @@ impl Idle {
 }
 
 impl Seldom {
-    /// It has happened; if it is time to say so, how often since the last time.
+    /// Counts the event. If a message is due, returns how often the event happened since the last message.
     fn due(&self) -> Option<u64> {
         self.count.fetch_add(1, Relaxed);
         let now = clock::now();
@@ -504,7 +509,7 @@ impl Seldom {
 }
 
 impl Place {
-    /// Counts it, room or not.
+    /// Counts the connection, even above the limit.
     fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             self.census.count.fetch_add(1, Relaxed);
@@ -512,7 +517,7 @@ impl Place {
     }
 }
 
-/// A newcomer that waits for room.
+/// A new connection that waits for room. Dropping it ends the wait.
 struct Waiting<'c>(&'c Census);
 
 impl Drop for Waiting<'_> {
@@ -548,7 +553,8 @@ impl Listening {
             Address::Tcp(_) => {
                 let listener = std::net::TcpListener::from(fd);
                 listener.set_nonblocking(true)?;
-                // Inherited by what is accepted: an answer is written whole, waiting for more only delays it.
+                // Accepted connections inherit this. Answers are written whole, so Nagle's algorithm would only delay
+                // them.
                 socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
                 Ok(Listening::Tcp(TcpListener::from_std(listener)?))
             }
@@ -574,8 +580,8 @@ impl Listening {
     }
 }
 
-/// Since when the client's connection of this reactor has been idle that has been for longest. Web servers in front keep
-/// theirs: they are few, and mean more than one client.
+/// When the longest idle client connection of this reactor became idle. Connections of web servers in front are left
+/// out: they are few, and each serves many clients.
 fn longest_idle(gateway: &Gateway) -> Option<u64> {
     let now = clock::now();
     CONNECTIONS.with_borrow(|connections| {
@@ -587,8 +593,8 @@ fn longest_idle(gateway: &Gateway) -> Option<u64> {
     })
 }
 
-/// Closes those of this reactor's idle connections that have been idle for longest: an eighth of them, so that not each
-/// newcomer has all of them looked through; 32 at most.
+/// Closes the longest idle connections of this reactor: an eighth of them, so that not every new connection has to
+/// search the whole list, and 32 at most.
 fn close_idle(gateway: &Gateway, home: u16) {
     let (census, now) = (&gateway.census, clock::now());
     let mut idle: Vec<(u64, Arc<Conn>)> = CONNECTIONS.with_borrow(|connections| {
@@ -599,7 +605,7 @@ fn close_idle(gateway: &Gateway, home: u16) {
             .collect()
     });
     if let Some(reactor) = census.reactors.get(usize::from(home)) {
-        // Until the next look, the others need not ask for what is being closed.
+        // Until the next sweep, other reactors must not ask for connections that are being closed now.
         reactor.longest.store(NEVER, Relaxed);
     }
     if idle.is_empty() {
@@ -626,7 +632,8 @@ fn is_of_client(gateway: &Gateway, conn: &Conn) -> bool {
     listener.is_some_and(|listener| listener.protocol == Protocol::Http)
 }
 
-/// By what `max_connections_per_address` counts: an IPv4 address, or the /64 that one IPv6 client has to itself.
+/// The unit that `max_connections_per_address` counts: an IPv4 address, or the /64 of an IPv6 address, because one
+/// client usually has a whole /64.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -636,7 +643,8 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The address that the client connected to: the listener's own, asked of the socket only where that is a wildcard.
+/// The address that the client connected to: the listener's address, or the socket's own if the listener has a
+/// wildcard address.
 fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<SocketAddr> {
     match (socket, listener) {
         (Socket::Tcp(tcp), Some(address)) if address.ip().is_unspecified() => tcp.local_addr().ok(),
@@ -644,7 +652,7 @@ fn local_address(socket: &Socket, listener: Option<SocketAddr>) -> Option<Socket
     }
 }
 
-/// Whether somebody may connect from `peer` (`allowed_clients`).
+/// Whether a client at `peer` may connect (`allowed_clients`).
 pub(super) fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
     let allowed = match protocol {
         Protocol::FastCgi(front) => &front.allowed_clients,
@@ -656,7 +664,7 @@ pub(super) fn may_connect(protocol: &Protocol, peer: SocketAddr) -> bool {
     allowed.is_empty() || allowed.iter().any(same)
 }
 
-/// Errors that accept(2) reports for the connection it took, not for the listener (accept(2), "Error handling").
+/// Errors that accept(2) reports for the accepted connection, not for the listener (accept(2), "Error handling").
 pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -671,7 +679,7 @@ pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// A place in this reactor's list of connections, given back when dropped, on the same reactor.
+/// A slot in this reactor's list of connections. Dropping it, on the same reactor, frees the slot.
 struct Registered(usize);
 
 impl Registered {
@@ -698,26 +706,26 @@ impl Drop for Registered {
     }
 }
 
-/// Most idle connections that are closed at once.
+/// How many idle connections are closed at once, at most.
 const MOST_CLOSED: usize = 32;
 
-/// How often it is said that a limit is reached, µs.
+/// Minimum time between two messages about a reached limit, µs.
 const SAY_AGAIN: u64 = 10_000_000;
 
-/// How exact deadlines of clients are.
+/// How exact the deadlines of clients are.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// How often kept files are looked through, µs.
+/// How often the open-file cache is checked, µs.
 const SWEEP_FILES: u64 = 1_000_000;
 
-/// So many connections that have put down hyper are worth a look for memory that can be given back.
+/// After this many connections have dropped hyper, it is worth checking whether memory can be given back.
 const GIVE_BACK: usize = 256;
 
-/// That look costs milliseconds where there is much memory: it is taken no oftener than this, µs. In a queue that stays
-/// long, requests come to wait all the time.
+/// Minimum time between two such checks, µs: a check costs milliseconds with much memory, and while a queue stays
+/// long, requests start to wait all the time.
 const GIVE_BACK_PAUSE: u64 = 2_000_000;
 
-/// How long to wait where accept(2) has no descriptor to give.
+/// Pause after accept(2) failed for lack of descriptors or memory.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

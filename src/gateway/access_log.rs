@@ -1,7 +1,7 @@
-//! A line for each request: combined, JSON, or a template.
+//! Writes one line per request: combined, JSON, or a template.
 //!
-//! The line is made in a buffer that the thread keeps and handed to the shared [`Sink`], which never blocks. What
-//! came from the client or the worker is escaped for the format, so that no value can end its field or its line.
+//! The line is built in a buffer of the thread and given to the shared [`Sink`], which never blocks. Values from the
+//! client or the worker are escaped for the format, so that no value can end its field or its line.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use super::template::Variables;
 use crate::log_sink::Sink;
 use crate::log_text::{self as text, Worker};
 
-/// What a line tells of a request. All times are in microseconds.
+/// The values of one log line. All times are in microseconds.
 pub struct Entry<'a> {
     /// When the line is written, as in nginx: the end of the request.
     pub time: SystemTime,
     /// Number of the request in this process, as the error log and the trace name it.
     pub request_id: u64,
-    /// The client's address without port, as REMOTE_ADDR.
+    /// The client's address without port, as in REMOTE_ADDR.
     pub remote_addr: &'a str,
-    /// Who the client says it is, where it was asked.
+    /// The user name that the client sent with HTTP authentication.
     pub remote_user: Option<&'a [u8]>,
-    /// The method; empty where no head could be read, as are `uri` and `protocol` then.
+    /// The method; empty if no request head could be read. `uri` and `protocol` are empty then, too.
     pub method: &'a str,
     /// Path and query as received.
     pub uri: &'a [u8],
     /// `HTTP/1.1`
     pub protocol: &'a str,
-    /// The host that was asked for.
+    /// The requested host.
     pub host: &'a [u8],
-    /// Status of the answer; 499 where the client left before there was one.
+    /// Status of the answer; 499 if the client left before there was one.
     pub status: u16,
     /// Body bytes from the client.
     pub bytes_in: u64,
@@ -41,42 +41,42 @@ pub struct Entry<'a> {
     pub referer: Option<&'a [u8]>,
     /// The User-Agent header.
     pub user_agent: Option<&'a [u8]>,
-    /// Name of the site; none where no site was found for the request.
+    /// Name of the site; `None` if no site matched the request.
     pub site: Option<&'a str>,
-    /// Name of the pool, where the request was for one.
+    /// Name of the pool, if the request was for one.
     pub pool: Option<&'a str>,
-    /// The worker that the request was given to last.
+    /// The worker that got the request last.
     pub worker: Option<Worker<'a>>,
-    /// From the request's first byte to the whole head.
+    /// From the first byte of the request to the end of its head.
     pub time_head: u64,
-    /// Waiting in the queue; none where the request was for no pool.
+    /// Time in the queue; `None` if the request was for no pool.
     pub time_queue: Option<u64>,
-    /// From dispatch to the worker's first byte, where there was one.
+    /// From dispatch to the first byte of the worker, if there was one.
     pub time_first_byte: Option<u64>,
-    /// From the request's first byte to the answer's last.
+    /// From the first byte of the request to the last byte of the answer.
     pub time_total: u64,
-    /// Length of the pool's queue as the request arrived.
+    /// Length of the pool's queue when the request arrived.
     pub queue: Option<u64>,
     /// How often the request was given to another worker.
     pub retries: u32,
-    /// The request's place in the queue, lower first; none where the request was for no pool.
+    /// The request's priority in the queue, lower first; `None` if the request was for no pool.
     pub priority: Option<i16>,
-    /// From the request's first byte to its deadline, where it has one.
+    /// From the first byte of the request to its deadline, if it has one.
     pub time_limit: Option<u64>,
     /// Why the answer is an error.
     pub reason: Option<&'a str>,
-    /// All else that a template may ask for: the request's headers, path, script, ….
+    /// Everything else that a template can use: the request's headers, path, script, ….
     pub request: &'a dyn Variables,
 }
 
-/// The access log: a format and a way out.
+/// The access log: a format and an output.
 pub struct AccessLog {
     format: Format,
     sink: Arc<Sink>,
 }
 
 impl AccessLog {
-    /// A log whose lines have `format` and go to `sink`.
+    /// A log that writes lines in `format` to `sink`.
     pub fn new(format: LogFormat, sink: Arc<Sink>) -> Self {
         let format = match format {
             LogFormat::Combined => Format::Combined,
@@ -86,12 +86,12 @@ impl AccessLog {
         Self { format, sink }
     }
 
-    /// Whether nothing is logged, so that no entry need be made.
+    /// Whether nothing is logged. Then the caller need not build an entry.
     pub fn is_off(&self) -> bool {
         self.sink.is_off()
     }
 
-    /// The way out, to reopen or to flush it, and for others who write to the same place.
+    /// The output, for reopening and flushing, and for others that write to the same place.
     pub fn sink(&self) -> &Arc<Sink> {
         &self.sink
     }
@@ -130,8 +130,8 @@ enum Format {
     Template(Template),
 }
 
-/// The template without line breaks, which would make several lines of one: a last one is dropped (texts of several
-/// lines in TOML end with one), others become spaces.
+/// Removes line breaks from the template, because a log line must be one line: a break at the end is dropped
+/// (multi-line strings in TOML end with one), others become spaces.
 fn one_line(mut template: Template) -> Template {
     if let Some(Piece::Text(last)) = template.pieces.last_mut() {
         last.truncate(last.trim_end_matches(['\r', '\n']).len());
@@ -149,7 +149,7 @@ fn put_combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
     text::put_escaped(entry.remote_addr.as_bytes(), out);
     out.extend_from_slice(b" - ");
     match entry.remote_user {
-        // A space would shift all fields behind it.
+        // A space would shift all following fields.
         Some(user) if !user.is_empty() => put_word(user, out),
         _ => out.push(b'-'),
     }
@@ -176,8 +176,8 @@ fn put_combined(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// One object with all fields; what is not there is null, so that all lines have the same keys. Times are seconds
-/// as in templates, but keep their microseconds. A worker is text always: a pid, or a server's address.
+/// One object with all fields. Missing values are null, so that all lines have the same keys. Times are in seconds as
+/// in templates, but keep their microseconds. A worker is always text: a pid, or the address of a server.
 fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time_iso\":\"");
     text::put_time_iso(entry.time, out);
@@ -216,7 +216,7 @@ fn put_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// As `template::render`, with every value escaped, and `-` for one that is not there.
+/// Like `template::render`, but every value is escaped, and a missing one is `-`.
 fn put_template(template: &Template, entry: &Entry<'_>, out: &mut Vec<u8>) {
     for piece in &template.pieces {
         match piece {
@@ -287,7 +287,7 @@ fn put_if<T>(value: Option<T>, put: impl FnOnce(T, &mut Vec<u8>), out: &mut Vec<
     }
 }
 
-/// A value of a field that ends with a space.
+/// Writes a value whose field ends with a space.
 fn put_word(value: &[u8], out: &mut Vec<u8>) {
     for (at, word) in value.split(|&byte| byte == b' ').enumerate() {
         if at > 0 {
@@ -297,7 +297,7 @@ fn put_word(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Of a thread's line buffer, bytes; one that a very long URI has made larger is not kept.
+/// A thread keeps a line buffer of up to this many bytes. A buffer that grew for a very long URI is freed.
 const KEPT_CAPACITY: usize = 16 << 10;
 
 #[cfg(test)]
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
     use crate::log_sink::{Options, Target};
 
-    /// Answers every variable that is not the entry's with the same bytes.
+    /// Returns the same bytes for every variable that is not part of the entry.
     struct Same<'a>(&'a [u8]);
 
     impl Variables for Same<'_> {
@@ -366,7 +366,7 @@ mod tests {
         LogFormat::Template(Template { pieces })
     }
 
-    /// A line of the combined format as log readers take it apart.
+    /// A pattern that reads the combined format as log readers do.
     fn combined_pattern() -> Regex {
         Regex::new(concat!(
             r#"(?-u)^([^ \n]+) - ([^ \n]+) \[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "#,

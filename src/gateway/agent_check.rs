@@ -1,5 +1,5 @@
-//! HAProxy's agent-check: whoever connects is told in one line what a pool can take, so that a balancer in front knows
-//! it before requests have failed (HAProxy configuration manual, `agent-check`).
+//! HAProxy's agent-check: every peer that connects gets one line that says how much the pool can take. So a load
+//! balancer knows it before requests fail (HAProxy configuration manual, `agent-check`).
 //!
 //! | the pool | the line |
 //! |---|---|
@@ -8,12 +8,13 @@
 //! | weir drains | `drain` |
 //! | no worker can start | `down#no worker of pool shop can start` |
 //!
-//! `maxconn` is how many requests the pool can run at once: workers that are there or would be started for them; while
-//! workers die young, those that are there. `ready` takes back a `drain` of an earlier weir at this address.
+//! `maxconn` is how many requests the pool can run at once: the workers that run or would be started for them. While
+//! new workers keep dying early, only the running ones count. `ready` cancels a `drain` that an earlier weir reported
+//! at this address.
 //!
-//! It is answered at the census' limit and while weir drains too, for then it matters. What the peer sends (`agent-send`)
-//! is not read for longer than it takes to close cleanly; peers beyond [`PEERS`] are closed unanswered, which HAProxy
-//! takes for no change.
+//! The check is answered even if `max_connections` is reached and while weir drains, because then it matters most.
+//! Bytes from the peer (`agent-send`) are read only until the connection is closed cleanly. Peers beyond [`PEERS`]
+//! are closed without an answer, which HAProxy treats as no change.
 
 use std::{
     fmt::Write,
@@ -33,7 +34,7 @@ use super::{
 };
 use crate::events;
 
-/// Answers on a listening socket until another gateway does, or this one ends. Runs on the reactor that calls it.
+/// Answers on a listening socket until another gateway takes over, or this one ends. Runs on the calling reactor.
 pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
     tokio::spawn(async move {
         let settings = &gateway.config.listeners[usize::from(listener)];
@@ -84,8 +85,8 @@ pub(super) fn start(gateway: Arc<Gateway>, listener: u16, socket: OwnedFd) {
     });
 }
 
-/// Says the line, and waits until the peer has closed: what it sent and nobody read would reset the connection before it
-/// has the line.
+/// Sends the line, and waits until the peer has closed. Bytes from the peer that stay unread would reset the
+/// connection before the peer has read the line.
 async fn tell(mut socket: Socket, line: &str) {
     if socket.write_all(line.as_bytes()).await.is_err() || socket.shutdown().await.is_err() {
         return;
@@ -120,12 +121,12 @@ fn line(gateway: &Gateway, pool: &PoolHandle) -> String {
     })
 }
 
-/// What the line depends on.
+/// The values that decide the line.
 struct Load<'a> {
     draining: bool,
-    /// The pool's name, where no worker can start.
+    /// The pool's name, if no worker of it can start.
     lost: Option<&'a str>,
-    /// Requests that run at once.
+    /// How many requests can run at once.
     room: usize,
     waiting: usize,
     max_queue: usize,
@@ -138,7 +139,7 @@ fn say(load: &Load<'_>) -> String {
     if let Some(pool) = load.lost {
         return format!("down#no worker of pool {pool} can start\n");
     }
-    // 0% would take no request at all, and 0 connections mean to HAProxy that there is no limit.
+    // 0% would stop all requests, and HAProxy reads 0 connections as "no limit".
     let full = (load.waiting * 100)
         .checked_div(load.max_queue)
         .unwrap_or(0);
@@ -148,13 +149,13 @@ fn say(load: &Load<'_>) -> String {
     line
 }
 
-/// Peers at once, of each listening socket. A balancer asks once in some seconds.
+/// Peers at once per listening socket. A load balancer connects only every few seconds.
 const PEERS: usize = 64;
 
-/// A peer that does not close is closed.
+/// A peer that does not close within this time is closed.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What a peer may send before it is closed, bytes.
+/// How much is read from a peer before it is closed, bytes.
 const MOST_READ: usize = 4096;
 
 #[cfg(test)]

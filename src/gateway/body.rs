@@ -1,8 +1,8 @@
-//! What is answered: status, headers, and a body that is memory, pieces of files, or comes from a worker.
+//! The answer: status, headers, and a body that is in memory, in files, or comes from a worker.
 //!
-//! hyper writes the head and asks the body for chunks. A piece of a file is a chunk without bytes: its memory is
-//! [`PLACEHOLDER`], and the connection (`client_io`) knows that address and sends the file itself with sendfile(2),
-//! so that a file of any size costs neither memory nor a copy.
+//! hyper writes the head and asks the body for chunks. A part of a file is a chunk without its bytes: the chunk's
+//! memory is [`PLACEHOLDER`]. The connection (`client_io`) recognizes that address and sends the file itself with
+//! sendfile(2). So a file of any size needs no memory and no copy.
 
 use std::{
     collections::VecDeque,
@@ -33,17 +33,17 @@ pub(crate) struct Reply {
 pub(crate) enum Body {
     /// No bytes.
     Empty,
-    /// All of it in memory.
+    /// The whole body in memory.
     Bytes(Bytes),
-    /// Memory and pieces of files, in order; the length is known.
+    /// Memory and parts of files, in order; the length is known.
     Parts(VecDeque<Part>),
     /// A worker's response that is read ahead of the client.
     ReadAhead(ReadAhead),
-    /// A worker's response that is passed on as it comes.
+    /// A worker's response that is passed on as it arrives.
     Stream(Box<WorkerStream>),
 }
 
-/// A piece of an answer.
+/// A part of an answer.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// From memory.
@@ -56,34 +56,34 @@ pub(crate) enum Part {
     },
 }
 
-/// Why a body ended before its end; hyper cuts the connection then.
+/// The body ended too early; hyper then cuts the connection.
 #[derive(Debug)]
 pub(crate) struct Truncated;
 
-/// What hyper is given: a [`Body`] that tells its connection what it hands over.
+/// The body that hyper gets: a [`Body`] that tells its connection what it hands to hyper.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     body: Body,
-    /// Bytes still to come where the answer says its length.
+    /// Bytes still to send, if the answer has a known length.
     remaining: Option<u64>,
     conn: Arc<Conn>,
     record: Option<Box<Record>>,
 }
 
-/// A piece of a body on its way through hyper.
+/// A piece of a body that is passed to hyper.
 #[derive(Debug)]
 pub(crate) enum Chunk {
     /// Bytes to be written.
     Bytes(Bytes),
-    /// So many bytes of the file at the head of the connection's queue.
+    /// This many bytes of the first file in the connection's queue.
     File { remaining: usize },
 }
 
-/// The memory that stands for bytes of a file. It is never written to a socket.
+/// The memory that stands for the bytes of a file. It is never written to a socket.
 pub(crate) static PLACEHOLDER: [u8; 4096] = [0; 4096];
 
 impl Body {
-    /// The length where it is known before the first byte is sent.
+    /// The length, if it is known before the first byte is sent.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -102,7 +102,7 @@ impl Part {
         }
     }
 
-    /// Takes the next chunk off the front; files go in slices, so that what was sent can be counted.
+    /// Takes the next chunk from the front. Files go in slices, so that sent bytes can be counted.
     fn take(&mut self, conn: &Conn) -> Chunk {
         match self {
             Part::Bytes(bytes) => Chunk::Bytes(std::mem::take(bytes)),
@@ -120,8 +120,8 @@ impl Part {
 }
 
 impl Outgoing {
-    /// A body for `conn`. `content_length` is what the answer's head says where the body itself does not know: a body
-    /// that ends before it is an error, and what comes after it is dropped.
+    /// A body for `conn`. `content_length` is the length from the answer's head, if the body itself does not know it.
+    /// A body that ends earlier is an error; bytes beyond it are dropped.
     pub(crate) fn new(
         body: Body,
         content_length: Option<u64>,
@@ -191,7 +191,7 @@ impl http_body::Body for Outgoing {
         };
         if let Some(left) = &mut this.remaining {
             if chunk.remaining() as u64 > *left {
-                // More than the head has promised: never a byte past it (RFC 9112 §6.3).
+                // More than Content-Length announced: no byte beyond it is sent (RFC 9112 §6.3).
                 chunk.truncate(*left as usize, &this.conn);
             }
             *left -= chunk.remaining() as u64;
@@ -276,6 +276,6 @@ impl std::fmt::Display for Truncated {
 
 impl std::error::Error for Truncated {}
 
-/// The longest piece of a file handed to hyper at once. Below hyper's write buffer limit, and long enough that
-/// sendfile(2) fills the socket's buffer in few calls.
+/// The longest piece of a file that hyper gets at once. It is below hyper's limit for its write buffer, and long
+/// enough for sendfile(2) to fill the socket's buffer with few calls.
 pub(crate) const FILE_SLICE: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! What the egress asks of workers, by whose order a call is made. See [`crate::sidecar`].
+//! Tells the egress which worker makes a call. See [`crate::sidecar`].
 
 use std::{
     collections::HashMap,
@@ -20,11 +20,11 @@ use crate::{
     window::Task,
 };
 
-/// Questions to the manager, who may look into workers.
+/// Questions to the manager, which has the rights to inspect workers.
 pub(super) struct Owners {
     manager: Manager,
     next: AtomicU32,
-    /// It may not either: it is not asked any more.
+    /// The manager may not inspect workers either, so it is not asked again.
     barred: AtomicBool,
     asked: Mutex<Asked>,
 }
@@ -53,12 +53,12 @@ impl Owners {
         }
     }
 
-    /// The manager has answered.
+    /// The manager has sent its answer.
     pub(super) fn told(&self, id: u32, owner: Owner) {
         let asker = self.asked().waiting.remove(&id);
         match (owner, asker) {
             (Owner::Process(pid), Some(asker)) => {
-                // Whoever asked may have gone meanwhile.
+                // The task that asked may have ended meanwhile.
                 let _ = asker.send(pid);
             }
             (Owner::Barred, _) => self.barred.store(true, Relaxed),
@@ -66,8 +66,8 @@ impl Owners {
         }
     }
 
-    /// When the next question may be asked ([`clock::now`]); none: too many wait for that already, or there is nobody to
-    /// ask.
+    /// When the next question may be asked ([`clock::now`]); `None` if too many questions are waiting already, or the
+    /// manager cannot answer.
     fn turn(&self, now: u64) -> Option<u64> {
         let mut asked = self.asked();
         let turn = asked.next_at.max(now);
@@ -82,7 +82,7 @@ impl Owners {
         let id = self.next.fetch_add(1, Relaxed);
         let receiver = {
             let mut asked = self.asked();
-            // Those whom nobody waits for any more have left.
+            // Questions that nobody waits for any more are removed.
             asked.waiting.retain(|_, asker| !asker.is_closed());
             let (sender, receiver) = oneshot::channel();
             asked.waiting.insert(id, sender);
@@ -131,7 +131,7 @@ impl Workers for AtWork {
     }
 }
 
-/// Which of the workers that have a request has the socket with this inode open, as the manager sees it.
+/// The process id of the busy worker that has the socket with this inode open, as the manager sees it.
 pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
     let turn = gateway.owners.turn(clock::now())?;
     let wait = Duration::from_micros(turn.saturating_sub(clock::now()));
@@ -145,10 +145,10 @@ pub(super) async fn owner_of(gateway: Arc<Gateway>, inode: u32) -> Option<u32> {
     gateway.owners.ask(inode, workers).await.ok()
 }
 
-/// Between two questions, µs: two hundred a second.
+/// Minimum time between two questions, µs: 200 per second.
 const PAUSE: u64 = 5_000;
 
-/// A question that would have to wait for longer is not asked, µs.
+/// A question that would have to wait longer than this is not asked, µs.
 const MOST_WAIT: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What a script says before its body: the header block of a CGI response (RFC 3875 §6).
+//! The header block at the start of a script's response (RFC 3875 §6).
 //!
-//! Nothing a script says is trusted: names and values that HTTP does not allow make the response a bad one, headers
-//! that belong to the connection are left out, and the headers meant for the gateway are taken out and acted on.
+//! Nothing from a script is trusted. Names and values that HTTP does not allow make the response invalid. Headers
+//! about the connection are removed. Headers for the gateway are removed and acted on.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -12,37 +12,37 @@ use http::{
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
-    /// Whether the script said a status, or its `Location` implied one.
+    /// Whether the script set a status, or its `Location` implies one.
     pub(crate) status_said: bool,
     pub(crate) headers: HeaderMap,
-    /// The body's length, where the script said it.
+    /// The length of the body, if the script set it.
     pub(crate) content_length: Option<u64>,
-    /// `X-Accel-Redirect`: a URL to answer with instead (nginx's name).
+    /// `X-Accel-Redirect`: a URL to answer with instead (nginx's header).
     pub(crate) accel_redirect: Option<HeaderValue>,
-    /// `X-Sendfile`: a file to answer with instead (Apache's and lighttpd's name).
+    /// `X-Sendfile`: a file to answer with instead (header of Apache and lighttpd).
     pub(crate) sendfile: Option<HeaderValue>,
     /// `X-Accel-Buffering`: whether the response may be read ahead.
     pub(crate) buffering: Option<bool>,
 }
 
-/// Why a header block is none. Said in the error log; the client gets 502.
+/// Why a header block is invalid. It goes to the error log; the client gets 502.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BadHead {
     /// No header at all before the blank line.
     Empty,
     /// A line without a colon, or with a name or value that HTTP does not allow.
     Line(String),
-    /// `Status` is no status from 200 to 599, or 1xx where that is not allowed.
+    /// `Status` is not a status from 200 to 599, or it is 1xx where that is not allowed.
     Status(String),
-    /// `Content-Length` is no number, or two that differ.
+    /// `Content-Length` is not a number, or there are two different ones.
     ContentLength,
-    /// More than [`MAX_LINES`].
+    /// More than [`MAX_LINES`] lines.
     TooMany,
 }
 
 /// Where the header block ends: the offset of the body's first byte. Lines end in LF or CR LF.
 ///
-/// `scanned` is how much was looked at before, so that a block that comes in pieces is searched once.
+/// `scanned` is how many bytes were searched before, so that a block that arrives in pieces is searched only once.
 pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     while let Some(found) = memchr::memchr(b'\n', &bytes[*scanned..]) {
         let newline = *scanned + found;
@@ -63,11 +63,11 @@ pub(crate) fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     None
 }
 
-/// Reads a header block, `bytes`, which ends in its blank line.
+/// Parses a header block, `bytes`, which ends with its blank line.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with it.
+/// The first problem in the block.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Head, BadHead> {
     let mut head = Head {
         status: StatusCode::OK,
@@ -106,7 +106,7 @@ impl Head {
         (is_local && !self.status_said).then_some(location)
     }
 
-    /// Whether the response is one of those that live from arriving at once.
+    /// Whether the response is an event stream, whose parts must be passed on at once.
     pub(crate) fn is_event_stream(&self) -> bool {
         self.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
             let value = value.as_bytes();
@@ -181,17 +181,17 @@ impl std::fmt::Display for BadHead {
     }
 }
 
-/// The beginning of a line, for a message.
+/// The beginning of a line, for an error message.
 fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned()
 }
 
-/// Header lines in one block. `HeaderMap` panics where it cannot grow past 24,576 names.
+/// Maximum number of header lines in a block. `HeaderMap` panics if it has to grow past 24,576 names.
 const MAX_LINES: usize = 10_000;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// Headers about the connection (RFC 9110 §7.6.1), which is the gateway's and not the script's.
+/// Headers about the connection (RFC 9110 §7.6.1). The connection belongs to the gateway, not to the script.
 const OF_THE_CONNECTION: [&str; 8] = [
     "connection",
     "keep-alive",

@@ -1,10 +1,10 @@
-//! One client connection as hyper sees it: a stream that can also send files, knows what it is waiting for, and can
-//! be told to stop.
+//! One client connection as hyper sees it: a stream that can also send files, knows what it waits for, and can be
+//! told to stop.
 //!
-//! [`ClientIo`] is owned by hyper. [`Conn`] is what the rest of the gateway holds of the same connection: its phase
-//! and deadlines (two atomics that the reactor's sweeper compares, so that no request pays for a timer), the queue
-//! of file pieces that hyper's placeholders stand for, interim responses, and the record that becomes a log line
-//! when the last byte has gone.
+//! hyper owns [`ClientIo`]. The rest of the gateway uses [`Conn`] for the same connection. It has the phase and
+//! deadlines (two atomics that the reactor's sweeper compares, so that no request needs its own timer), the queue of
+//! file parts for hyper's placeholders, interim responses, and the record that becomes a log line when the last byte
+//! is sent.
 
 mod send;
 mod socket;
@@ -47,11 +47,11 @@ use super::{
 pub(crate) enum Phase {
     /// Between two requests, or before the first byte of the first.
     Idle = 0,
-    /// A part of a head has come.
+    /// A part of a head has arrived.
     Head = 1,
-    /// A request is being worked on or answered.
+    /// A request is being processed or answered.
     Busy = 2,
-    /// Idle for so long that only the socket is left.
+    /// Idle for so long that everything but the socket was dropped.
     Parked = 3,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Timeouts {
     pub(crate) send: Duration,
 }
 
-/// A connection as the gateway's steps share it.
+/// A client connection, shared by the steps of a request.
 #[derive(Debug)]
 pub(crate) struct Conn {
     /// Index into the configuration's listeners.
@@ -72,56 +72,56 @@ pub(crate) struct Conn {
     /// The reactor it lives on.
     pub(crate) home: u16,
     pub(crate) ends: Arc<Ends>,
-    /// Whether a worker is at the other end.
+    /// Whether the client may be a worker.
     pub(crate) source: Source,
     pub(crate) timeouts: Timeouts,
-    /// Largest head of a request, bytes.
+    /// Maximum size of a request head, bytes.
     max_head: usize,
     phase: AtomicU8,
-    /// When the first byte of the request at hand came.
+    /// When the first byte of the current request arrived.
     head_started: AtomicU64,
-    /// When the wait of this phase ends; the sweeper wakes the connection then.
+    /// When the wait of this phase ends. The sweeper then wakes the connection.
     deadline: AtomicU64,
-    /// When a write that makes no progress is given up.
+    /// When a write without progress is given up.
     send_deadline: AtomicU64,
-    /// Bytes that were on their way to the client when that was last put off.
+    /// Bytes that were not yet received by the client when `send_deadline` was last extended.
     unsent: AtomicU64,
-    /// The connection is idle, and others need its place.
+    /// The connection is idle and is to be closed to make room for others.
     is_unwanted: AtomicBool,
     /// Requests answered so far.
     requests: AtomicU64,
-    /// A script is waited for, or answers: the client's end is looked for also behind what else it has sent.
+    /// A script runs for this connection. The client's close is then noticed even behind other bytes that it sent.
     at_script: AtomicBool,
     /// The request waits in a pool's queue.
     queued: AtomicBool,
-    /// Nothing is left of it but the request itself and the socket.
+    /// Everything but the request and the socket was dropped.
     hyper_is_down: AtomicBool,
-    /// The rest of a request body was refused: the socket is closed with care (see `connection::linger`).
+    /// The rest of a request body was not read, so the socket must be closed carefully (see `connection::linger`).
     body_unread: AtomicBool,
     waker: OnceLock<Waker>,
-    /// Something is in `outbox`.
+    /// `outbox` is not empty.
     posted: AtomicBool,
     outbox: Mutex<Outbox>,
-    /// Something is in `inbox`.
+    /// `inbox` is not empty.
     has_target: AtomicBool,
     inbox: Mutex<Inbox>,
 }
 
-/// What hyper was not given of what came.
+/// Input that hyper did not get.
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Path and query of the request at hand, as they came, where hyper was given another spelling.
+    /// Path and query of the current request as received, if hyper got a different spelling.
     target: Option<Box<[u8]>>,
-    /// Why the last bytes that came are no message.
+    /// Why the last received bytes are not a valid message.
     refused: Option<Refused>,
 }
 
-/// What waits to be sent, or to be said once it is sent.
+/// What waits to be sent, and the record to log once the answer is sent.
 #[derive(Debug, Default)]
 struct Outbox {
     files: VecDeque<FilePiece>,
     interim: Vec<u8>,
-    /// The answer that hyper has whole and the kernel has not.
+    /// The record of an answer that hyper has completely, but the kernel does not have yet.
     record: Option<Box<Record>>,
 }
 
@@ -138,19 +138,19 @@ pub(crate) struct ClientIo {
     socket: Socket,
     conn: Arc<Conn>,
     framing: Framing,
-    /// What was read and hyper has not taken.
+    /// Bytes that were read, but that hyper has not taken.
     ahead: BytesMut,
-    /// So many bytes of that are for hyper.
+    /// How many of those bytes hyper may take.
     ready: usize,
-    /// The client has closed its side behind what is in `ahead`.
+    /// The client closed its side after the bytes in `ahead`.
     at_end: bool,
-    /// The client's next byte is waited for, and so its end is heard of.
+    /// hyper waits for the client's next byte, so a close is noticed as well.
     awaited: bool,
-    /// hyper has been able to write a part only of what it had: no interim response may follow that.
+    /// hyper wrote only a part of its data: no interim response may follow now.
     is_within: bool,
-    /// Reading the next piece of a file from the disk, away from the reactor.
+    /// A task that reads the next part of a file from disk, outside the reactor.
     populating: Option<JoinHandle<()>>,
-    /// Bytes of the piece at hand that have been looked for in the page cache, or read into it.
+    /// How many bytes of the current file part are known to be in the page cache.
     in_memory: usize,
 }
 
@@ -198,12 +198,12 @@ impl Conn {
         }
     }
 
-    /// Everything but the socket is put down until the next byte.
+    /// Only the socket is kept until the next byte arrives.
     pub(crate) fn park(&self) {
         self.phase.store(Phase::Parked as u8, Relaxed);
     }
 
-    /// A whole head is there: the request begins. Answers when its first byte came.
+    /// A whole head has arrived, so a request begins. Returns when its first byte arrived.
     pub(crate) fn begin_request(&self) -> u64 {
         let started = self.head_started.load(Relaxed);
         self.requests.fetch_add(1, Relaxed);
@@ -219,12 +219,13 @@ impl Conn {
         self.requests.load(Relaxed)
     }
 
-    /// Wake the connection's task at `deadline` ([`clock::now`]'s time); whoever waits then looks at its own clock.
+    /// Sets when the connection's task is woken ([`clock::now`]'s time). Each waiting step then checks its own
+    /// deadline.
     pub(crate) fn wake_at(&self, deadline: u64) {
         self.deadline.store(deadline, Relaxed);
     }
 
-    /// The waker of the connection's task, which is the same for its whole life.
+    /// Stores the waker of the connection's task. It stays the same as long as the connection lives.
     pub(crate) fn remember_waker(&self, waker: &Waker) {
         self.waker.get_or_init(|| waker.clone());
     }
@@ -236,44 +237,44 @@ impl Conn {
         }
     }
 
-    /// Whether a deadline has passed.
+    /// Whether a deadline of the connection has passed.
     pub(crate) fn overdue(&self, now: u64) -> bool {
         now >= self.deadline.load(Relaxed) || self.send_overdue(now)
     }
 
-    /// Whether the client has not taken a byte for too long.
+    /// Whether the client has received nothing for too long.
     pub(crate) fn send_overdue(&self, now: u64) -> bool {
         now >= self.send_deadline.load(Relaxed)
     }
 
-    /// Since when the connection is idle; none while it is not, or before its first request.
+    /// When the connection became idle; `None` if it is not idle, or has had no request yet.
     pub(crate) fn idle_since(&self) -> Option<u64> {
         (self.phase() == Phase::Idle && self.requests() > 0)
             .then(|| self.head_started.load(Relaxed))
     }
 
-    /// Whether it has no request.
+    /// Whether the connection has no request.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::Parked)
     }
 
-    /// As [`Self::idle_since`], for a connection that is parked at once.
+    /// Like [`Self::idle_since`], but also for a parked connection.
     pub(crate) fn rests_since(&self) -> Option<u64> {
         (matches!(self.phase(), Phase::Idle | Phase::Parked) && self.requests() > 0)
             .then(|| self.head_started.load(Relaxed))
     }
 
-    /// Since when a connection that has not made its first request exists; none for all others.
+    /// When a connection that has had no request yet was opened; `None` for all others.
     pub(crate) fn fresh_since(&self) -> Option<u64> {
         (self.requests() == 0).then(|| self.head_started.load(Relaxed))
     }
 
-    /// The request's body is here, and a script is to answer it.
+    /// The body of the request is complete, and a script is going to answer it.
     pub(crate) fn awaits_script(&self) {
         self.at_script.store(true, Relaxed);
     }
 
-    /// The request waits in a pool's queue from now on. The connection is asked to put hyper down if it does for long.
+    /// From now on the request waits in a pool's queue. If it waits for long, the connection drops hyper.
     pub(crate) fn enters_queue(&self) {
         if !self.hyper_is_down() {
             self.queued.store(true, Relaxed);
@@ -281,14 +282,14 @@ impl Conn {
         }
     }
 
-    /// It does not any more.
+    /// The request no longer waits in a queue.
     pub(crate) fn leaves_queue(&self) {
         if self.queued.swap(false, Relaxed) {
             self.wake_at(NEVER);
         }
     }
 
-    /// Whether the request has waited for so long that hyper is better put down, and hyper has nothing to send.
+    /// Whether the request has waited long enough to drop hyper, and hyper has nothing to send.
     pub(crate) fn waits_for_long(&self, now: u64) -> bool {
         self.queued.load(Relaxed)
             && now >= self.deadline.load(Relaxed)
@@ -297,23 +298,23 @@ impl Conn {
             && self.outbox().is_empty()
     }
 
-    /// Whether the sweeper has just found that a request waits for long.
+    /// Whether the sweeper has just found that a request has been waiting for long.
     pub(crate) fn is_to_wait(&self, now: u64) -> bool {
         self.queued.load(Relaxed) && now >= self.deadline.load(Relaxed)
     }
 
-    /// Nothing but the request itself and the socket is left (true), or hyper is back (false).
+    /// Notes whether hyper was dropped (true) or is back (false).
     pub(crate) fn put_down_hyper(&self, is_down: bool) {
         self.hyper_is_down.store(is_down, Relaxed);
         self.leaves_queue();
     }
 
-    /// Whether a request that waits has been left with nothing but itself and the socket.
+    /// Whether hyper was dropped while the request waits.
     pub(crate) fn hyper_is_down(&self) -> bool {
         self.hyper_is_down.load(Relaxed)
     }
 
-    /// The client still sends a body that nobody reads.
+    /// The client is still sending a body that is not read.
     pub(crate) fn leave_body_unread(&self) {
         self.body_unread.store(true, Relaxed);
     }
@@ -322,22 +323,22 @@ impl Conn {
         self.body_unread.load(Relaxed)
     }
 
-    /// Puts a piece of a file behind what is queued; a placeholder of the same length goes through hyper.
+    /// Adds a part of a file to the queue. A placeholder of the same length goes through hyper.
     pub(crate) fn queue_file(&self, file: Arc<OpenFile>, offset: u64, len: usize) {
         self.outbox()
             .files
             .push_back(FilePiece { file, offset, len });
     }
 
-    /// Takes `cut` bytes off the piece queued last.
+    /// Removes `cut` bytes from the end of the last part in the queue.
     pub(crate) fn shorten_last_file(&self, cut: usize) {
         if let Some(piece) = self.outbox().files.back_mut() {
             piece.len -= cut;
         }
     }
 
-    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one; drops it where too many wait already, as
-    /// any of them may be (§15).
+    /// Sends an interim response (1xx, RFC 9110 §15.2) before the final one. If too many are waiting, it is dropped,
+    /// which §15 allows.
     pub(crate) fn send_interim(&self, head: &[u8]) {
         let mut outbox = self.outbox();
         if outbox.interim.len() + head.len() > MAX_INTERIM {
@@ -349,10 +350,10 @@ impl Conn {
         self.wake();
     }
 
-    /// The answer has been handed to hyper as far as it will be. `complete`: all of it.
+    /// The answer was handed to hyper. `complete`: all of it, else hyper will get no more.
     pub(crate) fn answered(&self, record: Box<Record>, complete: bool) {
         if complete {
-            // The one before it has gone: hyper is given no request before that.
+            // The record before it is finished: hyper gets no new request before that.
             self.outbox().record = Some(record);
             self.posted.store(true, Relaxed);
         } else {
@@ -360,7 +361,7 @@ impl Conn {
         }
     }
 
-    /// The connection ends: an answer that was not flushed has not arrived.
+    /// The connection ends. An answer that was not flushed did not arrive.
     pub(crate) fn ended(&self) {
         let record = self.outbox().record.take();
         if let Some(record) = record {
@@ -368,7 +369,7 @@ impl Conn {
         }
     }
 
-    /// hyper has nothing left to write. Answers whether an answer is with the kernel by that.
+    /// hyper has nothing left to write. Returns whether this completed an answer.
     fn flushed(&self) -> bool {
         if !self.posted.load(Relaxed) {
             return false;
@@ -383,7 +384,7 @@ impl Conn {
         true
     }
 
-    /// Path and query of the request at hand as they came, where its URI has them in another spelling.
+    /// Path and query of the current request as received, if its URI has another spelling.
     pub(crate) fn take_target(&self) -> Option<Box<[u8]>> {
         if !self.has_target.load(Relaxed) {
             return None;
@@ -392,12 +393,12 @@ impl Conn {
         self.inbox().target.take()
     }
 
-    /// Why the connection cannot go on, if what came was no message.
+    /// Why the connection must end, if the received bytes are not a valid message.
     pub(crate) fn take_refused(&self) -> Option<Refused> {
         self.inbox().refused.take()
     }
 
-    /// Between two requests: the last answer is with the kernel.
+    /// Between two requests: the kernel has the whole last answer.
     pub(crate) fn rest(&self) {
         self.phase.store(Phase::Idle as u8, Relaxed);
         self.head_started.store(clock::now(), Relaxed);
@@ -405,8 +406,9 @@ impl Conn {
             .store(clock::deadline(self.timeouts.idle), Relaxed);
     }
 
-    /// Takes note of whether a write to `socket` `waits` for the client; for how long, `send_timeout` limits. A client that
-    /// reads slowly but steadily is waited for: a large buffer of the kernel's may have no room for much longer than that.
+    /// Notes whether a write to `socket` waits for the client. `send_timeout` limits that wait. A client that reads
+    /// slowly but steadily is not cut: a large send buffer of the kernel may stay full for much longer than the
+    /// timeout.
     pub(crate) fn note_write(&self, waits: bool, socket: &Socket) {
         let deadline = self.send_deadline.load(Relaxed);
         let unsent = || weir_sys::socket::unsent(socket.as_fd());
@@ -430,26 +432,26 @@ impl Conn {
             .store(clock::deadline(self.timeouts.send), Relaxed);
     }
 
-    /// Closes the connection, if it is still idle when its task runs.
+    /// Closes the connection if it is still idle when its task runs.
     pub(crate) fn give_up_if_idle(&self) {
         self.is_unwanted.store(true, Relaxed);
         self.wake();
     }
 
-    /// Whether it is idle, and is to be closed for others.
+    /// Whether the connection is idle and is to be closed for others.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_unwanted.load(Relaxed) && self.is_idle()
     }
 
-    /// Since when it is without a request, if it may be given up for others: a client that has just connected is about to
-    /// ask something.
+    /// Since when the connection has had no request, if it may be closed for others. A client that has just connected
+    /// may not: it is about to send a request.
     pub(crate) fn spare_since(&self, now: u64) -> Option<u64> {
         let since = self.head_started.load(Relaxed);
         let is_new = self.requests() == 0 && now.saturating_sub(since) < NEW;
         (self.is_idle() && !is_new && !self.is_unwanted.load(Relaxed)).then_some(since)
     }
 
-    /// A byte of the next head is there.
+    /// The first byte of the next head has arrived.
     pub(crate) fn received(&self) {
         if matches!(self.phase(), Phase::Idle | Phase::Parked) {
             self.phase.store(Phase::Head as u8, Relaxed);
@@ -476,7 +478,7 @@ impl Outbox {
 }
 
 impl ClientIo {
-    /// `ahead`: what was read from the socket already, from the beginning of a message.
+    /// `ahead`: bytes that were already read from the socket, starting at the beginning of a message.
     pub(crate) fn new(socket: Socket, conn: Arc<Conn>, ahead: Bytes) -> ClientIo {
         ClientIo {
             socket,
@@ -492,17 +494,17 @@ impl ClientIo {
         }
     }
 
-    /// The socket, and what was read and hyper has not taken.
+    /// The socket, and the bytes that were read but not taken by hyper.
     pub(crate) fn into_parts(self) -> (Socket, Bytes) {
         (self.socket, self.ahead.freeze())
     }
 
-    /// Reads on while a request is at work, so that it is known when its client leaves. What comes is kept for later; past
-    /// [`MAX_AHEAD`] nothing is read. Ready: the client has closed its side of the connection.
+    /// Keeps reading while a request is processed, so that a client that leaves is noticed. The bytes are kept for
+    /// later. Beyond [`MAX_AHEAD`] nothing is read. Ready: the client closed its side of the connection.
     ///
     /// # Errors
     ///
-    /// The client is gone.
+    /// The connection is broken.
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.ahead.len() < MAX_AHEAD && !self.at_end {
             if ready!(self.poll_fill(cx))? == 0 {
@@ -515,7 +517,7 @@ impl ClientIo {
         }
     }
 
-    /// Reads a piece behind what was read ahead; 0: the client has closed its side.
+    /// Reads more bytes to the end of `ahead`; 0: the client closed its side.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut piece = [0; 4096];
         let mut buffer = ReadBuf::new(&mut piece);
@@ -526,11 +528,11 @@ impl ClientIo {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Looks at what was read ahead. False: more has to come.
+    /// Checks the bytes that were read ahead. False: more bytes are needed.
     ///
     /// # Errors
     ///
-    /// It is no message.
+    /// The bytes are not a valid message.
     fn look_at_ahead(&mut self) -> io::Result<bool> {
         match self.framing.look(&self.ahead) {
             Verdict::Pass(count) => self.ready = count,
@@ -542,7 +544,7 @@ impl ClientIo {
         Ok(true)
     }
 
-    /// Puts a target that hyper reads in the place of the one that came, which the request is told.
+    /// Replaces the received target with a spelling that hyper accepts. The request gets the original.
     fn encode(&mut self, at: Range<usize>) {
         let target = &self.ahead[at.clone()];
         let original = &target[framing::path(target)];
@@ -556,13 +558,13 @@ impl ClientIo {
         self.ahead = BytesMut::from(&parts.concat()[..]);
     }
 
-    /// Leaves the answer to the connection: hyper knows nothing of this head.
+    /// Lets the connection answer this head; hyper does not see it.
     fn refuse(&self, refused: Refused) -> io::Error {
         self.conn.inbox().refused = Some(refused);
         io::Error::new(io::ErrorKind::InvalidData, refused.why)
     }
 
-    /// Writes interim responses; they go out before anything that hyper still holds, which at that time is nothing.
+    /// Writes interim responses. They go out before hyper's data, of which there is none at this time.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.conn.posted.load(Relaxed) {
             return Poll::Ready(Ok(()));
@@ -603,7 +605,8 @@ impl AsyncRead for ClientIo {
             }
             if this.framing.is_done() {
                 let left = this.poll_ahead(cx)?;
-                // What came before the end is answered, unless somebody works for who has left.
+                // Requests that arrived before the close are answered, except if a script is working for the client
+                // that left.
                 let is_heard = this.ahead.is_empty() || this.conn.at_script.load(Relaxed);
                 return match left.is_ready() && is_heard {
                     true => Poll::Ready(Ok(())),
@@ -623,7 +626,7 @@ impl AsyncRead for ClientIo {
             if this.at_end {
                 return Poll::Ready(Ok(()));
             }
-            // As a rule it is a whole message, or a piece of one, and goes to hyper without a copy.
+            // Usually this is a whole message or a part of one, which goes to hyper without a copy.
             let before = buf.filled().len();
             let read = Pin::new(&mut this.socket).poll_read(cx, buf);
             this.awaited = read.is_pending();
@@ -681,10 +684,11 @@ impl AsyncWrite for ClientIo {
             .unwrap_or(slices.len());
         let written = match &slices[..memory] {
             [] if !slices.is_empty() => this.poll_send_file(cx),
-            // A file follows: its first bytes go out in the same packet.
+            // A file follows: its first bytes are sent in the same packet.
             before if memory < slices.len() => this.poll_send_more(cx, before),
             [one] => Pin::new(&mut this.socket).poll_write(cx, one),
-            // A small answer is copied together: send(2) of one piece costs the kernel less than writev(2) of two.
+            // A small answer is copied into one piece: send(2) of one piece costs the kernel less than writev(2) of
+            // two.
             several if several.iter().map(|slice| slice.len()).sum::<usize>() <= JOINED => JOIN
                 .with_borrow_mut(|joined| {
                     joined.clear();
@@ -713,7 +717,7 @@ impl AsyncWrite for ClientIo {
         if self.conn.flushed() {
             self.framing.answered();
             if !self.ahead.is_empty() || self.at_end {
-                // The next request is here, and hyper has been told that there is nothing to read.
+                // The next request has arrived, and hyper was told that there is nothing to read.
                 self.conn.received();
                 cx.waker().wake_by_ref();
             }
@@ -730,7 +734,7 @@ impl AsyncWrite for ClientIo {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing: how the socket is closed is decided once hyper is done with it (see `connection`).
+    /// Does nothing: `connection` decides how the socket is closed when hyper has ended.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -740,24 +744,24 @@ thread_local! {
     static JOIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// For so long a connection without a byte is not closed for others, µs: as long as `header_timeout` waits for it by default.
+/// A connection without a byte is not closed for others for this long, µs: the default of `header_timeout`.
 const NEW: u64 = 10_000_000;
 
-/// After so long in a pool's queue (µs), a request's connection puts down hyper and its buffers.
+/// After this time in a pool's queue (µs), the connection drops hyper and its buffers.
 const PUT_DOWN_AFTER: u64 = 100_000;
 
-/// Interim responses that wait for a client that does not read, bytes.
+/// How many bytes of interim responses may wait for a client that does not read.
 const MAX_INTERIM: usize = 128 * 1024;
 
-/// How much of the requests behind the one at work is read, bytes. Of a client that sends more, nobody hears that it has
-/// left before that one is answered, or its time is over.
+/// How many bytes of pipelined requests are read while a request is processed. If a client has sent more, its close
+/// is noticed only after that request is answered or has timed out.
 const MAX_AHEAD: usize = 16 * 1024;
 
-/// Answers of up to so many bytes are copied into one piece.
+/// Answers of up to this many bytes are copied into one piece.
 const JOINED: usize = 4096;
 
-/// hyper may have consumed a part of a placeholder's length, never of its address: `Chunk::chunk` always begins at
-/// the array's first byte.
+/// hyper may have consumed a part of a placeholder's length, but never of its address: `Chunk::chunk` always starts
+/// at the first byte of the array.
 fn is_placeholder(slice: &IoSlice<'_>) -> bool {
     std::ptr::eq(slice.as_ptr(), PLACEHOLDER.as_ptr()) && !slice.is_empty()
 }

@@ -1,8 +1,9 @@
-//! The life of one client connection: hyper while there is something to do, next to nothing while there is not.
+//! The life of a client connection: hyper runs only while there is something to do.
 //!
-//! A connection that stays idle longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped and only
-//! the socket is watched. The next byte brings hyper back. So ten thousand open browsers cost little memory. A request that
-//! waits in the queue has only its own state and the socket ([`waiting`]): its answer brings hyper back.
+//! A connection that is idle for longer than [`PARK_AFTER`] is parked: hyper's buffers and state are dropped, and
+//! only the socket is watched. The next byte starts hyper again. So ten thousand open browsers need little memory. A
+//! request that waits in the queue keeps only its own state and the socket ([`waiting`]); hyper is started again for
+//! its answer.
 
 mod waiting;
 
@@ -33,19 +34,19 @@ use super::{
 };
 use crate::clock;
 
-/// What a listener allows its connections, as hyper is told it.
+/// The limits of a listener's connections, as configured in hyper.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     builder: Builder,
 }
 
-/// How a turn of hyper on a connection ended.
+/// How a run of hyper on a connection ended.
 enum Turn {
-    /// The connection is over; the socket may still have to be closed with care.
+    /// The connection ends; the socket may have to be closed carefully.
     Over(Ending),
     /// Nothing to do for a while.
     Park,
-    /// Its request waits for a worker, and will for a while.
+    /// Its request waits for a worker and will wait for some time.
     Wait,
     /// It is idle, and others need its place.
     GiveUp,
@@ -53,21 +54,21 @@ enum Turn {
 
 /// How a connection ends.
 enum Ending {
-    /// All answers are with the kernel.
+    /// The kernel has all answers.
     Clean,
-    /// An answer is with the kernel while the client may still be sending what nobody wants.
+    /// The kernel has the answer, but the client may still be sending a body that nobody reads.
     Linger,
-    /// Part of a head came, and the rest not in time: which limit it was.
+    /// Part of a head arrived, but the rest did not arrive in time. Names the limit.
     HeadTimeout(&'static str),
-    /// The client speaks HTTP/2 without having asked (RFC 9113 §3.3), which hyper does not answer.
+    /// The client speaks HTTP/2 without negotiation (RFC 9113 §3.3), which hyper does not answer.
     Http2,
-    /// What came is no head, or two things at once: hyper was not given it.
+    /// The bytes are not a valid head, or are ambiguous: hyper did not get them.
     Refused(Refused),
-    /// What was promised cannot be sent: the client must not take it for whole.
+    /// The announced answer cannot be sent completely: the client must not take it for complete.
     Abort,
 }
 
-/// Serves `socket` until it ends; `_seat` is dropped then.
+/// Serves `socket` until the connection ends; `_seat` is dropped then.
 pub(crate) async fn serve<S>(
     gateway: Arc<Gateway>,
     mut socket: Socket,
@@ -89,17 +90,17 @@ pub(crate) async fn serve<S>(
                 break Ending::Clean;
             }
             Turn::Park if unread.is_empty() => {
-                // Empty, it still holds hyper's read buffer.
+                // Even if it is empty, it still holds hyper's read buffer.
                 unread = Bytes::new();
                 work = Work::new();
                 if !parked(&gateway, &conn, &socket).await {
                     break Ending::Clean;
                 }
             }
-            // The beginning of the next head came with the last request: it is waited for as a head.
+            // The beginning of the next head arrived with the last request: the timeout for heads applies.
             Turn::Park | Turn::GiveUp => conn.received(),
             Turn::Wait => {
-                // Not as a piece of hyper's read buffer.
+                // A copy, because a slice would keep hyper's read buffer.
                 let ahead = Bytes::copy_from_slice(&std::mem::take(&mut unread));
                 let next;
                 (socket, next) = waiting::wait(&conn, socket, ahead, &work).await;
@@ -117,10 +118,10 @@ pub(crate) async fn serve<S>(
             "a client speaks TLS (https://) to [listen.{listener}], which speaks HTTP in the clear (http://), from {from}"
         );
     }
-    // Whoever worked for a client that has left notices it now.
+    // Dropping it tells the steps that work for this client that it has left.
     drop(work);
     conn.ended();
-    // In a box: a connection that is open for hours need not carry what its end takes.
+    // Boxed: a connection that stays open for hours should not reserve the memory that closing needs.
     Box::pin(close(ending, socket, &gateway, &conn)).await;
 }
 
@@ -131,15 +132,15 @@ impl Limits {
             .max_header_size(listener.max_head)
             .max_buf_size(listener.max_head.max(WRITE_BUFFER));
         if listener.max_headers != HYPERS_MAX_HEADERS {
-            // Any other number costs hyper an allocation per request.
+            // With any other number hyper allocates for each request.
             builder.max_headers(listener.max_headers);
         }
         Limits { builder }
     }
 }
 
-/// Lets hyper work on `io`; hands the socket back with the bytes that were read and not used. What `begin` makes of a
-/// request is in `work`.
+/// Lets hyper run on `io`. Returns the socket and the bytes that were read but not used. `work` holds the request
+/// that `begin` has made.
 async fn drive<B, F>(
     gateway: &Gateway,
     io: ClientIo,
@@ -165,8 +166,8 @@ where
             match conn.phase() {
                 Phase::Idle | Phase::Parked => return Poll::Ready(Turn::Over(Ending::Clean)),
                 Phase::Head => return Poll::Ready(Turn::Over(Ending::HeadTimeout(TOO_SLOW))),
-                // Whoever waits for something else than the client looks at its own deadline when it is polled, and who
-                // writes, whether anything has left meanwhile.
+                // A step that waits for something other than the client checks its own deadline when it is polled.
+                // Writes check whether any bytes have left meanwhile.
                 Phase::Busy => {}
             }
         }
@@ -178,10 +179,11 @@ where
         }
         if !draining && gateway.drain.has_started() && !work.has_answer() {
             match conn.fresh_since().or(conn.idle_since()) {
-                // Its first request is on its way, or the client only keeps it ready. Or the next one is: who has just
-                // been answered without a word of closing may have sent it already. That one's answer has the word.
+                // The first request may be on its way, or the client only opened the connection in advance. Or the
+                // next request is: a client whose last answer did not say "close" may have sent it already. The
+                // answer to that one says "close".
                 Some(since) if now.saturating_sub(since) < FIRST_REQUEST => {}
-                // A part of the next head is here, and hyper has not been given it.
+                // A part of the next head is here, but hyper does not have it yet.
                 _ if conn.phase() == Phase::Head => {}
                 _ => {
                     draining = true;
@@ -219,12 +221,12 @@ where
     (turn, socket, unread)
 }
 
-/// A client's first record of TLS (RFC 8446 §5.1): a handshake, version 3.x.
+/// The first TLS record of a client (RFC 8446 §5.1): a handshake, version 3.x.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [22, 3, ..])
 }
 
-/// What a finished turn of hyper means for the socket.
+/// What the end of a hyper run means for the socket.
 fn ending(result: hyper::Result<()>, gateway: &Gateway, conn: &Conn) -> Ending {
     if let Some(refused) = conn.take_refused() {
         return Ending::Refused(refused);
@@ -247,12 +249,12 @@ fn ending(result: hyper::Result<()>, gateway: &Gateway, conn: &Conn) -> Ending {
             Ending::Linger
         }
         Err(error) if error.is_user() => Ending::Abort,
-        // The client has left; whoever worked for it has noticed by being dropped.
+        // The client has left; everything that worked for it was dropped.
         Err(_) => Ending::Clean,
     }
 }
 
-/// Waits for the next byte of a connection that has put everything down. Answers whether it came.
+/// Waits for the next byte on a parked connection. Returns whether it arrived.
 async fn parked(gateway: &Gateway, conn: &Conn, socket: &Socket) -> bool {
     conn.park();
     let mut readable = std::pin::pin!(socket.readable());
@@ -311,14 +313,15 @@ async fn close(ending: Ending, mut socket: Socket, gateway: &Gateway, conn: &Con
             linger(socket).await;
         }
         Ending::Abort => {
-            // Where the option cannot be set the connection is closed plainly; a length or chunks still tell.
+            // If the option cannot be set, the connection is closed normally; the missing length or last chunk still
+            // shows the error.
             let _ = weir_sys::socket::reset_on_close(socket.as_fd());
         }
     }
 }
 
-/// Closes so that the client reads the answer: a socket closed with unread bytes in it is reset, and the reset
-/// overtakes the answer (RFC 9112 §9.6).
+/// Closes the connection so that the client can read the answer. Closing a socket with unread bytes sends a reset,
+/// which may discard the answer (RFC 9112 §9.6).
 pub(super) async fn linger(mut socket: Socket) {
     if socket.shutdown().await.is_err() {
         return;
@@ -336,26 +339,26 @@ pub(super) async fn linger(mut socket: Socket) {
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-/// Idle for so long (µs), a connection puts down hyper and its buffers.
+/// After being idle for this long (µs), a connection drops hyper and its buffers.
 pub(crate) const PARK_AFTER: u64 = 1_000_000;
 
-/// How long a drain waits for the first request of a connection that was just made, for the next one of a connection
-/// that has just had one, and for the rest of a head, µs.
+/// How long a drain waits for the first request on a new connection, for the next request after an answer, and for
+/// the rest of a head, µs.
 const FIRST_REQUEST: u64 = 1_000_000;
 
 const TOO_SLOW: &str = "the head took longer than header_timeout";
 const TOO_LATE: &str = "weir stops, and the rest of the head did not come within a second";
 
-/// hyper's own limit on header fields, for which it needs no allocation.
+/// hyper's own limit of header fields, for which it does not allocate.
 const HYPERS_MAX_HEADERS: usize = 100;
 
-/// hyper's default for what it buffers of an answer before it flushes.
+/// hyper's default size of the write buffer.
 const WRITE_BUFFER: usize = 408 * 1024;
 
-/// How long a closed connection is still read, so that its last answer arrives.
+/// How long a closed connection is still read, so that the client receives the last answer.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How much of it is read at most.
+/// How many bytes are read then, at most.
 const LINGER_BYTES: usize = 16 << 20;
 
 const REQUEST_TIMEOUT: &[u8] =

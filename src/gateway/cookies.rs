@@ -1,6 +1,6 @@
-//! Cookies of a request, where a pool or a site tells clients apart by one.
+//! Reads cookies of a request, for pools and sites that tell clients apart by a cookie.
 
-/// The values of the cookies of that name in one Cookie header (RFC 6265 §4.2.1).
+/// The values of all cookies with that name in one Cookie header (RFC 6265 §4.2.1).
 pub(crate) fn values<'h>(header: &'h [u8], name: &'h [u8]) -> impl Iterator<Item = &'h [u8]> {
     header.split(|byte| *byte == b';').filter_map(move |pair| {
         let at = memchr::memchr(b'=', pair)?;

@@ -1,8 +1,9 @@
-//! Requests → workers: asks `weir_pool` who runs now, lends worker connections, and takes them back.
+//! Gives requests to workers: asks `weir_pool` which request runs next, lends worker connections, and takes them
+//! back.
 //!
-//! A [`Lease`] is the right to one worker. Whoever holds it may use the worker's connection for one request;
-//! dropping it gives the worker back, or gives it up where its connection is not fit for another request. The pool's
-//! state is behind one lock that is held for a few comparisons and never across a wait.
+//! A [`Lease`] is the right to use one worker for one request. Dropping it returns the worker, or gives up a worker
+//! whose connection cannot be used again. One lock guards the pool's state. It is held for a few comparisons and
+//! never while waiting.
 //!
 //! ```text
 //! acquire ──admit──► Run(worker) ───────────────► Lease ──release──► the next in the queue, or free, or withdrawn
@@ -10,7 +11,7 @@
 //!               └──► Shed                                            manager gives a new one (command), free (servers)
 //! ```
 //!
-//! How many workers there are is decided in [`scaling`], after each change; [`servers`] has those of others.
+//! [`scaling`] decides after each change how many workers there are; [`servers`] has the workers that others run.
 
 mod cancels;
 mod lease;
@@ -74,74 +75,73 @@ pub(crate) struct PoolHandle {
     /// Index into the configuration's pools.
     pub(crate) id: u16,
     pub(crate) settings: Settings,
-    /// A process is given so many requests, and is replaced then.
+    /// A process gets this many requests and is then replaced.
     process_requests: u64,
-    /// The process ends by itself then: one that was used before it came here may be about to.
+    /// The process ends by itself at that number; one that another gateway used before may be about to end.
     ends_by_itself: bool,
     started: SystemTime,
     decisions: Mutex<Decisions>,
     state: Mutex<State>,
-    /// Told when a worker's process has ended.
+    /// Notified when a worker's process has ended.
     exits: Notify,
-    /// Told when the pool's task is to look earlier than it meant to.
+    /// Notified when the pool's task has to wake earlier than planned.
     woken: Notify,
-    /// How many scripts may be cancelled; none where others run the workers.
+    /// Limits how many scripts may be cancelled; `None` if others run the workers.
     cancels: Option<Mutex<Cancels>>,
     manager: Manager,
     tally: Arc<Tally>,
-    /// Processors that weir may use.
+    /// Number of processors that weir may use.
     cores: usize,
     set: limits::Set,
     refusals: refusals::Refusals,
     any_suspects: suspects::Any,
-    /// Status and ping pages, which no worker was asked for.
+    /// Requests for status and ping pages, which the gateway answers without a worker.
     pages: AtomicU64,
-    /// Which PHP the workers run, and whether answers name that.
+    /// The PHP version of the workers, and whether answers may name it.
     php: Mutex<(String, bool)>,
     own: own::Own,
     turns: turns::Turns,
 }
 
-/// What the scaling decided.
+/// Decisions of the scaling.
 #[derive(Debug, Default)]
 struct Decisions {
-    /// Lately, and when; the oldest first.
+    /// The latest ones with their time; the oldest first.
     last: VecDeque<(SystemTime, String)>,
-    /// How often, by what.
+    /// How often each kind was made.
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// How the manager is told of workers. Never waits.
+/// Sends messages about workers to the manager. Never blocks.
 #[derive(Clone)]
 pub(crate) struct Manager(pub(crate) Arc<dyn Fn(ToManager) + Send + Sync>);
 
-/// A request as the queue sees it.
+/// A request, with what the queue needs to know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) id: RequestId,
-    /// The reactor that serves it.
+    /// The reactor that serves the request.
     pub(crate) home: u16,
-    /// Nobody wants its answer after that ([`clock::now`]); [`clock::NEVER`]: no deadline of its own.
+    /// The answer is useless after this time ([`clock::now`]); [`clock::NEVER`]: no deadline of its own.
     pub(crate) deadline: u64,
-    /// Lower first.
+    /// Lower values first.
     pub(crate) priority: i16,
-    /// Who asks: those of one client share one share of the workers. A keyed hash; 0: nobody in particular.
+    /// Keyed hash of the client: all requests of one client share one share of the workers. 0: no particular client.
     pub(crate) client: u64,
 }
 
-/// How a request came to its worker, for the log.
+/// How a request got its worker, for the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wait {
     /// When it was admitted ([`clock::now`]).
     pub(crate) admitted: u64,
-    /// How long it waited, µs; none while it does.
+    /// How long it waited, µs; `None` while it waits.
     pub(crate) waited: Option<u64>,
-    /// Requests that waited when it came.
+    /// How many requests were waiting when it arrived.
     pub(crate) queue: usize,
-    /// Where it was refused for what was foreseen: how many it would have had before it, and how long it would have
-    /// waited, µs.
+    /// If it was refused because of the expected wait: how many requests were ahead of it, and the expected wait, µs.
     pub(crate) foreseen: Option<(usize, u64)>,
-    /// It was refused because every worker waits for a call like it.
+    /// It was refused because all workers wait for calls like this one.
     pub(crate) stuck: bool,
 }
 
@@ -155,25 +155,25 @@ pub(crate) struct ConnectError {
 /// A process that the manager has started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewWorker {
-    /// The manager's number of it.
+    /// The manager's number for the process.
     pub(crate) number: u32,
     pub(crate) pid: u32,
     pub(crate) generation: u32,
-    /// It has had a connection before.
+    /// The process has had a connection before.
     pub(crate) used: bool,
 }
 
-/// How a request that waits is told of its worker, or that it gets none.
+/// Gives a waiting request its worker, or the reason why it gets none.
 type Waiting = oneshot::Sender<Result<Lease, ShedReason>>;
 
-/// Who asks may be a worker.
+/// The client of this request may be a worker.
 pub(crate) struct Asker {
-    /// Finds out which.
+    /// Finds out which worker it is.
     pub(crate) finding: Pin<Box<dyn Future<Output = Option<u32>> + Send>>,
     pub(crate) gateway: Arc<Gateway>,
 }
 
-/// What became of a request that asked for a worker.
+/// Result of asking for a worker.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives for a moment, and most are lent at once: no allocation for that"
@@ -187,55 +187,56 @@ enum Admitted {
 #[derive(Debug)]
 struct State {
     pool: Pool,
-    /// None: others run the workers.
+    /// `None` if others run the workers.
     scaling: Option<Scaling>,
     slots: Vec<Slot>,
-    /// None: weir runs the workers.
+    /// `None` if weir runs the workers.
     farm: Option<Farm>,
     suspects: Suspects,
-    /// How processes ended lately.
+    /// How the last processes ended.
     exits: VecDeque<(u32, Exit)>,
     waiting: HashMap<RequestId, Waiting>,
     expired: Vec<Refused>,
-    /// When the pool's task looks at it next ([`clock::now`]).
+    /// When the pool's task wakes next ([`clock::now`]).
     wakes_at: u64,
     slow_requests: u64,
-    /// The most memory that a request took, bytes.
+    /// The largest amount of memory that a request used, bytes.
     memory_peak: u64,
-    /// When a worker was last given a request, and when one was last given back ([`clock::now`]).
+    /// When a worker was last lent, and when one was last returned ([`clock::now`]).
     last_lent: u64,
     last_end: u64,
 }
 
-/// A place for one worker: a process that weir runs, or one connection to servers.
+/// A slot for one worker: a process that weir runs, or one connection to servers.
 #[derive(Debug, Default)]
 struct Slot {
     conn: Option<WorkerConn>,
-    /// A second hold on the stream of weir's own PHP, to end it where a child of a worker that is gone keeps it open.
+    /// A second descriptor for the stream of weir's own PHP, to shut it down if a child process of a dead worker
+    /// keeps it open.
     grip: Option<OwnedFd>,
     leased: bool,
-    /// The manager's number of the process; none while there is none.
+    /// The manager's number for the process; `None` if there is no process.
     process: Option<u32>,
     pid: u32,
     generation: u32,
-    /// When it came ([`clock::now`]).
+    /// When the process arrived ([`clock::now`]).
     since: u64,
-    /// Requests that the process was given.
+    /// How many requests the process has been given.
     requests: u64,
-    /// It was told to end, or is killed.
+    /// It was told to end, or was killed.
     withdrawn: bool,
-    /// It has served as many requests as it may, or is too large.
+    /// It has served its maximum number of requests, or uses too much memory.
     spent: bool,
-    /// Its connection is gone, and its process is not, or not yet.
+    /// Its connection is closed, but its process has not ended yet.
     lost: bool,
-    /// It has ended like this while it was lent.
+    /// How it ended, if it ended while it was lent.
     exit: Option<Exit>,
     card: Option<Arc<Card>>,
 }
 
 impl PoolHandle {
-    /// `chroot`: the folder that the gateway is locked into; servers' sockets are named as seen from outside. `cores`:
-    /// processors of the machine.
+    /// `chroot`: the gateway's chroot folder; the sockets of servers are named as seen from outside. `cores`: number
+    /// of processors of the machine.
     pub(crate) fn new(
         id: u16,
         settings: Settings,
@@ -302,12 +303,12 @@ impl PoolHandle {
         handle
     }
 
-    /// A worker for a request, at once or after waiting in the queue.
+    /// Gets a worker for a request, at once or after waiting in the queue.
     ///
-    /// `caller` is asked for who finds out which worker asks, if the request has to wait.
+    /// If the request has to wait, `caller` is called; it finds out which worker makes the request, if any.
     ///
-    /// `wait` says when the request was admitted to this pool before, where it is run again: it then waits at the
-    /// queue's head under its first deadline. It is filled in whatever becomes of the request.
+    /// If the request runs again, `wait` says when it was first admitted to this pool: then it waits at the head of
+    /// the queue with its first deadline. `wait` is filled in whatever the result is.
     ///
     /// # Errors
     ///
@@ -318,7 +319,7 @@ impl PoolHandle {
         wait: &mut Option<Wait>,
         caller: impl FnOnce() -> Option<Asker>,
     ) -> Result<Lease, ShedReason> {
-        // What deciding it takes is not carried through the wait.
+        // A separate step, so that its variables do not stay in memory during the wait.
         let mut receiver = match self.admit(ask, wait) {
             Admitted::Lent(lease) => return Ok(lease),
             Admitted::Shed(reason) => return Err(reason),
@@ -333,7 +334,7 @@ impl PoolHandle {
         let lease = match caller() {
             None => receiver.await,
             Some(caller) => {
-                // Boxed: few are such calls, and each request that waits would hold the room for it.
+                // Boxed: such calls are rare, and otherwise each waiting request would reserve memory for it.
                 let waiting = Box::pin(self.wait_as_caller(ask.id, &mut receiver, caller));
                 let (lease, refused) = waiting.await;
                 stuck = refused;
@@ -393,7 +394,7 @@ impl PoolHandle {
                     if let Some(other) = pushed_out {
                         state.refuse(other, ShedReason::PushedOut, &mut after);
                     }
-                    // With `fullconn` the limit grows with who waits.
+                    // With `fullconn` the limit grows with the number of waiting requests.
                     while let Some(assignment) = state.pool.dispatch(Micros(now)) {
                         state.grant(self, assignment, &mut after);
                     }
@@ -407,7 +408,7 @@ impl PoolHandle {
         Admitted::Waits(receiver)
     }
 
-    /// The manager has a connection to a worker: a new process, or a new connection to one that runs.
+    /// The manager reports a connection to a worker: to a new process, or a new one to a running process.
     pub(crate) fn worker_ready(self: &Arc<Self>, worker: NewWorker, conn: WorkerConn) {
         self.change(|state, now, after| {
             let index = state.slot_of(&worker, self.ends_by_itself);
@@ -460,7 +461,7 @@ impl PoolHandle {
                 slot.exit = Some(exit);
                 after.close(slot.conn.take());
                 if let Some(grip) = &slot.grip {
-                    // Not connected any more, as a rule.
+                    // Usually it is not connected any more.
                     let _ = weir_sys::socket::end(grip.as_fd());
                 }
                 if !slot.leased {
@@ -471,7 +472,8 @@ impl PoolHandle {
         self.exits.notify_waiters();
     }
 
-    /// How a worker's process ended, once the manager has told; none where it does not in time, or runs on.
+    /// How a worker's process ended, once the manager has reported it; `None` if no report comes in time, or the
+    /// process still runs.
     pub(crate) async fn exit(&self, process: Option<u32>) -> Option<Exit> {
         let process = process?;
         let told = async {
@@ -493,25 +495,24 @@ impl PoolHandle {
         tokio::time::timeout(EXIT_NOTICE, told).await.ok()
     }
 
-    /// Whole seconds after which a request that comes then will find a place, as far as can be foreseen: 1 to 60.
+    /// The expected number of seconds (1 to 60) after which a new request will get a place.
     pub(crate) fn retry_after(&self) -> u64 {
         let after = self.state().pool.retry_after(Micros(clock::now()));
         after.0.div_ceil(1_000_000).clamp(1, 60)
     }
 
-    /// A client left while its request ran; `since_admitted`: how long after its (first) admission. From that the pool
-    /// learns how long clients wait.
+    /// A client left while its request ran. `since_admitted`: the time since its (first) admission. The pool learns
+    /// from this how long clients wait.
     pub(crate) fn client_left(&self, since_admitted: Micros) {
         let now = Micros(clock::now());
         self.state().pool.client_left(now, since_admitted);
     }
 
-    /// Whether a worker may be stopped now because nobody waits for its script; else when it may be asked again
-    /// ([`clock::now`]).
+    /// Whether a worker may be stopped now because nobody waits for its script any more.
     ///
     /// # Errors
     ///
-    /// That time; [`clock::NEVER`] where others run the workers.
+    /// When to ask again ([`clock::now`]); [`clock::NEVER`] if others run the workers.
     pub(crate) fn may_cancel(&self) -> Result<(), u64> {
         let Some(cancels) = &self.cancels else {
             return Err(clock::NEVER);
@@ -534,7 +535,7 @@ impl PoolHandle {
         self.settings.workers().is_some()
     }
 
-    /// Whether the workers are PHP told to take PATH_TRANSLATED for the script.
+    /// Whether the workers are a PHP that uses PATH_TRANSLATED as the script.
     pub(crate) fn misreads_path_translated(&self) -> bool {
         let Runtime::Command(command) = &self.settings.runtime else {
             return false;
@@ -548,12 +549,12 @@ impl PoolHandle {
         says("cgi.fix_pathinfo=0") && !says("cgi.discard_path=1")
     }
 
-    /// Whether it is to be said that a request is refused now, and how many were refused since the last that was said.
+    /// Whether to log a refusal now. Returns how many refusals were not logged since the last message.
     pub(crate) fn say_refusal(&self) -> Option<u64> {
         self.refusals.say(clock::now())
     }
 
-    /// Requests at workers now, also those whose client has left.
+    /// Requests at workers now, including those whose client has left.
     pub(crate) fn busy(&self) -> usize {
         self.state().pool.stats().busy
     }
@@ -599,8 +600,8 @@ impl PoolHandle {
         }
     }
 
-    /// What the worker with this process id has to do, by the request's number and the time until which its answer has to have
-    /// begun; none: it is none of this pool's, or has nothing to do.
+    /// The request that the worker with this process id is processing: its number, and the time by which its answer
+    /// must have begun. `None` if the process is not a worker of this pool, or the worker is idle.
     pub(crate) fn works(&self, pid: u32) -> Option<(u64, u64)> {
         let state = self.state();
         let mut slots = state.slots.iter();
@@ -608,7 +609,7 @@ impl PoolHandle {
         slot.card.as_ref()?.works()
     }
 
-    /// The workers that have something to do: the manager's number, and the process.
+    /// The busy workers: the manager's number and the process id.
     pub(crate) fn at_work(&self) -> Vec<(u32, u32)> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
@@ -617,18 +618,18 @@ impl PoolHandle {
             .collect()
     }
 
-    /// What decides how many workers there are; none where others run them.
+    /// The figures of the scaling; `None` if others run the workers.
     pub(crate) fn scaling(&self) -> Option<ScalerStats> {
         self.state().scaling.as_ref().map(Scaling::figures)
     }
 
-    /// Which generation new workers belong to; 0 before the first, and where others run the workers.
+    /// The generation of new workers; 0 before the first, and if others run the workers.
     pub(crate) fn generation(&self) -> u32 {
         let state = self.state();
         state.scaling.as_ref().map_or(0, Scaling::generation)
     }
 
-    /// There is no worker, and none is expected; or no server is up.
+    /// Whether there is no worker and none is expected, or no server is up.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
         let none_starts = state.scaling.as_ref().is_some_and(Scaling::is_down);
@@ -636,21 +637,21 @@ impl PoolHandle {
         none_is_up || (none_starts && state.pool.stats().workers == 0)
     }
 
-    /// Why no worker can be started, where that is so.
+    /// Why no worker can be started, if that is the case.
     pub(crate) fn down_because(&self) -> Option<String> {
         let state = self.state();
         let why = state.scaling.as_ref().and_then(Scaling::down_because);
         why.map(str::to_owned)
     }
 
-    /// What the scaling decided lately, the oldest first.
+    /// The latest decisions of the scaling, the oldest first.
     pub(crate) fn decisions(&self) -> Vec<(SystemTime, String)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
         decisions.last.iter().cloned().collect()
     }
 
-    /// How often the scaling decided what.
+    /// How often the scaling made each kind of decision.
     pub(crate) fn decision_counts(&self) -> Vec<(&'static str, u64)> {
         let decisions = self.decisions.lock();
         let decisions = decisions.unwrap_or_else(PoisonError::into_inner);
@@ -658,7 +659,7 @@ impl PoolHandle {
         counts.map(|(what, count)| (*what, *count)).collect()
     }
 
-    /// Notes a decision for whoever looks at the pool.
+    /// Stores a decision for the operator's window.
     fn note_decision(&self, kind: &'static str, what: String) {
         let decisions = self.decisions.lock();
         let mut decisions = decisions.unwrap_or_else(PoisonError::into_inner);
@@ -691,7 +692,7 @@ impl State {
         self.last_lent = clock::now();
         let slot = &mut self.slots[worker.0 as usize];
         if self.farm.is_some() && slot.card.is_none() {
-            // Of this place; the process is another's.
+            // The card is for this slot only: others run the process.
             slot.card = Some(Arc::new(Card::new(0)));
         }
         slot.leased = true;
@@ -720,9 +721,9 @@ impl State {
         }
     }
 
-    /// The place of a process: the one it has, one that is empty, or a new one. `ends_by_itself`: after so many
-    /// requests; another gateway may have given it some, and it is good for one more then, having just accepted a
-    /// connection.
+    /// The slot of a process: its present slot, an empty one, or a new one. `ends_by_itself`: the number of requests
+    /// after which the process ends by itself. Another gateway may have given it some. It is good for at least one
+    /// more, because it has just accepted a connection.
     fn slot_of(&mut self, worker: &NewWorker, ends_by_itself: bool) -> usize {
         let known = self
             .slots
@@ -750,7 +751,7 @@ impl State {
         index
     }
 
-    /// The process of this slot has ended, and nobody uses it any more.
+    /// The process of this slot has ended, and the slot is not in use any more.
     fn ended(&mut self, pool: &PoolHandle, worker: WorkerId, now: Micros, after: &mut After) {
         let slot = std::mem::take(&mut self.slots[worker.0 as usize]);
         let at_work = self.pool.worker_down(now, worker).is_some() || slot.lost;
@@ -764,7 +765,7 @@ impl State {
     }
 }
 
-/// A request's place in the queue, given up when its client leaves.
+/// A request's place in the queue. It is given up when the client leaves.
 struct QueuePlace<'p> {
     pool: &'p Arc<PoolHandle>,
     request: RequestId,
@@ -787,11 +788,11 @@ impl std::fmt::Debug for Manager {
     }
 }
 
-/// How long the gateway waits to be told how a worker's process ended, before it answers the client without knowing.
+/// How long the gateway waits to learn how a worker's process ended, before it answers the client without that.
 const EXIT_NOTICE: Duration = Duration::from_millis(250);
 
-/// Decisions that the operator's window shows.
+/// How many decisions the operator's window shows.
 const REMEMBERED_DECISIONS: usize = 20;
 
-/// Processes whose end is remembered for whoever waits to be told of it.
+/// For how many ended processes the end is remembered for waiting requests.
 const REMEMBERED_EXITS: usize = 64;

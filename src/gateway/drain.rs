@@ -1,4 +1,4 @@
-//! A gateway that takes nothing new, and tells the manager what it still waits for.
+//! Draining: the gateway accepts nothing new, and tells the manager what it still waits for.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -9,14 +9,14 @@ use std::{
 use super::{Gateway, PoolHandle, scoreboard::Stage};
 use crate::control::{Holding, ToManager};
 
-/// Takes nothing new; tells the manager when the last connection and the last script have ended. A script may run on
-/// after its client has left; its lease says so. The operator's window stays open where this is the `last` gateway: who
-/// loses patience with a stop asks for another one there.
+/// Accepts nothing new, and tells the manager when the last connection and the last script have ended. A script may
+/// run on after its client has left; then its lease still exists. If this is the `last` gateway, the operator's
+/// window stays open, so that an operator can ask for a faster stop.
 pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
     if gateway.drain.has_started() {
         return;
     }
-    // In this order: what tells of a pool is not to speak of a drain where another gateway follows.
+    // In this order: if another gateway follows, agent checks must not report this drain.
     if !last {
         gateway.window_ends.start();
     }
@@ -44,14 +44,14 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
         {
             tell(false);
         }
-        // Until here scripts may have called.
+        // Until now scripts could make calls.
         if let Some(egress) = gateway.egress.get() {
             egress.drain();
             while !egress.is_done() {
                 tell(true);
             }
         }
-        // Behind what it was told before.
+        // Sent last, after all other messages.
         (gateway.manager.0)(ToManager::Drained);
     };
     if let Err(error) = thread::Builder::new().name("drain".into()).spawn(watch) {
@@ -59,7 +59,7 @@ pub(super) fn drain(gateway: &Arc<Gateway>, last: bool) {
     }
 }
 
-/// What a gateway that finishes still waits for; `calls`: of the application.
+/// What a draining gateway still waits for; `calls`: whether calls of the application are running.
 fn holding(gateway: &Gateway, calls: bool) -> Holding {
     let mut longest = None;
     for pool in &gateway.pools {
@@ -84,7 +84,7 @@ fn holding(gateway: &Gateway, calls: bool) -> Holding {
     }
 }
 
-/// Something that happens once, and that a thread may wait for.
+/// An event that happens once, and that a thread can wait for.
 #[derive(Debug, Default)]
 pub(super) struct Flag {
     set: Mutex<bool>,
@@ -101,7 +101,7 @@ impl Flag {
         *self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for it, no longer than `limit`.
+    /// Waits for the event, at most for `limit`.
     pub(super) fn wait(&self, limit: Duration) {
         let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.told.wait_timeout_while(set, limit, |set| !*set);
@@ -109,8 +109,8 @@ impl Flag {
     }
 }
 
-/// How often a gateway that finishes tells what it waits for.
+/// How often a draining gateway reports what it waits for.
 const TELL_HOLDING: Duration = Duration::from_millis(500);
 
-/// How often a draining gateway looks whether it is done.
+/// How often a draining gateway checks whether it is done.
 pub(super) const LOOK: Duration = Duration::from_millis(10);

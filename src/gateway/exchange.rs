@@ -43,7 +43,7 @@ use super::{
 use crate::clock;
 use crate::error_log::tell;
 
-/// An answer, and the length of its body where only the head says it.
+/// An answer, and the length of its body if only the head has it.
 type Answered = (Reply, Option<u64>);
 
 /// Answers a request.
@@ -52,7 +52,7 @@ pub(crate) fn exchange(
     conn: &Arc<Conn>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Outgoing>, Infallible>> + use<> {
-    // Not within the future, which would keep the head's place in it for as long as the request waits.
+    // Done outside of the future, which would otherwise keep memory for the head as long as the request waits.
     let (parts, body) = request.into_parts();
     let record = Record::new(gateway.clone(), conn, parts);
     trace::step!(
@@ -74,7 +74,7 @@ async fn answer(
     let gateway = record.gateway.clone();
     let mut rules = None;
     let mut body = Some(body);
-    // Whatever is rare lives in a box of its own: the rest is moved with every request.
+    // Rare cases are boxed, because this value is moved with every request.
     let mut answered = match steps(&gateway, &mut record, &conn, &mut body, &mut rules).await {
         Ok(answered) => answered,
         Err(refusal) => {
@@ -92,7 +92,7 @@ async fn answer(
     Ok(respond(record, conn, answered, rules.as_deref()))
 }
 
-/// A head that hyper has refused and answered gets its lines in the logs.
+/// Logs a request head that hyper has refused and answered.
 pub(crate) fn refused_head(
     gateway: &Gateway,
     conn: &Conn,
@@ -143,7 +143,8 @@ pub(crate) fn refused_head(
     });
 }
 
-/// The steps up to an answer. `body` is taken where it is wanted; `in_force` becomes the rules that hold for it.
+/// The steps up to an answer. `body` is taken when it is needed; `in_force` is set to the rules that apply to the
+/// request.
 async fn steps(
     gateway: &Gateway,
     record: &mut Record,
@@ -189,7 +190,8 @@ async fn steps(
     ))
 }
 
-/// What RFC 9112 §3.2 asks of every request, and methods that are none or not for a front door.
+/// The checks of RFC 9112 §3.2 for every request, and refusal of invalid methods and of those that are not for a
+/// reverse proxy.
 fn check_head(record: &Record) -> Result<(), Refusal> {
     let parts = &record.parts;
     let mut hosts = parts.headers.get_all(HOST).iter();
@@ -208,7 +210,7 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
         _ => {}
     }
     if !is_method(&parts.method) {
-        // A script may read it in capitals, after all rules for methods.
+        // A script may convert the method to capitals, after all method rules were applied.
         return Err(Refusal::client(
             StatusCode::BAD_REQUEST,
             "bad_method",
@@ -226,13 +228,13 @@ fn check_head(record: &Record) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What nginx takes for a method: registered ones (RFC 9110 §16.1.1) are of capitals and dashes.
+/// What nginx accepts as a method. Registered methods (RFC 9110 §16.1.1) consist of capitals and dashes.
 fn is_method(method: &Method) -> bool {
     let is_of_it = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
     method.as_str().bytes().all(is_of_it)
 }
 
-/// Host and path → an answer, or a script that has to give it, which is the record's then.
+/// Finds the answer for host and path, or the script that has to give it. The script is stored in the record.
 async fn route(
     gateway: &Gateway,
     record: &mut Record,
@@ -243,7 +245,7 @@ async fn route(
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::try_from(authority.as_str())
     {
-        // RFC 9112 §3.2.2: the target's own host counts, and the script is to see it.
+        // RFC 9112 §3.2.2: the host in the target counts, and the script must see that host.
         record.parts.headers.insert(HOST, host);
     }
     let host = record.parts.headers.get(HOST).cloned();
@@ -257,7 +259,7 @@ async fn route(
             uri.path().as_bytes(),
         )
         .map_err(|refusal| match record.asked {
-            // The client did nothing wrong: it is a script that named this path.
+            // The client did nothing wrong: a script named this path.
             Some(_) if refusal.status() == StatusCode::BAD_REQUEST => no_path(uri.path()),
             _ => Refusal::client(
                 refusal.status(),
@@ -302,7 +304,7 @@ async fn route(
     }
 }
 
-/// Answers what needs no script.
+/// Answers a target that needs no script.
 fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> {
     let refused = |status, why: &str, tried: &Path| {
         let reason = if status == StatusCode::FORBIDDEN {
@@ -318,7 +320,7 @@ fn answer_target(record: &Record, target: Target<'_>) -> Result<Reply, Refusal> 
     };
     match target {
         Target::Action(action) => act(record, action),
-        // With the method that the client used: a script may have sent it here with GET.
+        // With the client's method: a script may have redirected here with GET.
         Target::File(entry) => Ok(files::serve(&entry, record.method(), &record.parts.headers)),
         Target::DirectoryRedirect { location, status } => {
             Ok(bare(status, header::LOCATION, location))
@@ -425,8 +427,9 @@ async fn run_script(
     script::run(record, conn, settings, pool, body).await
 }
 
-/// The path-info as a file (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the script,
-/// unless `cgi.discard_path=1`: it is left out where the command line says so, and wherever there is such a file.
+/// The path-info as a file name (RFC 3875 §4.1.6). With `cgi.fix_pathinfo=0` PHP runs that file instead of the
+/// script, unless `cgi.discard_path=1`. So it is left out if the command line of the workers has that setting, and if
+/// such a file exists.
 async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> {
     if pool.misreads_path_translated() {
         return None;
@@ -439,7 +442,7 @@ async fn path_translated(script: &Script, pool: &PoolHandle) -> Option<Vec<u8>> 
         .then_some(translated)
 }
 
-/// The script wants the answer of another URL of the site, as if it had been asked for with GET (RFC 3875 §6.2.2).
+/// The script wants the answer of another URL of the site, as if it was requested with GET (RFC 3875 §6.2.2).
 fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> {
     let uri = Uri::try_from(location)
         .ok()
@@ -460,7 +463,7 @@ fn redirect_within(record: &mut Record, location: &[u8]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// The answer to a script that sent weir to something that is no path.
+/// The answer if a script redirects to something that is not a path.
 fn no_path(location: &str) -> Refusal {
     Refusal::upstream(
         StatusCode::BAD_GATEWAY,
@@ -470,7 +473,7 @@ fn no_path(location: &str) -> Refusal {
     )
 }
 
-/// The script wants a file to be sent. None where it named another URL of the site, which is asked for next.
+/// The script wants a file to be sent. `None` if it named another URL of the site, which is requested next.
 async fn send_instead(
     gateway: &Gateway,
     record: &mut Record,
@@ -513,7 +516,7 @@ async fn send_instead(
     if reply.status == StatusCode::OK && status != StatusCode::OK {
         reply.status = status;
     }
-    // The script speaks for the file's meaning, the file for its bytes.
+    // The script decides the headers about the meaning of the file, the file those about its bytes.
     let of_the_file = [
         header::CONTENT_LENGTH,
         header::CONTENT_RANGE,
@@ -529,7 +532,7 @@ async fn send_instead(
     Ok(Some(reply))
 }
 
-/// What a refusal says to the record, the trace and the error log.
+/// Notes a refusal in the record, the trace and the error log.
 pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     record.reason = Some(refusal.reason);
     let status = refusal.status;
@@ -568,7 +571,7 @@ pub(super) fn note_refusal(record: &mut Record, refusal: &Refusal) {
     }
 }
 
-/// A refusal becomes an answer: said in the log, with the site's own page if it has one.
+/// Turns a refusal into an answer: logs it, and uses the site's own error page if it has one.
 async fn refuse(
     gateway: &Gateway,
     record: &mut Record,
@@ -595,14 +598,14 @@ async fn refuse(
     reply
 }
 
-/// Puts the last headers on an answer and hands it to hyper.
+/// Adds the last headers to an answer and hands it to hyper.
 fn respond(
     mut record: Box<Record>,
     conn: Arc<Conn>,
     (mut reply, length): Answered,
     rules: Option<&Rules>,
 ) -> Response<Outgoing> {
-    // Who has left gets no answer, whatever hyper is given; the log says so.
+    // A client that has left gets no answer, whatever hyper is given; the log shows that.
     record.status = (record.reason != Some("client_left")).then_some(reply.status);
     if let Some(rules) = rules {
         for name in &rules.settings.remove_headers {
@@ -638,7 +641,7 @@ fn respond(
     response
 }
 
-/// `OPTIONS *` asks what the server can do at all (RFC 9110 §9.3.7); no other method has that target.
+/// `OPTIONS *` asks for the abilities of the server in general (RFC 9110 §9.3.7); no other method has that target.
 fn options_of_the_server(record: &Record) -> Result<Reply, Refusal> {
     if record.parts.method != Method::OPTIONS {
         return Err(Refusal::client(
@@ -666,14 +669,14 @@ fn rendered(template: &Template, record: &Record) -> Vec<u8> {
     text
 }
 
-/// A request of which there is no head.
+/// Stands for a request whose head could not be read.
 struct NoRequest;
 
 impl template::Variables for NoRequest {
     fn put(&self, _: &weir_config::Variable, _: &mut Vec<u8>) {}
 }
 
-/// What a target is, for the trace.
+/// The kind of a target, for the trace.
 struct Named<'t>(&'t Target<'t>);
 
 impl std::fmt::Display for Named<'_> {
@@ -692,11 +695,11 @@ impl std::fmt::Display for Named<'_> {
     }
 }
 
-/// What scripts may be asked for.
+/// Methods that scripts accept.
 const METHODS: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
-/// Local redirects followed for one request, as nginx limits its own.
+/// Maximum number of local redirects for one request; nginx has the same limit.
 const MAX_LOCAL_REDIRECTS: usize = 10;
 
 const ENOMEM: i32 = 12;

@@ -1,7 +1,7 @@
-//! What went wrong lately, for the operator's window: answers of 500 and above, by pool and cause.
+//! Recent errors for the operator's window: answers with a status of 500 or above, by pool and cause.
 //!
-//! Only requests that fail come here, so that the lock and the texts cost the others nothing. The number of causes is
-//! bounded: the reasons are words of weir's own, and scripts' answers are counted by their status.
+//! Only failed requests are counted here, so the lock and the texts cost the others nothing. The number of causes is
+//! limited: the reasons are weir's own words, and answers of scripts are counted by status.
 
 use std::{
     collections::HashMap,
@@ -20,20 +20,20 @@ pub(crate) struct Failures(Mutex<HashMap<Cause, Counts>>);
 /// Why requests fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Cause {
-    /// Index into the configuration's pools; none: the request needed none, or none was found.
+    /// Index into the configuration's pools; `None` if the request needed no pool, or none was found.
     pub(crate) pool: Option<u16>,
     /// The status of the answer.
     pub(crate) status: u16,
-    /// Why weir gave that answer: the word of the access log. None: a script gave it.
+    /// Why weir gave that answer: the reason in the access log. `None`: the answer is the script's.
     pub(crate) reason: Option<&'static str>,
 }
 
 #[derive(Debug)]
 struct Counts {
     total: u64,
-    /// By piece of time, the last [`PIECES`] of them.
+    /// Counts per time slice, for the last [`PIECES`] slices.
     pieces: [u32; PIECES as usize],
-    /// The piece that was counted in last, since the start.
+    /// The slice of the last count, numbered from the start.
     piece: u64,
     last: Last,
 }
@@ -44,13 +44,13 @@ struct Last {
     at: SystemTime,
     id: u64,
     method: String,
-    /// Its path; its query may hold what is nobody's business.
+    /// Its path. The query is left out, because it may hold private data.
     path: String,
-    /// What the error log says of it; empty: nothing.
+    /// The message in the error log; empty if there is none.
     message: String,
 }
 
-/// A request that fails.
+/// A request that failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed<'r> {
     /// Its number in the logs.
@@ -58,12 +58,12 @@ pub(crate) struct Failed<'r> {
     pub(crate) method: &'r str,
     /// Path and query as the client sent them.
     pub(crate) uri: &'r [u8],
-    /// What the error log says; empty: nothing, and what was said of an earlier one is kept.
+    /// The message in the error log. If it is empty, the message of an earlier request is kept.
     pub(crate) message: &'r str,
 }
 
 impl Failures {
-    /// Counts a request that fails.
+    /// Counts a failed request.
     pub(crate) fn note(&self, cause: Cause, failed: &Failed<'_>) {
         let piece = clock::now() / PIECE;
         let mut all = self.all();
@@ -97,7 +97,7 @@ impl Failures {
         }
     }
 
-    /// What failed in the last minute because of `pool`, or without one: the most frequent first.
+    /// The failures of the last minute in `pool`, or outside of all pools: the most frequent first.
     pub(super) fn status(&self, pool: Option<u16>) -> Vec<Value> {
         let piece = clock::now() / PIECE;
         let mut all = self.all();
@@ -119,7 +119,7 @@ impl Failures {
 }
 
 impl Counts {
-    /// Empties the pieces that have passed.
+    /// Clears the time slices that have passed.
     fn pass(&mut self, piece: u64) {
         for passed in (self.piece + 1..=piece).take(PIECES as usize) {
             self.pieces[(passed % PIECES) as usize] = 0;
@@ -130,7 +130,7 @@ impl Counts {
         self.piece = self.piece.max(piece);
     }
 
-    /// How many there were in the last `pieces`, the one that is not over included.
+    /// The count of the last `pieces` time slices, including the current one.
     fn lately(&self, piece: u64, pieces: u64) -> u64 {
         let from = piece.saturating_sub(pieces - 1);
         let counts = (from..=piece).map(|piece| self.pieces[(piece % PIECES) as usize]);
@@ -162,7 +162,7 @@ impl Counts {
     }
 }
 
-/// Keeps the memory of the text before.
+/// Replaces the text, and reuses its memory.
 fn put(text: &mut String, new: &str) {
     text.clear();
     text.extend(new.chars().take(LONGEST));
@@ -172,16 +172,16 @@ fn shortened(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(LONGEST)]
 }
 
-/// Characters that are kept of a text.
+/// Texts are cut to this many characters.
 const LONGEST: usize = 400;
 
-/// A piece of time, µs.
+/// Length of a time slice, µs.
 const PIECE: u64 = Duration::from_secs(5).as_micros() as u64;
 
-/// Pieces of a minute.
+/// Time slices in a minute.
 const PIECES: u64 = 12;
 
-/// Pieces that hold the last ten seconds.
+/// Time slices that cover the last ten seconds.
 const TEN_SECONDS: u64 = 3;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! One request at one worker: writes it, reads the response, and knows what is left of it whatever happens.
+//! One request at one worker: writes it, reads the response, and handles what is left of it when the request ends
+//! early.
 //!
-//! A [`Run`] owns the worker's lease and connection from the first byte sent to END_REQUEST. If it is dropped before
-//! (its client has left) the script is not stopped: a task of its own reads the rest and throws it away, so that the
-//! worker is free again only when it really is. What is written and what is read are independent, since a script may
-//! answer before it has read its whole body.
+//! A [`Run`] owns the worker's lease and connection from the first sent byte to END_REQUEST. If it is dropped
+//! earlier, because the client left, the script is not stopped: a separate task reads and discards the rest. So the
+//! worker counts as free only when it really is. Writing and reading are independent, because a script may answer
+//! before it has read its whole body.
 //!
-//! A program is free when it says END_REQUEST. weir's own PHP says so by itself: its script may run on after the
-//! response is complete ([`finishing`]).
+//! A program is free when it sends END_REQUEST. weir's own PHP reports this separately: its script may run on after
+//! the response is complete ([`finishing`]).
 
 mod failure;
 mod finishing;
@@ -45,42 +46,43 @@ pub(crate) use self::whose::{Asked, Owner};
 /// A request at a worker.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// None once the request has ended and the worker was given back.
+    /// `None` when the request has ended and the worker was given back.
     live: Option<Box<Live>>,
-    /// When the worker's first byte came ([`clock::now`]).
+    /// When the worker's first byte arrived ([`clock::now`]).
     pub(crate) first_byte: Option<u64>,
-    /// What to do with the worker if the request is left before its end.
+    /// What happens to the script if this is dropped before the request's end.
     on_drop: OnDrop,
 }
 
-/// What becomes of a script whose response nobody wants any more.
+/// What happens to a script whose response is not needed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnDrop {
-    /// It runs to its end; its output is read and thrown away. weir's own PHP is told that the client has left, which
-    /// ends the script at its next output unless it wants to go on (`ignore_user_abort`); others may print up to
+    /// The script runs to its end; its output is discarded. weir's own PHP is told that the client has left. This
+    /// ends the script at its next output, unless `ignore_user_abort` is set. Other workers may write up to
     /// [`MAX_UNWANTED`].
     Finish,
-    /// It is to end: weir's own PHP is told, and has `read_timeout` for it. The connection of others is closed, which
-    /// stops PHP at its next output, and the process replaced where weir runs it.
+    /// The script is to end: weir's own PHP is told, and has `read_timeout` for it. For other workers the connection
+    /// is closed, which stops PHP at its next output. If weir runs the process, it is replaced.
     Abort,
-    /// It ends now: its process is replaced where weir runs it, as soon as the pool may lose another one
-    /// ([`PoolHandle::may_cancel`]); until then it may end by itself. The connection of others is closed.
+    /// The script ends now: if weir runs its process, it is replaced as soon as the pool may stop another one
+    /// ([`PoolHandle::may_cancel`]). Until then the script may end by itself. For other workers the connection is
+    /// closed.
     Cancel,
-    /// Its process is replaced.
+    /// The process is replaced.
     Kill,
 }
 
-/// What a worker has written to its standard error, for who passes it on. Past [`MAX_COPIED_STDERR`] bytes that nobody
-/// has taken, more is left out.
+/// What a worker has written to its standard error, for a receiver that passes it on. When [`MAX_COPIED_STDERR`]
+/// bytes wait to be taken, further bytes are dropped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StderrCopy(Arc<Mutex<Vec<u8>>>);
 
-/// How far a read got.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There may be more.
+    /// There may be more to read.
     More,
-    /// The response is whole and the worker has been given back.
+    /// The response is complete and the worker was given back.
     End,
 }
 
@@ -91,43 +93,43 @@ struct Live {
     decoder: ResponseDecoder,
     request: Outbound,
     watch: Watch,
-    /// Lines of standard error go to the log with it.
+    /// Lines of standard error have this number in the log.
     id: u64,
     asked: Asked,
     stderr: WorkerStderr,
-    /// Pieces of the request that were accepted by the kernel.
+    /// How many pieces of the request the kernel has accepted.
     sent: u64,
     copied_stderr: Option<StderrCopy>,
     terminate_at: u64,
-    /// When nobody waits for its answer any more.
+    /// After this time nobody needs the answer.
     late_at: u64,
-    /// When the script is one for the slow log, when it is given up because its client has left, and when it is asked
+    /// When the script is due for the slow log, when it is given up because its client has left, and when to check
     /// again whether it may be.
     slow_at: u64,
     abandon_at: u64,
     cancel_at: u64,
-    /// What weir's own PHP says beyond FastCGI.
+    /// State of the protocol between weir and its own PHP.
     after_end: AfterEnd,
 }
 
-/// How far weir's own PHP is.
+/// How far weir's own PHP is with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AfterEnd {
-    /// A program: with END_REQUEST it is free.
+    /// The worker is a program, which is free after END_REQUEST.
     None,
-    /// Its response is not complete.
+    /// The response is not complete yet.
     Expected,
-    /// Its response is complete, and it has not said that it is free.
+    /// The response is complete, but READY has not arrived.
     Running,
-    /// It has.
+    /// READY has arrived.
     Ready(Cost),
-    /// It has said something else.
+    /// Something other than READY has arrived.
     Stray,
-    /// It has closed its stream.
+    /// The worker has closed its stream.
     Gone,
 }
 
-/// What is still to be written.
+/// What must still be written.
 #[derive(Debug)]
 struct Outbound {
     /// The request's FastCGI id.
@@ -135,11 +137,11 @@ struct Outbound {
     buffer: Vec<u8>,
     written: usize,
     file: Option<Upload>,
-    /// The client has left: said behind the body.
+    /// The client has left. This is reported after the body.
     aborts: bool,
 }
 
-/// The part of a body that lies in a temporary file.
+/// The part of a body that is in a temporary file.
 #[derive(Debug)]
 struct Upload {
     file: Arc<SpoolFile>,
@@ -147,7 +149,7 @@ struct Upload {
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
-/// A deadline in a task that has a client connection, which is woken with all others, or in one that has none.
+/// A deadline. In a task that has a client connection, the sweeper wakes it; other tasks use their own timer.
 #[derive(Debug)]
 struct Watch {
     silence: Duration,
@@ -157,12 +159,12 @@ struct Watch {
 }
 
 thread_local! {
-    /// Bytes from workers pass through here; what is wanted of them is copied out at once.
+    /// Buffer for bytes from workers. What is needed of them is copied at once.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into_boxed_slice());
 }
 
 impl Run {
-    /// Begins a request: `params` are the encoded BEGIN_REQUEST and PARAMS records, with `conn`'s next id.
+    /// Begins a request. `params` are the encoded BEGIN_REQUEST and PARAMS records with `conn`'s next id.
     pub(crate) fn start(
         lease: Lease,
         mut conn: WorkerConn,
@@ -221,11 +223,11 @@ impl Run {
         }
     }
 
-    /// Writes what can be written, and appends what the script printed to `output`.
+    /// Writes what can be written, and appends the script's output to `output`.
     ///
     /// # Errors
     ///
-    /// See [`Failure`]; the worker has been given back, or given up where it is not fit for another request.
+    /// See [`Failure`]. The worker was given back, or given up if its connection cannot be used again.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -249,8 +251,8 @@ impl Run {
                     live.finish();
                 }
             }
-            // Nobody waits any more, but the script may have its reasons: a web server in front of PHP-FPM would leave it
-            // alone as well. What the route says of clients that have left holds here too.
+            // Nobody waits any more, but the script may be doing useful work. Behind a web server with PHP-FPM it
+            // would run on, too. The route's setting for clients that have left applies here as well.
             Err(Failure::Silent { goes_on: true, .. }) => {
                 if self.on_drop == OnDrop::Abort {
                     self.on_drop = OnDrop::Finish;
@@ -258,7 +260,7 @@ impl Run {
                 let deadline = self.live.as_ref().map_or(NEVER, |live| live.late_at);
                 self.leave(deadline);
             }
-            // The script is of no use any more, but neither is it stuck.
+            // The script's answer is not needed any more, but the script is not stuck.
             Err(Failure::Late) => {
                 self.on_drop = OnDrop::Cancel;
                 self.leave(NEVER);
@@ -272,16 +274,16 @@ impl Run {
         Poll::Ready(result)
     }
 
-    /// As [`Self::poll`].
+    /// Like [`Self::poll`].
     ///
     /// # Errors
     ///
-    /// As [`Self::poll`].
+    /// Like [`Self::poll`].
     pub(crate) async fn read(&mut self, output: &mut Vec<u8>) -> Result<Progress, Failure> {
         poll_fn(|cx| self.poll(cx, output)).await
     }
 
-    /// From now on, what the worker writes to its standard error is kept, beside its lines in the log.
+    /// From now on the worker's standard error is also copied, besides its lines in the log.
     pub(crate) fn copy_stderr(&mut self) -> StderrCopy {
         let copy = StderrCopy::default();
         if let Some(live) = &mut self.live {
@@ -290,12 +292,12 @@ impl Run {
         copy
     }
 
-    /// When the script is past `request_terminate_timeout` ([`clock::now`]); never where it has ended.
+    /// When the script reaches `request_terminate_timeout` ([`clock::now`]); never if it has ended.
     pub(crate) fn terminate_at(&self) -> u64 {
         self.live.as_ref().map_or(NEVER, |live| live.terminate_at)
     }
 
-    /// Until when ([`clock::now`]) somebody waits for more of the response.
+    /// Sets until when ([`clock::now`]) more of the response is needed.
     pub(crate) fn ends_at(&mut self, deadline: u64) {
         if let Some(live) = &mut self.live {
             live.late_at = deadline;
@@ -303,14 +305,14 @@ impl Run {
         }
     }
 
-    /// The response is a stream: a client that leaves ends its script.
+    /// The response is a stream: if the client leaves, its script is ended.
     pub(crate) fn streams(&mut self) {
         if self.on_drop != OnDrop::Cancel {
             self.on_drop = OnDrop::Abort;
         }
     }
 
-    /// The answer is none: that is the server's fault. False: its request had ended before, as one that was answered.
+    /// The answer is invalid, which is the server's fault. False: its request had already ended as an answered one.
     pub(crate) fn blame(&mut self, cause: &str) -> bool {
         match &mut self.live {
             Some(live) => {
@@ -321,7 +323,7 @@ impl Run {
         }
     }
 
-    /// What becomes of the script if the client leaves.
+    /// Sets what happens to the script if the client leaves.
     pub(crate) fn on_drop(&mut self, on_drop: OnDrop) {
         self.on_drop = on_drop;
     }
@@ -333,7 +335,7 @@ impl Run {
         }
     }
 
-    /// What the log's lines about it name, also after its end.
+    /// How log lines name this request, also after its end.
     pub(crate) fn owner(&self) -> Owner {
         Owner(
             self.live
@@ -344,7 +346,7 @@ impl Run {
 }
 
 impl StderrCopy {
-    /// What has come since it was taken last.
+    /// The bytes that arrived since the last call.
     pub(crate) fn take(&self) -> Vec<u8> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -373,7 +375,7 @@ impl Live {
             Poll::Ready(Err(failure)) => Some(failure),
             _ => None,
         };
-        // A worker that refuses the rest of a body may have answered already: what it said comes first.
+        // A worker that does not read the rest of a body may have answered already: its answer is read first.
         let read = self.poll_read(cx, output, first_byte);
         match (read, write_error) {
             (Poll::Ready(Ok(Progress::End)), _) => {
@@ -386,7 +388,7 @@ impl Live {
         }
     }
 
-    /// Ready when the script has had its time.
+    /// Ready when the script's time is over.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
             let ours = self.terminate_at.min(self.late_at).min(self.cancel_at);
@@ -470,7 +472,7 @@ impl Live {
                     if let Some(copy) = &self.copied_stderr {
                         copy.put(bytes);
                     }
-                    // PHP-FPM's log has nothing of what the web server is told.
+                    // In the style of PHP-FPM, messages to the web server are not in the log.
                     if self.copied_stderr.is_none() || error_log::format() == Format::Weir {
                         let mut stderr = std::mem::take(&mut self.stderr);
                         stderr.push(bytes, &self.about());
@@ -521,8 +523,8 @@ impl Live {
         let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         Failure::Closed {
             process: self.lease.process(),
-            // The kernel tells so of a unix socket that was closed before all in it was read (unix(7)). A worker takes
-            // a request that came in one piece with one read, or not at all.
+            // The kernel reports this for a unix socket that was closed before all of it was read (unix(7)). A worker
+            // reads a request that was sent in one piece with one read, or not at all.
             unread: self.sent == 1
                 && self.lease.is_php()
                 && self.request.written <= ONE_PIECE
@@ -532,7 +534,7 @@ impl Live {
         }
     }
 
-    /// What the log's lines are about.
+    /// The subject of log lines.
     fn about(&self) -> About<'_> {
         About {
             pool: Some(&self.lease.pool().settings.name),
@@ -542,13 +544,13 @@ impl Live {
         }
     }
 
-    /// Passes on what is left of standard error.
+    /// Passes the rest of standard error on.
     fn end_stderr(&mut self) {
         let mut stderr = std::mem::take(&mut self.stderr);
         stderr.finish(&self.about());
     }
 
-    /// The request has ended: the worker takes the next one, on this connection if it is fit for it.
+    /// The request has ended: the worker takes the next one, on this connection if it can be used again.
     fn finish(mut self: Box<Self>) {
         self.end_stderr();
         self.lease.ended(Finish::Answered, None);
@@ -574,7 +576,7 @@ impl Live {
     fn give_up(mut self: Box<Self>, failure: &Failure, answered: bool) {
         self.end_stderr();
         match failure {
-            // A server closes kept connections when it likes.
+            // A server may close kept connections at any time.
             Failure::Closed { .. } if self.conn.requests > 1 && !answered => {}
             Failure::Closed { .. } | Failure::Protocol(_) => {
                 self.lease.ended(Finish::Failed, Some(failure));
@@ -593,7 +595,7 @@ impl Live {
 }
 
 impl Outbound {
-    /// Says behind the whole request that its client has left.
+    /// Reports after the whole request that its client has left.
     fn abort(&mut self) {
         match self.file {
             Some(_) => self.aborts = true,
@@ -601,7 +603,7 @@ impl Outbound {
         }
     }
 
-    /// Fills the buffer with the next piece of the body; false where there is none.
+    /// Fills the buffer with the next piece of the body; false if there is none.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Some(upload) = &mut self.file else {
             return Poll::Ready(Ok(false));
@@ -622,7 +624,7 @@ impl Outbound {
 }
 
 impl Upload {
-    /// The next piece, empty at the end; from the page cache at once, else from another thread.
+    /// The next piece, empty at the end. It is read at once if it is in the page cache, otherwise by another thread.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let left = self.file.len() - self.read;
         if left == 0 {
@@ -672,12 +674,12 @@ impl Watch {
         }
     }
 
-    /// Bytes went or came: the silence begins anew.
+    /// Bytes were written or read: the timeout for silence starts again.
     fn moved(&mut self) {
         self.deadline = clock::deadline(self.silence);
     }
 
-    /// Ready when the silence has lasted too long, or `other` has come.
+    /// Ready when the silence has lasted too long, or at `other`.
     fn poll(&mut self, cx: &mut Context<'_>, other: u64) -> Poll<()> {
         let deadline = self.deadline.min(other);
         let now = clock::now();
@@ -726,15 +728,15 @@ pub(crate) fn recycle(mut buffer: Vec<u8>) {
     }
 }
 
-/// A request of so many bytes or fewer that is sent with one write is read by weir's own PHP with one read: it is one
-/// piece in the kernel, and smaller than the worker's buffer.
+/// A request of at most this many bytes that is sent with one write is read by weir's own PHP with one read: it is
+/// one piece in the kernel, and smaller than the worker's buffer.
 const ONE_PIECE: usize = 32 * 1024;
 
-/// How much of a worker's standard error is kept for who passes it on, bytes.
+/// How much of a worker's standard error is kept for a receiver, bytes.
 const MAX_COPIED_STDERR: usize = 64 * 1024;
 
 const KEPT_BUFFERS: usize = 64;
 const KEPT_CAPACITY: usize = 16 * 1024;
 
-/// How much of a body in a file is handed to the worker at once, bytes.
+/// How much of a body in a file is written to the worker at once, bytes.
 const UPLOAD_PIECE: u64 = 128 * 1024;

@@ -1,4 +1,4 @@
-//! FastCGI from a web server in front: nginx, HAProxy or Apache speaks to a pool of weir's as it would to PHP-FPM.
+//! FastCGI from a web server in front: nginx, HAProxy or Apache talks to a pool of weir as it would to PHP-FPM.
 //!
 //! ```text
 //! records ─► request: params → record ─► body, spooled ─► script::begin: queue, worker ─► head
@@ -6,9 +6,9 @@
 //!    └────── kept, or closed ◄── END_REQUEST ◄── STDERR ◄── STDOUT: read ahead ◄─────────┘
 //! ```
 //!
-//! A request goes the same way as one over HTTP, without routing: the parameters reach the worker as they came, and the
-//! answer goes back as the worker wrote it. A connection between two requests is a socket and a small struct; it holds
-//! no worker. Nothing that a web server says is trusted more than what a browser says.
+//! A request is handled like one over HTTP, but without routing: the parameters reach the worker unchanged, and the
+//! answer goes back as the worker wrote it. An idle connection is a socket and a small struct; it holds no worker.
+//! Input from a web server is trusted no more than input from a browser.
 
 mod request;
 mod wire;
@@ -39,7 +39,7 @@ use super::{
 };
 use crate::clock;
 
-/// Serves `socket` until it ends.
+/// Serves `socket` until the connection ends.
 pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>, front: &FastCgi) {
     let mut serving = Box::pin(async {
         let mut wire = Wire::new(socket, &gateway, conn.clone(), front.pool);
@@ -47,33 +47,33 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, socket: Socket, conn: Arc<Conn>
             if let Err(ending) = wire.head().await {
                 break ending;
             }
-            // In a box: a kept connection need not carry what a request takes.
+            // Boxed, so that an idle connection does not reserve the memory that a request needs.
             if let Err(ending) = Box::pin(exchange(&gateway, &mut wire, front)).await {
                 break ending;
             }
         };
         conn.ended();
-        // In a box: it has a buffer of its own.
+        // Boxed, because it has its own buffer.
         Box::pin(wire.close(ending)).await;
     });
     poll_fn(|cx| clock::frozen(|| serving.as_mut().poll(cx))).await;
 }
 
-/// Why there is no answer of a worker to pass on.
+/// Why there is no answer from a worker.
 enum Stop {
     Refused(Refusal),
     Interrupted(Interrupt),
 }
 
-/// An answer: what there is of it, and where the rest comes from.
+/// An answer: the part that has arrived, and the source of the rest.
 struct Answer {
-    /// Head and the beginning of the body.
+    /// The head and the beginning of the body.
     output: Vec<u8>,
     body_at: usize,
     status: StatusCode,
     rest: Rest,
     stderr: Option<StderrCopy>,
-    /// The connection cannot go on: what the web server still sends is not read.
+    /// The connection ends after this answer: further input from the web server is not read.
     close: bool,
 }
 
@@ -84,7 +84,7 @@ enum Rest {
     Stream(Box<WorkerStream>),
 }
 
-/// Answers the request whose parameters have come.
+/// Answers the request whose parameters have arrived.
 async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> Result<(), Ending> {
     let conn = wire.conn().clone();
     let mut record = request::record(gateway, &conn, wire.take_params());
@@ -103,7 +103,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
             note_refusal(&mut record, &refusal);
             record.status = Some(refusal.status);
             record.sent();
-            // That nothing came, and END_REQUEST neither, tells the rest, as where a child of PHP-FPM has died.
+            // Neither output nor END_REQUEST is sent, as when a child of PHP-FPM has died.
             return Err(Ending::Clean);
         }
         Err(Stop::Refused(refusal)) => {
@@ -138,7 +138,7 @@ async fn exchange(gateway: &Arc<Gateway>, wire: &mut Wire, front: &FastCgi) -> R
         }
         Err(Cut::Truncated) => {
             record.truncated();
-            // What came of it is passed on; that END_REQUEST is missing tells the rest.
+            // The part that arrived is passed on. The missing END_REQUEST shows that it is incomplete.
             let flushed = wire.flush().await;
             record.sent();
             match flushed {
@@ -204,7 +204,7 @@ async fn steps(
         .map_err(Stop::Refused)
 }
 
-/// The pool's status or ping page, if it is asked for.
+/// The pool's status or ping page, if the request is for one.
 fn own_page(record: &mut Record, conn: &Conn, pool: &Arc<PoolHandle>) -> Option<Answer> {
     let params = record.params.as_ref()?;
     let get = |name: &[u8]| params.get(name).unwrap_or_default();
@@ -244,20 +244,20 @@ async fn take_body(wire: &mut Wire, record: &mut Record) -> Result<Spooled, Stop
     Ok(spooled)
 }
 
-/// What a worker must not be asked for.
+/// Refuses requests that must not reach a worker.
 fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
     let Some(params) = &record.params else {
         return Ok(());
     };
     if !request::fits_records(params) {
-        // PHP reads each record on its own, and closes the connection on a pair that spans two.
+        // PHP reads each record separately, and closes the connection if a pair spans two records.
         return Err(Refusal::client(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             "head_too_large",
             "a parameter is longer than a FastCGI record",
         ));
     }
-    // weir's own PHP looks itself, once it knows which part of the path is the script.
+    // weir's own PHP checks this itself, when it knows which part of the path is the script.
     let allowed = &pool.settings.limit_extensions;
     let script = request::script_filename(params);
     let looks = !matches!(pool.settings.runtime, Runtime::Php(_)) && !allowed.is_empty();
@@ -274,7 +274,7 @@ fn check(record: &Record, pool: &PoolHandle) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A worker's response, from its head on.
+/// A worker's response from its head on.
 async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<Answer, Refusal> {
     let Started {
         mut run,
@@ -300,7 +300,7 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
                 };
                 Rest::ReadAhead(ReadAhead::start(run, Vec::new(), room))
             }
-            // Nothing was sent yet: the client can still be told.
+            // Nothing was sent yet, so the client can still get an error.
             Err(failure) => return Err(Box::pin(script::worker_failed(pool, failure)).await),
         }
     };
@@ -315,7 +315,7 @@ async fn answer(record: &Record, pool: &PoolHandle, started: Started) -> Result<
 }
 
 impl Answer {
-    /// An answer of the gateway's own; to HEAD without its body.
+    /// An answer of the gateway itself; for HEAD without its body.
     fn refusal(refusal: &Refusal, method: &Method, proxy_status: bool) -> Answer {
         let (mut output, body_at) = refusal.cgi(proxy_status);
         if *method == Method::HEAD {
@@ -332,9 +332,9 @@ impl Answer {
     }
 }
 
-/// Why an answer did not get to its end.
+/// Why an answer was not completed.
 enum Cut {
-    /// The worker failed within its response.
+    /// The worker failed during its response.
     Truncated,
     Interrupted(Interrupt),
 }
@@ -345,8 +345,8 @@ impl From<Interrupt> for Cut {
     }
 }
 
-/// Passes an answer on, all but its END_REQUEST. What the worker wrote to its standard error goes behind its head, since
-/// nginx counts what comes before against the room that it has for the head.
+/// Sends an answer without its END_REQUEST. The worker's standard error follows after the head, because nginx counts
+/// earlier bytes against its buffer for the head.
 async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<(), Cut> {
     let id = wire.id();
     let Answer {
@@ -399,7 +399,7 @@ async fn send(wire: &mut Wire, answer: Answer, record: &mut Record) -> Result<()
     Ok(())
 }
 
-/// A piece of what is kept of a response; at once if the kernel has it in memory.
+/// Reads a part of a spooled response; at once if it is in the page cache.
 async fn read_piece(file: &Arc<OpenFile>, offset: u64, len: u64) -> io::Result<Vec<u8>> {
     let mut piece = vec![0; len.min(PIECE) as usize];
     let count = match weir_sys::file::read_cached(file.as_fd(), &mut piece, offset)? {
@@ -431,11 +431,10 @@ fn unreadable(record: &Record, error: &io::Error) -> Cut {
     Cut::Truncated
 }
 
-/// What is kept of a response in memory for a web server that takes it slowly, bytes: the default of a site's
-/// `response_memory`.
+/// How much of a response is kept in memory for a slow web server, bytes: the default of a site's `response_memory`.
 const RESPONSE_MEMORY: usize = 256 * 1024;
 
-/// What is kept of it in a temporary file, bytes: the default of a site's `max_response_file`.
+/// How much of it is kept in a temporary file, bytes: the default of a site's `max_response_file`.
 const MAX_RESPONSE_FILE: u64 = 1 << 30;
 
 /// How much is read from that file at once, bytes: two full records.

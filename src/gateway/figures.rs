@@ -1,7 +1,7 @@
-//! `GET /metrics`: what the gateway knows, by the rows of [`crate::metrics`].
+//! `GET /metrics`: the gateway's figures, in the rows of [`crate::metrics`].
 //!
-//! Everything is read where it is kept, when somebody asks. A pool's lock is held for as long as it takes to copy its
-//! figures.
+//! The values are read from their places when the page is requested. A pool's lock is held only while its figures are
+//! copied.
 
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::{
     metrics::{Metric, Page},
 };
 
-/// All metrics as they are now.
+/// All metrics with their current values.
 pub(super) fn page(gateway: &Gateway) -> Page {
     let mut page = Page::new();
     let uses = gateway.measured.uses();
@@ -127,7 +127,7 @@ fn put_pool(
     }
     let mut told = HashSet::new();
     for server in pool.servers() {
-        // Two figures of one name would make scrapers refuse all of them.
+        // Two samples with the same labels would make scrapers refuse the whole page.
         if !told.insert(server.name.clone()) {
             continue;
         }
@@ -162,7 +162,7 @@ fn put_site(page: &mut Page, gateway: &Gateway, index: Option<usize>, name: &str
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"]
         .iter()
         .zip(counts.statuses);
-    // No answer of weir's own is a 1xx.
+    // weir itself sends no 1xx answers.
     for (class, count) in classes.skip(1) {
         page.put(Metric::SiteRequests, &[name, class], count as f64);
     }
@@ -229,7 +229,7 @@ fn put_gateway(page: &mut Page, gateway: &Gateway) {
     page.put(Metric::Draining, &[], flag(gateway.keeps_no_connections()));
 }
 
-/// Whether a site has requests that go to workers.
+/// Whether requests of a site go to workers.
 fn has_pool(gateway: &Gateway, site: Option<usize>) -> bool {
     let site = site.and_then(|index| gateway.config.sites.get(index));
     site.is_some_and(|site| {
@@ -280,5 +280,5 @@ fn seconds(span: Micros) -> f64 {
     span.0 as f64 / 1e6
 }
 
-/// What counts of requests that belong to no site are called.
+/// The site label for requests that belong to no site.
 const NO_SITE: &str = "-";

@@ -1,11 +1,11 @@
-//! Static files: from an open file to the answer that RFC 9110 asks for.
+//! Static files: from an open file to the answer of RFC 9110.
 //!
-//! A [`FileEntry`] is a file as it was when it was opened, with everything about its answer that does not depend on
-//! the request: headers, validators, the precompressed files beside it, and its bytes if they are few. [`serve`]
-//! chooses among that by the request: representation (`Accept-Encoding`), conditions, ranges.
+//! A [`FileEntry`] is a file as it was when it was opened, with all parts of its answer that do not depend on the
+//! request: headers, validators, precompressed files beside it, and its bytes if it is small. [`serve`] chooses from
+//! these for a request: representation (`Accept-Encoding`), conditions, ranges.
 //!
-//! The descriptor keeps the contents that were opened, whatever happens to the name meanwhile. A file that shrinks
-//! in place while it is sent is the sender's business: it cuts the connection.
+//! The open descriptor keeps the same file even if its name is changed to another file. If the file shrinks while it
+//! is sent, the sender cuts the connection.
 
 mod conditional;
 mod encoding;
@@ -26,11 +26,11 @@ use self::{
 };
 use super::body::{Body, Part, Reply};
 
-/// Answers with a file: GET, HEAD, or, where a script names the file, what the script was asked with. Conditions and ranges
-/// are for GET and HEAD only: what a script has done is not undone by a 304 or 412 (RFC 9110 §13.2.1).
+/// Answers with a file: for GET, HEAD, or, if a script names the file, for any method. Conditions and ranges apply to
+/// GET and HEAD only: a 304 or 412 cannot undo what a script has done (RFC 9110 §13.2.1).
 ///
-/// The headers are complete, `Content-Length` included, also where the body is empty because of HEAD; a 304 has
-/// those that RFC 9110 §15.4.5 asks for; 412 and 416 have no body, so that an error page may be put there.
+/// The headers are complete, including `Content-Length`, even if the body is empty because of HEAD. A 304 has the
+/// headers of RFC 9110 §15.4.5. 412 and 416 have no body, so that an error page can be added.
 pub fn serve(entry: &FileEntry, method: &Method, headers: &HeaderMap) -> Reply {
     let chosen = entry.choose(headers);
     if matches!(*method, Method::GET | Method::HEAD) {

@@ -1,39 +1,39 @@
-//! Where a client's messages begin and end, seen before hyper reads them (RFC 9112 §2 to §7).
+//! Finds where a client's messages begin and end, before hyper reads them (RFC 9112 §2 to §7).
 //!
-//! hyper is given one message at a time and nothing behind it. The next one waits until the answer is with the kernel, so
-//! that nothing of it can come between two parts of that answer. What could hold up a reactor (lengths of chunks that never
-//! end), or means one thing here and another elsewhere (bare line feeds in chunks, two lengths), is refused here.
+//! hyper gets one message at a time and nothing after it. The next one waits until the kernel has the answer, so that
+//! nothing of it can get between two parts of that answer. Input that could block a reactor (endless chunk lengths),
+//! or that other programs may read differently (bare line feeds in chunks, two lengths), is refused here.
 //!
-//! [`Framing`] is no parser: hyper reads what passes, and refuses the rest of what is wrong. It takes bytes and says how
-//! many of them belong to the message; it reads no socket and keeps no bytes.
+//! [`Framing`] is not a full parser: hyper parses what passes, and refuses other errors. It gets bytes and says how
+//! many of them belong to the message. It does no I/O and keeps no bytes.
 
 use std::ops::Range;
 
 use http::{StatusCode, uri::PathAndQuery};
 
-/// How far the messages of one connection have come.
+/// The position within the messages of one connection.
 #[derive(Debug)]
 pub(crate) struct Framing {
     state: State,
-    /// A message has been passed, and its answer is not with the kernel.
+    /// A message was passed, and the kernel does not have its answer yet.
     answer_is_due: bool,
-    /// Largest head, bytes.
+    /// Maximum size of a head, bytes.
     max_head: usize,
 }
 
-/// What is to become of bytes.
+/// What to do with bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// So many of them, from the first one, are the message's: hyper may have them.
+    /// This many bytes, from the first one on, belong to the message: give them to hyper.
     Pass(usize),
-    /// They are the beginning of a head. Give them again, with more behind them.
+    /// They are the beginning of a head. Call again with more bytes after them.
     More,
-    /// The head's target is here, in a spelling that hyper would not read. Put [`encoded`] in its place, and give all of
-    /// it again.
+    /// The head's target is complete, in a spelling that hyper would not accept. Replace it with [`encoded`], and
+    /// call again with all bytes.
     Encode(Range<usize>),
-    /// They are a head that is refused; the connection cannot go on.
+    /// The head is refused; the connection cannot continue.
     Refuse(Refused),
-    /// They are no part of the body that they are in, and why.
+    /// They are not valid within the current body, and why.
     Bad(&'static str),
 }
 
@@ -48,30 +48,30 @@ pub(crate) struct Refused {
 
 #[derive(Debug)]
 enum State {
-    /// Before or within a head, which is looked at line by line.
+    /// Before or within a head, which is checked line by line.
     Head(Head),
-    /// Within a body: so many bytes are to come.
+    /// Within a body: this many bytes are missing.
     Length(u64),
-    /// Within a body in chunks.
+    /// Within a chunked body.
     Chunks(Chunks),
-    /// Behind a message whose answer is due.
+    /// After a message whose answer is due.
     Done,
-    /// hyper refuses what has come, whatever follows.
+    /// hyper will refuse the message, whatever follows.
     Opaque,
-    /// What has come is no body.
+    /// The body is invalid.
     Bad(&'static str),
 }
 
-/// What is known of a head of which lines are here.
+/// The state of a head that has not arrived completely.
 #[derive(Debug, Default)]
 struct Head {
-    /// Where the line at hand begins.
+    /// Where the current line begins.
     line: usize,
-    /// How far its end has been looked for.
+    /// Up to where its end was searched.
     searched: usize,
     /// The request line has been seen.
     is_begun: bool,
-    /// Its target has been given another spelling.
+    /// Its target was replaced by another spelling.
     is_encoded: bool,
     length: Option<u64>,
     coding: Option<Coding>,
@@ -83,50 +83,50 @@ enum Coding {
     Other,
 }
 
-/// Where the next byte of a body in chunks is (RFC 9112 §7.1).
+/// The position within a chunked body (RFC 9112 §7.1).
 #[derive(Debug)]
 struct Chunks {
     at: At,
-    /// Bytes of the chunk that are to come.
+    /// Bytes of the current chunk that are missing.
     left: u64,
     /// Digits of its length so far.
     digits: usize,
-    /// What the lines with lengths have had beside the digits that a length needs, bytes.
+    /// Bytes on the length lines, besides the digits that the lengths need.
     extra: usize,
     /// Bytes of trailers so far.
     trailers: usize,
-    /// Most bytes of trailers.
+    /// Maximum number of bytes of trailers.
     max_trailers: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Length,
-    /// Behind the digits: white space, extensions.
+    /// After the digits: white space, extensions.
     Extension,
     LengthLf,
     Data,
     DataCr,
     DataLf,
-    /// At the first byte of a trailer, or of the empty line behind all of them.
+    /// At the first byte of a trailer, or of the empty line at the end.
     TrailerStart,
     Trailer,
     TrailerLf,
     LastLf,
 }
 
-/// What the lines of a head say.
+/// The result of reading the lines of a head.
 enum Lines {
-    /// The head has so many bytes.
+    /// The head is complete and has this many bytes.
     Whole(usize),
     More,
     Encode(Range<usize>),
-    /// hyper refuses it.
+    /// hyper will refuse it.
     Odd,
 }
 
 impl Framing {
-    /// For a connection whose heads have at most `max_head` bytes.
+    /// `max_head`: maximum size of the connection's heads, bytes.
     pub(crate) fn new(max_head: usize) -> Framing {
         Framing {
             state: State::Head(Head::default()),
@@ -135,7 +135,7 @@ impl Framing {
         }
     }
 
-    /// Looks at bytes that follow what has been passed; within a head they begin where it does.
+    /// Checks the bytes that follow the passed ones. Within a head they start at the beginning of the head.
     pub(crate) fn look(&mut self, bytes: &[u8]) -> Verdict {
         let mut passed = 0;
         loop {
@@ -183,18 +183,18 @@ impl Framing {
                         None => {}
                     }
                 }
-                // What is behind belongs to the next message, or to none.
+                // What follows belongs to the next message, or is invalid.
                 State::Head(_) | State::Done | State::Bad(_) => return Verdict::Pass(passed),
             }
         }
     }
 
-    /// Whether the message is whole and its answer due: what comes now is read ahead.
+    /// Whether the message is complete and its answer is due: what arrives now is read ahead.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// The answer to the message that has been passed is with the kernel.
+    /// The kernel has the answer to the message that was passed.
     pub(crate) fn answered(&mut self) {
         self.answer_is_due = false;
         if self.is_done() {
@@ -211,13 +211,13 @@ impl Framing {
 }
 
 impl Head {
-    /// Looks at the lines that have come since; `bytes` are all of the head so far.
+    /// Checks the lines that are new; `bytes` is all of the head so far.
     fn look(&mut self, bytes: &[u8], max: usize) -> Lines {
         loop {
             let from = self.searched.max(self.line);
             let Some(end) = memchr::memchr(b'\n', &bytes[from..]).map(|end| from + end) else {
                 self.searched = bytes.len();
-                // Of what is too large, or cannot be a method, hyper need not see more.
+                // If a head is too large or cannot start with a method, hyper need not see more of it.
                 let hopeless = bytes.len() >= max
                     || (!self.is_begun
                         && bytes.get(self.line).is_some_and(|byte| {
@@ -230,7 +230,7 @@ impl Head {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             match line.first() {
                 None if self.is_begun => return Lines::Whole(end + 1),
-                // Empty lines before a request are nothing (RFC 9112 §2.2).
+                // Empty lines before a request are ignored (RFC 9112 §2.2).
                 None => {}
                 Some(_) if !self.is_begun => {
                     let Some(target) = target(line) else {
@@ -242,14 +242,14 @@ impl Head {
                     self.is_begun = true;
                 }
                 Some(b't' | b'T' | b'c' | b'C') if !self.field(line) => return Lines::Odd,
-                // A line that goes on with the one before it (RFC 9112 §5.2).
+                // Folded line: it continues the line before (RFC 9112 §5.2).
                 Some(b' ' | b'\t') => return Lines::Odd,
                 Some(_) => {}
             }
         }
     }
 
-    /// Takes note of a field that says how long the body is; false: hyper refuses it.
+    /// Notes a field that determines the length of the body; false: hyper will refuse it.
     fn field(&mut self, line: &[u8]) -> bool {
         if let Some(value) = value(line, b"transfer-encoding") {
             self.coding = match self.coding {
@@ -269,7 +269,7 @@ impl Head {
     /// What follows the head (RFC 9112 §6.3).
     fn body(&self, max_trailers: usize) -> Result<State, Refused> {
         match (self.coding, self.length) {
-            // Either may be what something in front of weir goes by (§6.1).
+            // A proxy in front of weir may use either of them (§6.1).
             (Some(_), Some(_)) => Err(Refused {
                 status: StatusCode::BAD_REQUEST,
                 reason: "bad_head",
@@ -298,7 +298,7 @@ impl Chunks {
         }
     }
 
-    /// How many of these bytes are a body's; and whether it is at its end, or the next byte is wrong.
+    /// How many of these bytes belong to the body, and whether the body ends there or the next byte is invalid.
     fn look(&mut self, bytes: &[u8]) -> (usize, Option<Result<(), &'static str>>) {
         let mut index = 0;
         while let Some(&byte) = bytes.get(index) {
@@ -389,13 +389,14 @@ impl Chunks {
 }
 
 impl At {
-    /// Whether a line feed is what has to come.
+    /// Whether the next byte must be a line feed.
     fn ends_with_lf(self) -> bool {
         matches!(self, At::LengthLf | At::DataLf | At::TrailerLf | At::LastLf)
     }
 }
 
-/// A target as hyper reads it: what may not stand in a URI is percent-encoded, and a fragment left out.
+/// A target in a spelling that hyper accepts: characters that a URI may not have are percent-encoded, and a fragment
+/// is removed.
 pub(crate) fn encoded(target: &[u8]) -> Vec<u8> {
     let path = path(target);
     let mut text = target[..path.start].to_vec();
@@ -429,7 +430,7 @@ pub(crate) fn path(target: &[u8]) -> Range<usize> {
     begin..target.len()
 }
 
-/// Where the target is in a request line of HTTP/1; none: it is no such line.
+/// Where the target is in a request line of HTTP/1; `None` if it is not a request line.
 fn target(line: &[u8]) -> Option<Range<usize>> {
     let method = memchr::memchr(b' ', line)?;
     let end = line.len().checked_sub(b" HTTP/1.1".len())?;
@@ -437,7 +438,7 @@ fn target(line: &[u8]) -> Option<Range<usize>> {
     (begin < end && line[end..].starts_with(b" HTTP/1.")).then_some(begin..end)
 }
 
-/// Whether nginx takes a target, and hyper does not. Control characters and spaces are refused by both.
+/// Whether nginx accepts a target that hyper refuses. Both refuse control characters and spaces.
 fn needs_encoding(target: &[u8]) -> bool {
     if target.iter().all(|byte| PLAIN[usize::from(*byte)]) {
         return false;
@@ -449,14 +450,14 @@ fn needs_encoding(target: &[u8]) -> bool {
         && matches!(path.first(), Some(b'/' | b'?'))
 }
 
-/// The value of a field of this name.
+/// The value of the field with this name.
 fn value<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (is, value) = line.split_at_checked(name.len())?;
     let value = value.strip_prefix(b":")?;
     is.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
 }
 
-/// A length (RFC 9112 §6.2); hyper keeps the last numbers for itself.
+/// A length (RFC 9112 §6.2). hyper reserves the highest numbers for itself.
 fn number(value: &[u8]) -> Option<u64> {
     if !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -465,7 +466,7 @@ fn number(value: &[u8]) -> Option<u64> {
     (number < u64::MAX - 2).then_some(number)
 }
 
-/// Bytes of a target that need no second look.
+/// Bytes that need no further check in a target.
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0;
@@ -483,10 +484,10 @@ static PLAIN: [bool; 256] = {
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Digits of the largest length; zeros before them are counted as [`MAX_EXTRA`] is.
+/// Digits of the largest length; leading zeros count for [`MAX_EXTRA`].
 const DIGITS: usize = 16;
 
-/// What all lines with lengths of chunks in a body may have beside the lengths, bytes. hyper reads it byte by byte.
+/// How many bytes besides the lengths all length lines of a body may have. hyper reads them byte by byte.
 const MAX_EXTRA: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -494,7 +495,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the messages in `bytes` are, read in pieces of these sizes, each answered once it is whole; and why it ended.
+    /// Splits `bytes`, which arrive in pieces of these sizes, into messages. Each is answered when it is complete.
+    /// Also returns why it stopped.
     fn messages(bytes: &[u8], pieces: &[usize]) -> (Vec<Vec<u8>>, Option<Verdict>) {
         let mut framing = Framing::new(1000);
         let (mut all, mut message, mut ahead) = (Vec::new(), Vec::new(), Vec::new());

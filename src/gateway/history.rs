@@ -1,4 +1,4 @@
-//! What the last seconds and the last minute were like, for the operator's window.
+//! Rates of the last ten seconds and of the last minute, for the operator's window.
 
 use std::{
     collections::VecDeque,
@@ -11,29 +11,29 @@ use weir_pool::Stats;
 use super::{Gateway, figures, tally::TimeCounts};
 use crate::clock;
 
-/// Totals, taken again and again.
+/// Samples of the totals.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Once a second, of the last ten.
+    /// One sample per second, for the last ten seconds.
     seconds: Mutex<VecDeque<Sample>>,
-    /// Every ten seconds, of the last minute.
+    /// One sample every ten seconds, for the last minute.
     minute: Mutex<VecDeque<MinuteSample>>,
 }
 
-/// What has happened in a second, on average of the last ten.
+/// Rates per second, averaged over the last ten seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct PoolRates {
     /// Requests that asked for a worker.
     pub(super) asked: f64,
-    /// Requests that workers have done.
+    /// Requests that workers have finished.
     pub(super) finished: f64,
     /// Requests that were refused.
     pub(super) shed: f64,
     /// The same by reason, in the order of [`figures::shed_reasons`].
     pub(super) shed_by: [f64; REASONS],
-    /// Seconds that requests have spent waiting, all together: the mean length of the queue.
+    /// Sum of the waiting times of all requests, seconds per second: the mean length of the queue.
     pub(super) waiting: f64,
-    /// Seconds that workers have had a request, all together: the mean number of busy ones.
+    /// Sum of the busy times of all workers, seconds per second: the mean number of busy workers.
     pub(super) busy: f64,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct PoolRates {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SiteRates {
     pub(super) requests: f64,
-    /// Of these: those with a status of 500 or above.
+    /// How many of these have a status of 500 or above.
     pub(super) failures: f64,
 }
 
-/// What a pool did in the last minute.
+/// Totals of a pool in the last minute.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PoolMinute {
     pub(super) totals: PoolTotals,
@@ -57,7 +57,7 @@ struct Sample {
     /// [`clock::precise`]
     at: u64,
     pools: Vec<PoolTotals>,
-    /// One for each site, and one for what belongs to none.
+    /// One per site, and one for requests that belong to no site.
     sites: Vec<SiteTotals>,
 }
 
@@ -67,14 +67,14 @@ struct MinuteSample {
     sites: Vec<TimeCounts>,
 }
 
-/// What a pool has counted.
+/// Counters of a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PoolTotals {
     /// Requests that asked for a worker.
     pub(super) asked: u64,
-    /// Requests that workers have done.
+    /// Requests that workers have finished.
     pub(super) finished: u64,
-    /// Requests whose worker ended under them.
+    /// Requests whose worker ended while it processed them.
     pub(super) lost: u64,
     /// Requests that were refused, by reason.
     pub(super) shed_by: [u64; REASONS],
@@ -94,7 +94,7 @@ struct SiteTotals {
 }
 
 impl History {
-    /// Takes the totals once a second, for ever.
+    /// Takes a sample of the totals once a second. Never returns.
     pub(super) async fn keep(&self, gateway: &Gateway) {
         for second in 0_u64.. {
             let sample = Sample::of(gateway);
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    /// What the pool's last seconds were like, up to now.
+    /// The rates of the pool in the last seconds.
     pub(super) fn pool(&self, gateway: &Gateway, index: usize) -> PoolRates {
         let Some(pool) = gateway.pools.get(index) else {
             return PoolRates::default();
@@ -128,7 +128,7 @@ impl History {
         })
     }
 
-    /// What the pool's last minute was like, up to now.
+    /// The totals of the pool in the last minute.
     pub(super) fn pool_minute(&self, gateway: &Gateway, index: usize) -> PoolMinute {
         let Some(now) = PoolMinute::of(gateway, index) else {
             return PoolMinute::default();
@@ -144,7 +144,7 @@ impl History {
         }
     }
 
-    /// What the site's last minute was like, up to now.
+    /// The response times of the site in the last minute.
     pub(super) fn site_minute(&self, gateway: &Gateway, index: usize) -> TimeCounts {
         let now = gateway.tally.site(Some(index)).times;
         let samples = lock(&self.minute);
@@ -155,7 +155,7 @@ impl History {
         }
     }
 
-    /// What the site's last seconds were like, up to now; none: what belongs to no site.
+    /// The rates of the site in the last seconds; `None`: requests that belong to no site.
     pub(super) fn site(&self, gateway: &Gateway, index: Option<usize>) -> SiteRates {
         let now = SiteTotals::of(gateway, index);
         let place = index.unwrap_or(gateway.config.sites.len());
@@ -169,7 +169,7 @@ impl History {
         })
     }
 
-    /// The oldest sample, and how many seconds ago it was taken.
+    /// Compares with the oldest sample, and how many seconds ago it was taken.
     fn since<T: Default>(&self, compare: impl FnOnce(&Sample, f64) -> T) -> T {
         let samples = lock(&self.seconds);
         let Some(first) = samples.front() else {
@@ -177,7 +177,7 @@ impl History {
         };
         let micros = clock::precise().saturating_sub(first.at);
         match micros {
-            // Too short to say anything.
+            // Too short for a meaningful rate.
             ..SHORTEST => T::default(),
             micros => compare(first, micros as f64 / 1e6),
         }
@@ -188,7 +188,7 @@ fn lock<T>(samples: &Mutex<VecDeque<T>>) -> MutexGuard<'_, VecDeque<T>> {
     samples.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a sample; the oldest of more than `most` goes.
+/// Adds a sample, and removes the oldest ones beyond `most`.
 fn push<T>(samples: &mut VecDeque<T>, sample: T, most: usize) {
     while samples.len() >= most {
         samples.pop_front();
@@ -225,7 +225,7 @@ impl MinuteSample {
 }
 
 impl PoolMinute {
-    /// All since the start.
+    /// Totals since the start.
     fn of(gateway: &Gateway, index: usize) -> Option<PoolMinute> {
         let pool = gateway.pools.get(index)?;
         Some(PoolMinute {
@@ -285,15 +285,15 @@ impl SiteTotals {
 /// Reasons for a refusal by the queue.
 pub(super) const REASONS: usize = 7;
 
-/// Rates are those of so many steps.
+/// Number of samples that rates are computed from.
 const SAMPLES: usize = 11;
 
-/// How often totals are taken.
+/// Time between two samples.
 const STEP: Duration = Duration::from_secs(1);
 
-/// A minute's samples are so many steps apart, and the first of so many is a minute old.
+/// Time between two samples of the minute, in steps. The oldest of these samples is one minute old.
 const MINUTE_STEP: u64 = 10;
 const MINUTE_SAMPLES: usize = 7;
 
-/// A rate over less than that says nothing, µs.
+/// A rate over a shorter time has no meaning, µs.
 const SHORTEST: u64 = 100_000;

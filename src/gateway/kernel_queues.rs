@@ -1,11 +1,11 @@
-//! The kernel's queues in front of weir: connections that clients have made and no reactor has accepted yet.
+//! The kernel's accept queues: connections that clients have made and that no reactor has accepted yet.
 //!
-//! A thread of its own looks once in [`EVERY`], because a reactor that hangs is what fills a queue. It keeps the
-//! longest that it has seen, and says once for each time that a queue is full, or that the kernel counts connections
-//! which it turned away. What fills and empties between two looks is seen in those counters only.
+//! A separate thread checks every [`EVERY`], because a queue fills when a reactor hangs. It keeps the highest length
+//! that it has seen. It logs once each time a queue becomes full, and each time the kernel counts connections that it
+//! rejected. What fills and empties between two checks is visible only in those counters.
 //!
-//! The kernel is asked by netlink, which needs no rights and works in a chroot; the counters are a file that the
-//! manager opens for a gateway that is locked in ([`weir_sys::net_stat::PATH`]).
+//! The data comes by netlink, which needs no privileges and works in a chroot. The counters are in a file; for a
+//! gateway in a chroot the manager opens that file ([`weir_sys::net_stat::PATH`]).
 
 use std::{
     collections::BTreeMap,
@@ -21,40 +21,40 @@ use weir_sys::{
     sock_diag::{self, Diag, Family},
 };
 
-/// A listener's accept queue, all of its sockets together.
+/// A listener's accept queue, summed over all of its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListenerQueue {
     /// The NAME of `[listen.NAME]`.
     pub(crate) name: String,
     /// As configured.
     pub(crate) address: String,
-    /// Sockets that share the address, one for each reactor. The kernel chooses one for each connection, whatever room
-    /// the others have.
+    /// Number of sockets that share the address, one per reactor. The kernel chooses one for each connection,
+    /// regardless of the room in the others.
     pub(crate) sockets: usize,
     /// Connections that wait to be accepted.
     pub(crate) length: u32,
-    /// What the kernel granted of `backlog`, for all sockets together.
+    /// The `backlog` that the kernel has granted, summed over all sockets.
     pub(crate) limit: u32,
-    /// The longest that was seen since the gateway started.
+    /// The highest length since the gateway started.
     pub(crate) max_length: u32,
-    /// How often a socket's queue was found full.
+    /// How often the queue of a socket was found full.
     pub(crate) full_events: u64,
-    /// A socket's queue is full now.
+    /// Whether the queue of a socket is full now.
     pub(crate) full: bool,
-    /// Connections that the kernel did not let in since the gateway started, because the queue was full or for another
-    /// reason; none: the kernel does not count (unix sockets, whose clients wait or are refused).
+    /// Connections that the kernel has rejected since the gateway started, because the queue was full or for another
+    /// reason. `None`: the kernel does not count them (unix sockets, whose clients wait or are refused).
     pub(crate) drops: Option<u64>,
 }
 
-/// What was seen at one look.
+/// The result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KernelView {
-    /// In the order of `Config::listeners`. Empty where the kernel does not tell.
+    /// In the order of `Config::listeners`. Empty if the kernel gives no data.
     pub(crate) listeners: Vec<ListenerQueue>,
-    /// Connections that the kernel has turned away since the gateway started, of any TCP listener of this network
-    /// namespace, weir's or not; none: it does not tell.
+    /// Connections that the kernel has rejected since the gateway started, for all TCP listeners of this network
+    /// namespace, also those of other programs. `None`: no data.
     pub(crate) overflows: Option<Overflows>,
-    /// Why the kernel does not tell.
+    /// Why there is no data.
     pub(crate) failure: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct KernelView {
 pub(crate) struct KernelQueues(Mutex<State>);
 
 impl KernelQueues {
-    /// For the listening sockets of a gateway: index into `Config::listeners`, and the socket.
+    /// For the listening sockets of a gateway, each with its index into `Config::listeners`.
     pub(crate) fn new<'a>(
         config: &Config,
         sockets: impl Iterator<Item = (u16, &'a OwnedFd)>,
@@ -104,7 +104,7 @@ impl KernelQueues {
         }))
     }
 
-    /// The queues as they are now, or were a moment ago ([`FRESH`]). Does not wait for anything but the kernel.
+    /// The queues as they are now, or were a moment ago ([`FRESH`]). Waits only for the kernel.
     pub(crate) fn look(&self, at_limit: &dyn Fn() -> Option<usize>) -> KernelView {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -119,7 +119,7 @@ impl KernelQueues {
     }
 }
 
-/// How often the queues are looked at where nobody asks.
+/// How often the queues are checked if nobody asks.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -134,14 +134,14 @@ struct State {
     last: Option<Instant>,
 }
 
-/// A listener, and what was seen of its queue.
+/// A listener, and the last state of its queue.
 #[derive(Debug)]
 struct Watched {
     inodes: Vec<u32>,
     backlog: u32,
     family: Family,
     queue: ListenerQueue,
-    /// What each socket had dropped at the look before. The kernel's counters have 32 bits.
+    /// How many connections each socket had dropped at the last check. The kernel's counters have 32 bits.
     dropped: BTreeMap<u32, u32>,
     turned_away: Episode,
     /// That it is, or was, full has been told; until it is neither full nor turns anybody away.
@@ -152,7 +152,7 @@ struct Watched {
 type Socket = (u32, u32);
 
 impl State {
-    /// `at_limit`: `max_connections`, where so many are open that none is accepted.
+    /// `at_limit`: the value of `max_connections` if that limit is reached, so that no connection is accepted.
     fn look(&mut self, now: Instant, at_limit: &dyn Fn() -> Option<usize>) {
         if let Err(error) = self.look_at_queues(now, at_limit)
             && self.failure.is_none()
@@ -220,7 +220,7 @@ impl State {
             .watched
             .iter()
             .any(|watched| watched.turned_away.lasts());
-        // Those of weir's own listeners have been told by name.
+        // Those of weir's own listeners were already logged with the listener's name.
         if self.turned_away.note(now, more) == Some(Turn::Begins) && !ours {
             log::info!(
                 "the kernel turned away {more} connections whose accept queue was full (ListenOverflows, which counts all \
@@ -232,7 +232,7 @@ impl State {
 
 impl Watched {
     fn new(listener: &weir_config::Listener) -> Self {
-        // Not by port: the kernel chooses one for port 0, and the list of all is short.
+        // Not filtered by port: for port 0 the kernel chooses one, and the whole list is short.
         let family = match &listener.address {
             Address::Tcp(address) if address.is_ipv4() => Family::Tcp4(0),
             Address::Tcp(_) => Family::Tcp6(0),
@@ -267,7 +267,7 @@ impl Watched {
         begins
     }
 
-    /// What the kernel has dropped since the look before.
+    /// How many connections the kernel has dropped since the last check.
     fn drop_counts(&mut self, sockets: &[&sock_diag::Listener]) -> u64 {
         let mut new = 0;
         for socket in sockets {
@@ -312,7 +312,7 @@ impl Watched {
         };
         let is = match self.queue.full {
             true => "is",
-            // It was, between two looks.
+            // It was full between two checks.
             false => "was",
         };
         format!(
@@ -323,10 +323,10 @@ impl Watched {
 }
 
 impl ListenerQueue {
-    /// Takes what was seen of its sockets. Says whether it is full, and was not.
+    /// Stores the state of its sockets. Returns whether the queue has just become full.
     ///
-    /// Once full it counts as full until no socket's queue is longer than half of its limit, so that a queue at the
-    /// brim is one event and not a thousand.
+    /// A full queue counts as full until each socket's queue is at most half full. So a queue that stays near its
+    /// limit is one event and not a thousand.
     fn note(&mut self, sockets: &[Socket]) -> bool {
         let sum = |of: fn(&Socket) -> u32| sockets.iter().map(of).fold(0, u32::saturating_add);
         self.sockets = sockets.len();
@@ -335,7 +335,7 @@ impl ListenerQueue {
         self.max_length = self.max_length.max(self.length);
         let was = self.full;
         self.full = match was {
-            // The kernel lets in one more than the limit, and the next one no more.
+            // The kernel accepts one connection more than the limit.
             false => sockets.iter().any(|(length, limit)| length > limit),
             true => sockets.iter().any(|(length, limit)| *length > limit / 2),
         };
@@ -345,7 +345,7 @@ impl ListenerQueue {
     }
 }
 
-/// Connections that were turned away, again and again: one event for the log.
+/// Repeated rejections of connections, logged as one event.
 #[derive(Debug, Default)]
 struct Episode {
     count: u64,
@@ -355,7 +355,7 @@ struct Episode {
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     Begins,
-    /// After so many.
+    /// It ended after this many.
     Ended(u64),
 }
 
@@ -387,10 +387,10 @@ fn unavailable(error: &io::Error) -> String {
     )
 }
 
-/// Who asks again so soon is told what was seen before.
+/// A second request within this time gets the last result.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// So long nothing is turned away until it counts as over.
+/// An episode is over when nothing was rejected for this long.
 const CALM: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -486,7 +486,7 @@ mod tests {
         let address = socket.local_addr().unwrap();
         let socket = OwnedFd::from(socket);
         let text = "[listen.web]\naddress = \"127.0.0.1:0\"\n[site.a]\nroot = \"/\"\n";
-        // The same socket, as two reactors would share it.
+        // The same socket twice, as if two reactors shared it.
         let twice = [(0, &socket), (0, &socket), (9, &socket)].into_iter();
         let queues = KernelQueues::new(&config(text), twice, None);
         let _client = std::net::TcpStream::connect(address).unwrap();

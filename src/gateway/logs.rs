@@ -1,4 +1,4 @@
-//! The logs of requests and calls: which sink each has.
+//! The logs of requests and calls: opens the sink of each.
 
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
@@ -13,7 +13,7 @@ pub(super) fn access(log: &Log, fd: Option<OwnedFd>) -> io::Result<AccessLog> {
     Ok(AccessLog::new(log.format.clone(), Arc::new(sink)))
 }
 
-/// Where calls are written: with the requests, through the same buffer, where both go to the same place.
+/// The log of calls. If it is the same file as the access log, both use the same buffer.
 pub(super) fn egress(
     config: &Config,
     fd: Option<OwnedFd>,
@@ -29,7 +29,7 @@ pub(super) fn egress(
     Ok(Some(Arc::new(sink)))
 }
 
-/// The pools' own logs, for those whose file was given.
+/// The pools' own access logs, for the pools whose file the manager has passed.
 pub(super) fn pools(
     pools: &[weir_config::Pool],
     given: Vec<(u16, OwnedFd)>,

@@ -1,5 +1,5 @@
-//! What processes take, as the manager measures it: it may read of them what the gateway may not, and from a chroot
-//! cannot.
+//! Memory and CPU use of processes, as the manager measures it. The manager may read this; the gateway may not, and
+//! cannot from a chroot.
 
 use std::{
     collections::BTreeMap,
@@ -13,34 +13,34 @@ use super::dispatch::Manager;
 use crate::clock;
 use crate::control::{ManagerCounts, OldGeneration, ProcessUse, ToManager};
 
-/// What was told last.
+/// The last report.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     last: Mutex<Uses>,
     told: Notify,
 }
 
-/// What processes take.
+/// What the processes use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
-    /// By index into the configuration's pools; only those whose workers weir runs.
+    /// By index into the configuration's pools; only pools whose workers weir runs.
     pub(super) pools: BTreeMap<u16, PoolUse>,
     pub(super) manager: ProcessUse,
     pub(super) gateway: ProcessUse,
     pub(super) counts: ManagerCounts,
-    /// Configurations that were replaced and finish what they began.
+    /// Earlier configurations that are finishing.
     pub(super) old: Vec<OldGeneration>,
-    /// Those that the manager tells of before it says that this was all.
+    /// Collects the earlier configurations until the manager says that the report is complete.
     coming: Vec<OldGeneration>,
     pub(super) last_reload: Option<LastReload>,
-    /// When the manager was asked last, and has answered ([`clock::precise`]); 0: never.
+    /// When the manager was last asked, and when it answered ([`clock::precise`]); 0: never.
     asked: u64,
     pub(super) told: u64,
-    /// Since when it has been asked and has not answered ([`clock::precise`]); 0: it has.
+    /// Since when an answer is missing ([`clock::precise`]); 0: the manager has answered.
     unanswered: u64,
 }
 
-/// What came of the last reload.
+/// Result of the last reload.
 #[derive(Debug, Clone)]
 pub(super) struct LastReload {
     pub(super) at: Instant,
@@ -48,17 +48,17 @@ pub(super) struct LastReload {
     pub(super) text: String,
 }
 
-/// What a pool's processes take.
+/// What a pool's processes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct PoolUse {
     pub(super) all: ProcessUse,
-    /// Memory of a worker, the mean of some, bytes; 0: not known.
+    /// Memory of a worker, the mean of some workers, bytes; 0: not known.
     pub(super) worker_memory: u64,
 }
 
 impl Measured {
-    /// Asks the manager where it was not asked just now, and waits for its answer, but not for long: what was told before
-    /// is better than no answer.
+    /// Asks the manager, unless it was asked a moment ago, and waits for its answer, but not for long: old values are
+    /// better than no answer.
     pub(super) async fn refresh(&self, manager: &Manager) {
         let mut told = std::pin::pin!(self.told.notified());
         told.as_mut().enable();
@@ -76,7 +76,7 @@ impl Measured {
                 (manager.0)(ToManager::Measure);
             }
         }
-        // A manager that is only busy answers within that time, so that one that hangs can be told from it.
+        // A manager that is only busy answers within this time. So one that hangs can be recognized.
         let patience = match self.silent() {
             None => SILENCE,
             Some(_) => PATIENCE,
@@ -84,12 +84,12 @@ impl Measured {
         let _ = tokio::time::timeout(patience, told).await;
     }
 
-    /// The manager tells of a pool.
+    /// The manager reports a pool.
     pub(super) fn pool(&self, pool: u16, taken: PoolUse) {
         self.last().pools.insert(pool, taken);
     }
 
-    /// The manager tells of a configuration that finishes.
+    /// The manager reports an earlier configuration that is finishing.
     pub(super) fn old_generation(&self, old: OldGeneration) {
         let mut last = self.last();
         // There cannot be more (`max_old_generations`).
@@ -98,14 +98,14 @@ impl Measured {
         }
     }
 
-    /// The manager tells of the last reload.
+    /// The manager reports the last reload.
     pub(super) fn last_reload(&self, ago: u64, done: bool, text: String) {
         let now = Instant::now();
         let at = now.checked_sub(Duration::from_millis(ago)).unwrap_or(now);
         self.last().last_reload = Some(LastReload { at, done, text });
     }
 
-    /// The manager tells of weir's own processes, and that this was all.
+    /// The manager reports its own processes; the report is complete with this.
     pub(super) fn own(&self, manager: ProcessUse, gateway: ProcessUse, counts: ManagerCounts) {
         {
             let mut last = self.last();
@@ -119,13 +119,13 @@ impl Measured {
         self.told.notify_waiters();
     }
 
-    /// What is known; none before the manager has told anything.
+    /// The last report; `None` before the first one.
     pub(super) fn uses(&self) -> Option<Uses> {
         let last = self.last();
         (last.told > 0).then(|| last.clone())
     }
 
-    /// For how long the manager has owed an answer; none: it has answered, or not for long enough to be a sign.
+    /// How long the manager has not answered; `None` if it has, or if the time is too short to mean anything.
     pub(super) fn silent(&self) -> Option<Duration> {
         let since = self.last().unanswered;
         let silent = Duration::from_micros(clock::precise().saturating_sub(since));
@@ -137,17 +137,17 @@ impl Measured {
     }
 }
 
-/// Configurations that finish, at most.
+/// Maximum number of earlier configurations.
 const MOST_OLD: usize = 1_100;
 
-/// What was told so lately is told again, µs.
+/// A report that is newer than this is used again, µs.
 const FRESH: u64 = 500_000;
 
-/// How long somebody who asks for the status waits for a manager that is known to hang.
+/// How long a status request waits for a manager that is known to hang.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A manager that has not answered for so long hangs or is stopped.
+/// A manager that has not answered for this long hangs or is stopped.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// Timers may be early by that much.
+/// Timers may fire early by this much.
 const SLACK: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! The data plane: meets clients, serves files, hands requests to workers.
+//! The data plane: serves clients and files, and gives requests to workers.
 //!
 //! # Life of a request
 //!
@@ -12,11 +12,11 @@
 //!                                 body ─► client_io ─► record ─► access_log
 //! ```
 //!
-//! Behind a web server that speaks FastCGI, `fastcgi_front` is in the place of connection and exchange, and joins at script.
+//! Behind a web server that speaks FastCGI, `fastcgi_front` replaces connection and exchange, and joins at script.
 //!
-//! One reactor (a current-thread runtime) per thread, each with its own listening sockets. What all reactors share is
-//! [`Gateway`]; what a connection's steps share is [`client_io::Conn`]; what is known of a request is
-//! [`record::Record`]. Only `dispatch` holds a lock that two reactors may want at once.
+//! There is one reactor (a current-thread runtime) per thread, each with its own listening sockets. All reactors
+//! share [`Gateway`]; the steps of a connection share [`client_io::Conn`]; [`record::Record`] has what is known of a
+//! request. Only `dispatch` has a lock that two reactors may need at the same time.
 
 mod accept;
 pub mod access_log;
@@ -114,63 +114,63 @@ pub(crate) struct Gateway {
     pub(crate) config: Config,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
-    /// What requests are worth that come over each listener, in the configuration's order; over HTTP, the router knows.
+    /// The policies of requests from each listener, in the configuration's order; for HTTP the router has them.
     pub(crate) listener_policies: Vec<Policy>,
     pub(crate) access_log: AccessLog,
     /// PHP-FPM's log of each pool, in the order of `pools`.
     pub(crate) pool_logs: Vec<Option<PoolLog>>,
     pub(crate) spool_space: Arc<SpoolSpace>,
     pub(crate) census: Arc<Census>,
-    /// What requests leave behind.
+    /// Counts of finished requests.
     pub(crate) tally: Arc<Tally>,
-    /// What the last seconds were like.
+    /// Rates of the last seconds.
     history: History,
-    /// What went wrong lately.
+    /// Recent errors.
     pub(crate) failures: Failures,
     measured: Measured,
     manager: Manager,
-    /// What waits in the kernel to be accepted.
+    /// The kernel's accept queues.
     pub(crate) kernel_queues: KernelQueues,
     pub(crate) drain: Drain,
-    /// It ends, and what still runs is cut off.
+    /// The gateway ends and cuts what still runs.
     pub(crate) cut: Drain,
-    /// An operator wants it to be left in peace: it is not ready, and keeps no connections.
+    /// An operator has asked to drain this weir: it is not ready, and keeps no connections open.
     declines: AtomicBool,
-    /// The operator's window takes nothing new any more: that of another gateway does.
+    /// The operator's window accepts nothing new, because another gateway's window does.
     window_ends: Drain,
     started: SystemTime,
     asked: Asked,
     owners: Owners,
     own_calls: own_calls::OwnCalls,
-    /// Where calls of the application are written: the access log's own sink, or another one; none: there is no egress.
+    /// The log of calls of the application: the access log's sink, or another one; `None` if there is no egress.
     egress_log: Option<Arc<Sink>>,
     egress: OnceLock<Arc<dyn EgressView>>,
-    /// The operator's window is closed, or there was none.
+    /// Set when the operator's window is closed, or if there is none.
     window_closed: Flag,
-    /// The threads that must move for clients to be served.
+    /// The threads that must make progress so that clients are served.
     pulses: Pulses,
-    /// When the manager was heard of last ([`clock::precise`]).
+    /// When the last message of the manager arrived ([`clock::precise`]).
     manager_heard: AtomicU64,
-    /// Listening sockets that are still accepted from, the operator's window among them.
+    /// Listening sockets that still accept, including the operator's window.
     listening: AtomicUsize,
     requests: AtomicU64,
-    /// Descriptors that it may have open; none: no limit, or not known.
+    /// The limit of open descriptors; `None`: no limit, or not known.
     open_files_limit: Option<u64>,
 }
 
-/// Whether the gateway, or a part of it, finishes what runs and takes nothing new.
+/// Whether the gateway, or a part of it, finishes what runs and accepts nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     started: AtomicBool,
     notify: Notify,
 }
 
-/// Serves what `heritage` holds until the manager says stop, or is gone. `egress` starts what serves the application's own
-/// calls, where there is such a thing.
+/// Serves what `heritage` contains until the manager says stop, or is gone. `egress` starts the service for the
+/// application's own calls, if it is configured.
 ///
 /// # Errors
 ///
-/// What keeps it from serving: a configuration that cannot be compiled, a log or thread that cannot be had.
+/// Why it cannot serve: a configuration that cannot be compiled, or a log or thread that cannot be created.
 pub fn run(
     heritage: Heritage,
     serve_window: Serve,
@@ -257,7 +257,7 @@ pub fn run(
         };
         let view = start_egress(settings, given, resolver, cores, beside)
             .map_err(|error| format!("[egress]: {error}"))?;
-        // It is the first.
+        // The first call, so it cannot fail.
         let _ = gateway.egress.set(view);
     }
     let mut resolver = resolver.take().map(|resolver| (resolver, addresses));
@@ -270,7 +270,7 @@ pub fn run(
             .push((listener, socket));
     }
     let has_window = window.unix.is_some() || window.tcp.is_some();
-    // What tells of a pool tells also while the gateway drains, and is not waited for.
+    // Agent checks answer also while the gateway drains, and the drain does not wait for them.
     let accepted_from = |(listener, _): &&(u16, OwnedFd)| !gateway.is_agent_check(*listener);
     let sockets = per_reactor.iter().flatten().filter(accepted_from).count();
     let sockets = sockets + usize::from(has_window);
@@ -293,16 +293,16 @@ pub fn run(
     control
         .tell_manager(&ToManager::Ready)
         .map_err(|error| format!("the manager is gone: {error}"))?;
-    // What it took to compile the configuration on this thread.
+    // Frees the memory that compiling the configuration on this thread needed.
     weir_sys::memory::give_back();
     obey(&gateway, &control);
-    // What is cut off here has its line in the log.
+    // Connections that are cut here still get their line in the log.
     gateway.cut.start();
     let until = Instant::now() + CUT_LIMIT;
     while gateway.census.count() > 0 && Instant::now() < until {
         thread::sleep(drain::LOOK);
     }
-    // An operator who said so is still to hear that it is done.
+    // An operator who asked for this must still be told that it is done.
     gateway.drain.start();
     gateway.window_ends.start();
     gateway.window_closed.wait(LAST_ANSWERS);
@@ -318,7 +318,7 @@ pub fn run(
     Ok(())
 }
 
-/// What looks the servers' names up; none where they have none.
+/// The resolver for the names of servers; `None` if no server has a name.
 fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, String> {
     let named = |pool: &weir_config::Pool| match &pool.runtime {
         Runtime::Servers(servers) => servers.has_names(),
@@ -330,7 +330,7 @@ fn resolver(config: &Config, names: &NameFiles) -> Result<Option<Resolver>, Stri
     }
 }
 
-/// What the manager has opened for the gateway to write.
+/// Files that the manager has opened for the gateway to write.
 struct Files {
     access_log: Option<OwnedFd>,
     egress_log: Option<OwnedFd>,
@@ -428,10 +428,10 @@ impl Gateway {
         listener.is_some_and(|listener| matches!(listener.protocol, Protocol::AgentCheck(_)))
     }
 
-    /// Whether it takes requests and has workers for them.
+    /// Whether the gateway accepts requests and has workers for them.
     ///
     /// # Errors
-    /// Why not, in one line.
+    /// Why it is not ready, in one line.
     fn readiness(&self) -> Result<(), String> {
         if self.drain.has_started() {
             return Err("it finishes what runs, and takes nothing new".into());
@@ -472,7 +472,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// How long the manager has said nothing, where that is longer than it should be.
+    /// How long there was no message from the manager, if that is longer than expected.
     pub(crate) fn manager_silent(&self) -> Option<Duration> {
         let limit = self.config.server.gateway_timeout;
         let heard = self.manager_heard.load(Relaxed);
@@ -485,7 +485,7 @@ impl Gateway {
         self.drain.has_started() || self.declines.load(Relaxed)
     }
 
-    /// The accept queues of the listeners, now.
+    /// The current accept queues of the listeners.
     pub(crate) fn look_at_kernel_queues(&self) -> KernelView {
         let most = self.config.server.max_connections;
         let at_limit = || (self.census.count() >= most).then_some(most);
@@ -509,7 +509,7 @@ impl Drain {
         self.started.load(Relaxed)
     }
 
-    /// Waits until it starts.
+    /// Waits until the drain starts.
     pub(crate) async fn started(&self) {
         let mut notified = std::pin::pin!(self.notify.notified());
         notified.as_mut().enable();
@@ -524,7 +524,7 @@ impl Drain {
     }
 }
 
-/// Addresses of servers' names, as the gateway before knew them.
+/// The addresses of servers' names that the last gateway knew.
 type Known = Vec<(String, Vec<IpAddr>)>;
 
 /// Starts a thread that runs one reactor with its listening sockets.
@@ -576,8 +576,8 @@ fn start_reactor(
         .map_err(|error| format!("cannot start reactor {home}: {error}"))
 }
 
-/// Starts the thread of the operator's window: who looks at a gateway whose reactors have much to do does not wait
-/// behind that.
+/// Starts the thread of the operator's window. It is separate, so that an operator does not have to wait for busy
+/// reactors.
 fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<(), String> {
     let gateway = gateway.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -604,7 +604,7 @@ fn start_window(gateway: &Arc<Gateway>, window: Task<io::Result<()>>) -> Result<
         .map_err(|error| format!("cannot start the operator's window: {error}"))
 }
 
-/// Looks at the kernel's queues for as long as the gateway lives.
+/// Watches the kernel's queues as long as the gateway lives.
 fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
     let watch = move || loop {
         gateway.look_at_kernel_queues();
@@ -618,7 +618,7 @@ fn watch_kernel_queues(gateway: Arc<Gateway>) -> Result<(), String> {
         .map_err(|error| format!("cannot watch the kernel's queues: {error}"))
 }
 
-/// Does what the manager says until it says stop, or is gone.
+/// Obeys the manager's messages until it says stop, or is gone.
 fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     loop {
         let message = match control.next_for_gateway() {
@@ -746,7 +746,7 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
             }
             ToGateway::Drain { last } => drain::drain(gateway, last),
             ToGateway::Stop => return,
-            // What a gateway is given before it starts does not come again.
+            // These messages come only before the gateway starts.
             ToGateway::Jail(_)
             | ToGateway::Config { .. }
             | ToGateway::Listener { .. }
@@ -763,17 +763,17 @@ fn obey(gateway: &Arc<Gateway>, control: &Arc<crate::control::Channel>) {
     }
 }
 
-/// What connections that are cut off get to have their lines written.
+/// How long connections that are cut may take to write their log lines.
 const CUT_LIMIT: Duration = Duration::from_millis(500);
 
-/// How long a gateway that ends waits for the operator's window to answer.
+/// How long an ending gateway waits for the operator's window to answer.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// Threads of a reactor that may wait for the disk at once.
+/// How many threads of a reactor may wait for the disk at once.
 const BLOCKING_THREADS: usize = 16;
 
-/// For a thread that writes lines to the log, bytes.
+/// The stack of a thread that writes log lines, bytes.
 const SMALL_STACK: usize = 256 << 10;
 
-/// How long a gateway that ends waits for its logs to be written.
+/// How long an ending gateway waits for its logs to be written.
 const LAST_WORDS: Duration = Duration::from_secs(2);

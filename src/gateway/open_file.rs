@@ -1,23 +1,23 @@
-//! A file that is read, or kept bodies in, by the reactors, and closed where that may take long.
+//! A file that the reactors read, or store bodies in. It is closed on another thread if closing may take long.
 //!
-//! The last close of a file that has no name gives its blocks back to the disk, which takes the kernel milliseconds for each
-//! few hundred megabytes: for so long a reactor would stand still.
+//! When a deleted file is closed for the last time, the kernel frees its blocks, which takes milliseconds for each
+//! few hundred megabytes. A reactor would block for that time.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// An open file. Of [`LARGE`] bytes or more, it is closed on a thread that may wait.
+/// An open file. If it has [`LARGE`] bytes or more, it is closed on a thread that may block.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// None only while it is dropped.
+    /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     len: AtomicU64,
 }
 
 impl OpenFile {
-    /// A file that has `len` bytes.
+    /// A file with `len` bytes.
     pub fn new(fd: OwnedFd, len: u64) -> OpenFile {
         OpenFile {
             fd: Some(fd),
@@ -25,12 +25,12 @@ impl OpenFile {
         }
     }
 
-    /// Bytes, as far as is known here.
+    /// Size in bytes, as far as it is known here.
     pub fn len(&self) -> u64 {
         self.len.load(Relaxed)
     }
 
-    /// So many bytes have been added.
+    /// Adds `bytes` to the size.
     pub fn grow(&self, bytes: u64) {
         self.len.fetch_add(bytes, Relaxed);
     }
@@ -56,7 +56,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Closing less takes no longer than handing it to another thread.
+/// Closing a smaller file takes no longer than handing it to another thread.
 const LARGE: u64 = 4 << 20;
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         let (mut peer, large) = UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
         runtime.block_on(async {
-            // Nothing else is closed meanwhile.
+            // A blocked thread, so that nothing else is closed meanwhile.
             let busy = tokio::task::spawn_blocking(move || held.recv());
             drop(OpenFile::new(large.into(), LARGE));
             let error = peer.read(&mut [0]).unwrap_err();

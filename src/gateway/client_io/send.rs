@@ -1,4 +1,4 @@
-//! Pieces of files, from the page cache to the socket without a copy.
+//! Sends parts of files from the page cache to the socket without a copy.
 
 use std::{
     future::Future,
@@ -11,7 +11,7 @@ use std::{
 use super::ClientIo;
 
 impl ClientIo {
-    /// Sends from the file at the head of the queue.
+    /// Sends from the first file in the queue.
     pub(super) fn poll_send_file(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let piece = self.conn.outbox().files.front().cloned();
         let Some(piece) = piece else {
@@ -25,10 +25,10 @@ impl ClientIo {
             } else if self.in_memory == 0
                 && !weir_sys::file::is_cached(piece.file.as_fd(), piece.offset, piece.len as u64)
             {
-                // sendfile(2) would wait for the disk, and with it every connection of this reactor.
+                // sendfile(2) would wait for the disk and block all connections of this reactor.
                 let piece = piece.clone();
                 self.populating = Some(tokio::task::spawn_blocking(move || {
-                    // What cannot be read shows when it is sent.
+                    // A read error shows up when the file is sent.
                     let _ = weir_sys::file::populate(
                         piece.file.as_fd(),
                         piece.offset,
@@ -45,7 +45,7 @@ impl ClientIo {
             });
             match sent {
                 Ok(0) => {
-                    // The file has become shorter than when its length was promised.
+                    // The file is shorter than when Content-Length was sent.
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(sent) => {
@@ -66,7 +66,7 @@ impl ClientIo {
         }
     }
 
-    /// Sends memory that is followed by a file.
+    /// Sends bytes from memory that a file follows.
     pub(super) fn poll_send_more(
         &mut self,
         cx: &mut Context<'_>,

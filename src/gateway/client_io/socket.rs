@@ -1,4 +1,4 @@
-//! A client's socket: TCP or unix, as one stream.
+//! A client's socket: TCP or unix, used as one stream type.
 
 use std::{
     io::{self, IoSlice},

@@ -1,4 +1,4 @@
-//! A request that waits in its pool's queue for longer than a moment: without hyper, which would keep three buffers.
+//! A request that waits in its pool's queue for long: it is kept without hyper, which would hold three buffers.
 //!
 //! ```text
 //! hyper reads the head ─► Service::call ─► Work ◄─polls─ hyper
@@ -7,10 +7,10 @@
 //!                        │
 //!                        └─► the answer ─► hyper anew, over a head that says no more than hyper needs to write it
 //! ```
-//!
-//! The request's future is in [`Work`], where hyper polls it, and the connection's task once hyper is gone. Its answer is
-//! given to a new hyper, whose first request is a made-up one of the same version, which keeps the connection or not, as
-//! the client's does. Nothing counts it: to the logs, the limits and the client there was one request.
+//! The future of the request is in [`Work`]. hyper polls it there; the connection's task polls it once hyper is
+//! dropped. A new hyper writes the answer. Its input is an artificial request of the same version, which keeps the
+//! connection open or not as the client's request does. The artificial request is not counted: logs, limits and the
+//! client see one request.
 
 use std::{
     convert::Infallible,
@@ -36,27 +36,27 @@ use crate::clock;
 
 pub(super) type Answer = Response<Outgoing>;
 
-/// The request that a connection has at work, for whoever polls it; at most one.
+/// The request that a connection is processing, for the task that polls it; at most one.
 pub(super) struct Work<F>(Mutex<State<F>>);
 
 struct State<F> {
-    /// Its future; in a box that serves one request after the other.
+    /// Its future, in a box that is reused for later requests.
     at_work: Pin<Box<Option<F>>>,
     outline: Option<Outline>,
-    /// What the next head is answered with, which is a made-up one then.
+    /// The answer to the next head, which is an artificial one.
     answer: Option<Box<Answer>>,
 }
 
-/// What hyper is given to answer requests with: `begin` makes a request's future.
+/// The service that hyper calls for requests: `begin` makes a request's future.
 pub(super) struct Service<'b, B, F> {
     pub(super) work: Arc<Work<F>>,
     pub(super) begin: &'b B,
 }
 
-/// What hyper polls: the request that is at work, or the answer that is there.
+/// What hyper polls: the current request, or the answer that is ready.
 pub(super) struct Answering<F>(Arc<Work<F>>);
 
-/// What of a request's head decides how its answer is written (RFC 9112 §6, §9.3).
+/// The parts of a request's head that decide how its answer is written (RFC 9112 §6, §9.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Outline {
     is_head: bool,
@@ -64,8 +64,8 @@ struct Outline {
     keeps_alive: bool,
 }
 
-/// Goes on with the request at work, without hyper, until its answer is there. `ahead`: what has been read behind the
-/// request. Answers with the socket and what a new hyper is to read first; nothing: the client has left.
+/// Continues the current request without hyper until its answer is ready. `ahead`: bytes that were read behind the
+/// request. Returns the socket and what a new hyper reads first; `None` if the client left.
 pub(super) async fn wait<F>(
     conn: &Arc<Conn>,
     socket: Socket,
@@ -79,7 +79,7 @@ where
     conn.put_down_hyper(true);
     let stays = poll_fn(|cx| {
         clock::frozen(|| {
-            // First of all, as hyper does it: a request whose client has left does not begin.
+            // Flushes first, as hyper does: a request whose client has left is not started.
             if let Poll::Ready(Err(_)) = Pin::new(&mut io).poll_flush(cx) {
                 return Poll::Ready(false);
             }
@@ -106,13 +106,13 @@ impl<F> Work<F> {
         })))
     }
 
-    /// Whether the request at work can be answered by another hyper than has read it.
+    /// Whether a different hyper than the one that read the request can write its answer.
     pub(super) fn can_wait(&self) -> bool {
         let state = self.state();
         state.at_work.is_some() && state.outline.is_some()
     }
 
-    /// Whether there is an answer whose made-up head hyper has not read.
+    /// Whether there is an answer whose artificial head hyper has not read yet.
     pub(super) fn has_answer(&self) -> bool {
         self.state().answer.is_some()
     }
@@ -165,11 +165,12 @@ impl<F: Future<Output = Result<Answer, Infallible>>> Future for Answering<F> {
 }
 
 impl Outline {
-    /// None: whether the connection is kept cannot be told from what hyper passes on of the head. (Behind a request that
-    /// has both Transfer-Encoding and Content-Length it is closed, RFC 9112 §6.1, and hyper leaves out the latter.)
+    /// `None` if the parts of the head that hyper passes on do not tell whether the connection is kept. (After a
+    /// request with both Transfer-Encoding and Content-Length it is closed, RFC 9112 §6.1, and hyper removes the
+    /// latter.)
     fn of<T: http_body::Body>(request: &Request<T>) -> Option<Outline> {
         let headers = request.headers();
-        // Chunks have no length: whoever sends them has a body that is not at its end.
+        // A chunked body has no known length, so it does not count as ended.
         if !request.body().is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
             return None;
         }
@@ -188,7 +189,7 @@ impl Outline {
         })
     }
 
-    /// A head like it, and behind it what the client has sent `ahead`.
+    /// An artificial head with these properties, followed by the bytes that the client has sent (`ahead`).
     fn before(self, ahead: &[u8]) -> Bytes {
         let method: &[u8] = if self.is_head { b"HEAD" } else { b"GET" };
         let version: &[u8] = if self.is_http_10 { b"1.0" } else { b"1.1" };

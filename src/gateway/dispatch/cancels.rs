@@ -1,26 +1,26 @@
-//! How often a worker may be stopped because nobody waits for its script.
+//! Limits how often a worker may be stopped because nobody waits for its script any more.
 //!
-//! Each that is stopped costs a new process, and no more than `max_spawn_rate` are made in a second. Clients that ask and
-//! leave a thousand times a second would have a pool lose its workers faster than it gets new ones, and all others wait
-//! for that. So half of the rate is for them, and half for what else needs workers. Who may not be stopped yet runs on,
-//! as without `cancel`, and is stopped when its turn comes if it still runs.
+//! Each stopped worker needs a new process, and at most `max_spawn_rate` are started per second. If clients connect
+//! and leave a thousand times a second, the pool would lose workers faster than it gets new ones, and all other
+//! requests would wait. So half of the rate is for these replacements, and half for everything else. A worker that
+//! may not be stopped yet runs on, as without `cancel`. If it still runs when the limit permits, it is stopped then.
 
 /// A token bucket.
 #[derive(Debug)]
 pub(super) struct Cancels {
-    /// µs for one.
+    /// µs per stopped worker.
     interval: u64,
-    /// µs that may be saved up.
+    /// Maximum of saved µs.
     most: u64,
-    /// Saved up, µs.
+    /// Saved µs.
     level: u64,
     filled_at: u64,
-    /// How many there were.
+    /// How many workers were stopped.
     pub(super) taken: u64,
 }
 
 impl Cancels {
-    /// Full; half of `max_spawn_rate` in a second, and at once, but at least one.
+    /// Starts full. Half of `max_spawn_rate` per second, and as many at once, but at least one.
     pub(super) fn new(max_spawn_rate: usize) -> Cancels {
         let rate = (max_spawn_rate as u64 / 2).clamp(1, SECOND);
         let interval = SECOND / rate;
@@ -33,11 +33,11 @@ impl Cancels {
         }
     }
 
-    /// One more, at `now` (µs).
+    /// Takes one at `now` (µs).
     ///
     /// # Errors
     ///
-    /// When there may be one, if nobody comes before.
+    /// When the next one is available, if no other takes it.
     pub(super) fn take(&mut self, now: u64) -> Result<(), u64> {
         let passed = now.saturating_sub(self.filled_at);
         self.filled_at = self.filled_at.max(now);

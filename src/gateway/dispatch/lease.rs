@@ -1,4 +1,4 @@
-//! The right to one worker, for one request.
+//! The right to use one worker for one request.
 
 use std::{
     io,
@@ -23,52 +23,53 @@ use crate::{
     },
 };
 
-/// The right to one worker.
+/// The right to use one worker. See the module.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(super) pool: Arc<PoolHandle>,
     pub(super) worker: WorkerId,
-    /// The manager's number of the process; none where others run it.
+    /// The manager's number for the process; `None` if others run it.
     pub(super) process: Option<u32>,
     pub(super) pid: u32,
     pub(super) conn: Option<WorkerConn>,
-    /// The server that it was given to, and what that is called; none where weir runs the workers.
+    /// The server that got the request, and its name; `None` if weir runs the workers.
     pub(super) chosen: Option<Chosen>,
     pub(super) server_name: Option<Arc<str>>,
-    /// How that ended, and what is to be said of it.
+    /// How the request ended at the server, and the cause for the log.
     pub(super) outcome: Finish,
     pub(super) cause: Option<String>,
-    /// Where its figures are.
+    /// Where its figures are kept.
     pub(super) card: Option<Arc<Card>>,
-    /// The process is to be replaced: at once, or after this request.
+    /// Whether the process is to be replaced: at once (`kill`), or after this request (`last`).
     pub(super) kill: bool,
-    /// It is killed because its request ran for too long.
+    /// Set if the process is killed because its request ran too long.
     pub(super) terminated: Option<Told>,
     pub(super) last: bool,
-    /// What it said of the request that it has done.
+    /// The cost that the worker reported for its request.
     pub(super) cost: Cost,
-    /// Where its end is noted, if somebody wants to know of it.
+    /// Where the end of the request is noted, if somebody waits for it.
     pub(super) ended: Option<Arc<OnceLock<Ended>>>,
-    /// Its request was begun: without that, nothing was finished when it is given back.
+    /// Whether the request was begun. If not, returning the worker does not count as a finished request.
     pub(super) begun: bool,
-    /// That of its key, which ends with it.
+    /// The turn of the request's `serialize_by` key, which ends with the lease.
     pub(super) turn: Option<Turn>,
-    /// Since when ([`clock::now`]), and for which site.
+    /// Since when it is lent ([`clock::now`]), and for which site.
     pub(super) lent: u64,
     pub(super) site: Option<usize>,
 }
 
 impl Lease {
-    /// The worker's connection, watched by the reactor `home`; connects where there is none.
+    /// The worker's connection, registered with the reactor `home`. Connects if there is none.
     ///
-    /// `toward.certain`: what is sent into a connection that the worker is about to close is lost, and must not be or not
-    /// again. A server gets a new connection then, since PHP-FPM closes kept ones at any time (`pm.max_requests`);
-    /// a program that weir runs is asked whether it is still there. So is one that nobody has used for a while. Of
-    /// weir's own PHP the kernel tells afterwards whether it has read the request.
+    /// `toward.certain`: the request must not be lost or sent twice, so it must not go into a connection that the
+    /// worker is about to close. A server then gets a new connection, because PHP-FPM closes kept ones at any time
+    /// (`pm.max_requests`). For a program that weir runs, the connection is first checked to be open. The same is
+    /// done with a connection that was idle for a while. For weir's own PHP the kernel tells afterwards whether the
+    /// worker has read the request.
     ///
     /// # Errors
     ///
-    /// Where no server takes a connection within `connect_timeout`, or a worker has just gone.
+    /// If no server accepts a connection within `connect_timeout`, or a worker has just ended.
     pub(crate) async fn connect(
         &mut self,
         home: u16,
@@ -94,7 +95,7 @@ impl Lease {
         })
     }
 
-    /// How the request ended, as the server is concerned. What is said first holds.
+    /// Notes how the request ended at the server. The first call counts.
     pub(crate) fn ended(&mut self, finish: Finish, cause: Option<&dyn std::fmt::Display>) {
         if self.outcome == Finish::Unknown {
             self.outcome = finish;
@@ -102,12 +103,12 @@ impl Lease {
         }
     }
 
-    /// The server that it was given to; none where weir runs the workers.
+    /// The server that got the request; `None` if weir runs the workers.
     pub(crate) fn server(&self) -> Option<ServerId> {
         self.chosen.map(|chosen| chosen.server)
     }
 
-    /// The worker is about to be given the request: notes it for the status page.
+    /// The worker is about to get the request: notes it for the status page.
     pub(crate) fn begin(&mut self, facts: &Facts<'_>) {
         self.begun = true;
         if let Some(card) = &self.card {
@@ -115,55 +116,55 @@ impl Lease {
         }
     }
 
-    /// Its answer has to have begun by then ([`clock::now`]), or need not any more.
+    /// Sets the time by which the answer must have begun ([`clock::now`]), or that there is no such time any more.
     pub(crate) fn ends_at(&self, request: u64, deadline: u64) {
         if let Some(card) = &self.card {
             card.works_for(request, deadline);
         }
     }
 
-    /// For which of the configuration's sites the worker works.
+    /// Sets for which of the configuration's sites the worker works.
     pub(crate) fn serve(&mut self, site: Option<usize>) {
         self.site = site;
     }
 
-    /// The turn of its key is over when the lease is.
+    /// Keeps the turn of a `serialize_by` key until the lease ends.
     pub(crate) fn keep(&mut self, turn: Option<Turn>) {
         self.turn = turn;
     }
 
-    /// Who asks is on this machine, and may be a worker.
+    /// The client is on this machine and may be a worker.
     pub(crate) fn asked_by(&self, conn: &Arc<Conn>) {
         if let Some(card) = &self.card {
             card.asked_by(Arc::downgrade(conn));
         }
     }
 
-    /// Has the moment noted at which the worker is free again.
+    /// Requests that the time at which the worker becomes free is stored in `ended`.
     pub(crate) fn note_end(&mut self, ended: Arc<OnceLock<Ended>>) {
         self.ended = Some(ended);
     }
 
-    /// The response is complete, the script is not: it said so early.
+    /// The response is complete, but the script still runs: it finished its response early.
     pub(crate) fn is_finishing(&self) {
         if let Some(card) = &self.card {
             card.finishing();
         }
     }
 
-    /// The worker has ended its request and is free; `conn` is fit for another one.
+    /// The worker has finished its request and is free; `conn` can be used for another one.
     pub(crate) fn release(mut self, conn: Option<WorkerConn>, cost: Cost) {
         self.conn = conn;
         self.cost = cost;
     }
 
-    /// The worker is stuck or talks nonsense: its process is replaced where weir runs it.
+    /// The worker is stuck or sends invalid data: if weir runs it, its process is replaced.
     pub(crate) fn kill(mut self) {
         self.conn = None;
         self.kill = true;
     }
 
-    /// The script runs for longer than `request_slowlog_timeout`: where it is goes to the slow log.
+    /// The script runs longer than `request_slowlog_timeout`: its position goes to the slow log.
     pub(crate) fn trace(&self, request: u64) {
         self.pool.state().slow_requests += 1;
         if let Some((worker, told)) = self.process.zip(self.told(request)) {
@@ -172,11 +173,11 @@ impl Lease {
         }
     }
 
-    /// The script is ended because it ran for longer than `request_terminate_timeout`: to be said in the log.
+    /// The script is ended because it ran longer than `request_terminate_timeout`: this goes to the log.
     pub(crate) fn terminate(&mut self, request: u64) {
         let told = self.told(request);
         match told {
-            // Who ends it says so, and then how it ended.
+            // The manager ends this one and reports how it ended.
             Some(told) if self.is_php() => self.terminated = Some(told),
             Some(told) => events::request_terminated(&self.running(&told)),
             None => {}
@@ -187,17 +188,17 @@ impl Lease {
         &self.pool
     }
 
-    /// Whether the worker is weir's own PHP, which says when it is free.
+    /// Whether the worker is weir's own PHP, which reports when it is free.
     pub(crate) fn is_php(&self) -> bool {
         self.pool.settings.php().is_some()
     }
 
-    /// The manager's number of the process; none where others run it.
+    /// The manager's number for the process; `None` if others run it.
     pub(crate) fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// Who works, for the log; none before a server is chosen.
+    /// The worker's name for the log; `None` before a server is chosen.
     pub(crate) fn worker(&self) -> Option<OwnedWorker> {
         match (self.process, &self.server_name) {
             (Some(_), _) => Some(OwnedWorker::Pid(self.pid)),
@@ -207,7 +208,7 @@ impl Lease {
     }
 
     fn told(&self, request: u64) -> Option<Told> {
-        // Of what others run, the process is not known, and nothing is done to it.
+        // If others run the worker, its process is not known, and nothing is done to it.
         let card = self.card.as_ref().filter(|_| self.process.is_some())?;
         let done = card.status().request;
         let query: &[&[u8]] = match &done.query[..] {
@@ -241,7 +242,7 @@ impl Lease {
     }
 }
 
-/// As much of a script's name, a method or a URI is told in the log, bytes.
+/// A script's name, method or URI is cut to this many bytes in the log.
 const LONGEST_TOLD: usize = 4096;
 
 impl Drop for Lease {
@@ -277,7 +278,7 @@ impl Drop for Lease {
 }
 
 impl Lease {
-    /// Gives a worker back that weir runs.
+    /// Returns a worker that weir runs.
     fn give_back(
         &mut self,
         pool: &Arc<PoolHandle>,
@@ -295,12 +296,12 @@ impl Lease {
             state.settle(pool, now, after);
             return state.look(pool, now, after);
         }
-        // A connection that came meanwhile takes the place of the one that was lent.
+        // If a new connection arrived meanwhile, it is used instead of the lent one.
         if slot.conn.is_none() && !self.kill {
             slot.conn = self.conn.take();
         }
         if slot.conn.is_some() && !self.kill && !self.begun {
-            // Its client has left before it was told.
+            // Its client left before it got the request.
             slot.requests = slot.requests.saturating_sub(1);
             let released = state.pool.abandon(now, self.worker);
             return self.go_on(pool, state, released, now, after);
@@ -320,7 +321,7 @@ impl Lease {
             return self.go_on(pool, state, released, now, after);
         }
         after.close(slot.conn.take());
-        // Weir's own PHP has one connection for its life; a program gets another one.
+        // weir's own PHP has one connection for its whole life; a program gets a new one.
         let kill = self.kill || pool.settings.php().is_some();
         slot.withdrawn |= self.kill;
         slot.lost = true;
@@ -339,7 +340,7 @@ impl Lease {
         state.look(pool, now, after);
     }
 
-    /// The worker is free, or leaves; who is next has one.
+    /// The worker is free or ends; the next request gets one.
     fn go_on(
         &self,
         pool: &Arc<PoolHandle>,

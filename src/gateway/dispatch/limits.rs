@@ -1,5 +1,5 @@
-//! What bounds a pool: what its configuration says, and what an operator has set while it runs, which the next reload makes
-//! it forget.
+//! The limits of a pool: those of the configuration, and those that an operator has set at run time, which last until
+//! the next reload.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use weir_pool::{Action, Limits, Micros, Order, Reserve, Reserves, Stats};
 
 use super::PoolHandle;
 
-/// What was set, 0 where nothing was.
+/// Limits that an operator has set; 0 if not set.
 #[derive(Debug, Default)]
 pub(super) struct Set {
     max_children: AtomicUsize,
@@ -19,19 +19,19 @@ pub(super) struct Set {
 }
 
 impl PoolHandle {
-    /// Sets limits: workers at most, and requests at work at once; none: as before. Who waits may run at once then, and
-    /// workers that are too many leave, after what they run.
+    /// Sets limits: the maximum of workers, and of requests at work at once; `None` leaves a limit unchanged. Waiting
+    /// requests may then run at once, and surplus workers end after their present request.
     pub(crate) fn set_limits(self: &Arc<Self>, max_children: Option<u32>, maxconn: Option<u32>) {
         let before = (self.max_children(), self.maxconn());
         if let Some(most) = max_children {
             self.set.max_children.store(most as usize, Relaxed);
         }
-        // As many requests as workers, where nothing else was ever said.
+        // If `maxconn` was always equal to the number of workers, it stays so.
         let with = max_children.filter(|_| before.0 == Some(before.1));
         if let Some(most) = maxconn.or(with) {
             self.set.maxconn.store(most as usize, Relaxed);
         }
-        // Those beside the limit come again if they are needed.
+        // Workers beyond the limit are started again if they are needed.
         self.own.beyond.store(0, Relaxed);
         self.change(|state, now, after| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
@@ -52,7 +52,7 @@ impl PoolHandle {
         });
     }
 
-    /// Workers at most, now; none where others run them.
+    /// The maximum of workers now; `None` if others run them.
     pub(crate) fn max_children(&self) -> Option<usize> {
         let configured = self.settings.workers()?.max_children;
         Some(match self.set.max_children.load(Relaxed) {
@@ -61,7 +61,7 @@ impl PoolHandle {
         })
     }
 
-    /// Requests at work at once at most, now.
+    /// The maximum of requests at work at once now.
     pub(crate) fn maxconn(&self) -> usize {
         match self.set.maxconn.load(Relaxed) {
             0 => self.settings.queue.maxconn,
@@ -69,7 +69,7 @@ impl PoolHandle {
         }
     }
 
-    /// Requests that may run at once now: [`Self::maxconn`], or less while there is less to do (`fullconn`).
+    /// How many requests may run at once now: [`Self::maxconn`], or less while there is little load (`fullconn`).
     pub(crate) fn running_limit(&self, stats: &Stats) -> usize {
         match stats.limit {
             0 => self.maxconn(),
@@ -77,7 +77,7 @@ impl PoolHandle {
         }
     }
 
-    /// Requests at work at once at most, now: as many as there may be workers, and `maxconn`.
+    /// How many requests can be at work at once now: the lower of the number of workers and `maxconn`.
     pub(crate) fn capacity(&self, stats: &Stats) -> usize {
         let most = self
             .running_limit(stats)
@@ -86,7 +86,7 @@ impl PoolHandle {
             .map_or(most, |children| most.min(children))
     }
 
-    /// How full its queue is, per cent: of its places, or of the time that a request may wait, whichever is fuller.
+    /// How full the queue is, per cent: of its places, or of the time that a request may wait, whichever is higher.
     pub(crate) fn fullness(&self) -> f64 {
         let (stats, queue) = (self.stats(), &self.settings.queue);
         let places = stats.waiting as f64 / queue.max_queue.max(1) as f64;
@@ -95,13 +95,13 @@ impl PoolHandle {
         100.0 * places.max(time)
     }
 
-    /// Whether an operator has set any of them.
+    /// Whether an operator has set a limit.
     pub(crate) fn is_set(&self) -> bool {
         self.set.max_children.load(Relaxed) > 0 || self.set.maxconn.load(Relaxed) > 0
     }
 }
 
-/// What bounds the pool.
+/// The pool's limits from the configuration.
 pub(super) fn of(queue: &Queue) -> Limits {
     let reserve = queue.reserve.iter().map(|reserve| Reserve {
         priority: reserve.priority,
@@ -117,12 +117,12 @@ pub(super) fn of(queue: &Queue) -> Limits {
             QueueOrder::Adaptive => Order::Adaptive,
             QueueOrder::Fifo => Order::Fifo,
         },
-        // More than there is room for are refused with the configuration.
+        // The configuration's check has refused larger numbers.
         reserve: Reserves::new(&reserve.collect::<Vec<_>>()).unwrap_or(Reserves::NONE),
     }
 }
 
-/// How many requests a php-cgi takes before it ends.
+/// After how many requests a php-cgi process ends.
 pub(super) fn php_requests(runtime: &Runtime) -> Option<u64> {
     let Runtime::Command(command) = runtime else {
         return None;

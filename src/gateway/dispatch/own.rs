@@ -1,5 +1,5 @@
-//! Requests that a pool's own scripts make, or those of another pool: they go first, and where every worker waits for one,
-//! another worker is started beside the limit.
+//! Requests that come from scripts of this pool or of another pool. They go first. If every worker waits for such a
+//! request, a worker beyond the limit is started.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,22 +16,22 @@ use weir_pool::{Action, Micros, RequestId, ShedReason};
 use super::{Asker, Lease, PoolHandle, State, scaling::After};
 use crate::gateway::{client_io::Conn, clock};
 
-/// The workers whose calls wait for a worker, of all pools, and how many calls of each do.
+/// The workers of all pools whose calls wait for a worker, and how many calls of each wait.
 static CALLING: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
-/// What a pool knows of such calls.
+/// A pool's state about such calls.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// Those that wait.
+    /// How many such calls wait.
     waiting: AtomicUsize,
-    /// Workers beside the limit, now.
+    /// Number of workers beyond the limit now.
     pub(super) beyond: AtomicUsize,
-    /// How often one was started, and calls that were refused because there were enough of them.
+    /// How many were started, and how many calls were refused because there were enough of them.
     pub(super) started: AtomicUsize,
     pub(super) refused: AtomicUsize,
 }
 
-/// A call that waits: its caller can do nothing else.
+/// A waiting call: its caller can do nothing else.
 pub(super) struct Calling {
     pool: Arc<PoolHandle>,
     pid: u32,
@@ -62,8 +62,8 @@ impl Drop for Calling {
 }
 
 impl State {
-    /// A call of a worker waits. Where nobody could ever serve it, because all that work here wait for such calls, one more
-    /// worker may come. False: there are as many already, and the call is to be refused.
+    /// A call of a worker waits. If no worker could ever serve it, because all busy workers wait for such calls, one
+    /// more worker may be started. False: the maximum of those is reached, and the call is to be refused.
     pub(super) fn relieve(
         &mut self,
         pool: &Arc<PoolHandle>,
@@ -85,7 +85,7 @@ impl State {
         let beyond = pool.own.beyond.load(Relaxed);
         let most = pool.max_children().unwrap_or(workers.max_children) + beyond;
         if stats.free == 0 && stats.workers + stats.leaving < most {
-            // The scaling starts one by itself.
+            // The scaling starts a worker without this.
             return true;
         }
         if beyond >= workers.self_call_workers {
@@ -97,7 +97,7 @@ impl State {
         true
     }
 
-    /// The workers beside the limit are needed no more, if no call waits.
+    /// If no call waits, the workers beyond the limit are not needed any more.
     pub(super) fn end_relief(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         if pool.own.beyond.load(Relaxed) > 0 && pool.own.waiting.load(Relaxed) == 0 {
             self.set_beyond(pool, 0, now, after);
@@ -127,10 +127,10 @@ impl State {
         self.look(pool, now, after);
     }
 
-    /// Every worker with a request waits for a call of its own that waits for a worker, or that such a worker runs.
+    /// Whether every busy worker waits for a call of its own that waits for a worker, or that such a worker runs.
     fn are_all_calling(&self) -> bool {
         let busy = self.slots.iter().filter(|slot| slot.leased && !slot.lost);
-        // Who waits for whom.
+        // Which worker waits for which.
         let callers: Vec<(u32, Option<u32>)> = busy
             .map(|slot| {
                 let asker = slot.card.as_ref().and_then(|card| card.asker());
@@ -154,7 +154,7 @@ impl State {
 }
 
 impl PoolHandle {
-    /// Workers that were started beside the limit for calls of workers, and calls that were refused.
+    /// How many workers were started beyond the limit for calls of workers, and how many calls were refused.
     pub(crate) fn own_calls(&self) -> (usize, usize) {
         (
             self.own.started.load(Relaxed),
@@ -162,8 +162,8 @@ impl PoolHandle {
         )
     }
 
-    /// Waits for a worker while it is found out whether a worker asks. True beside it: nobody could ever serve the call,
-    /// which was refused.
+    /// Waits for a worker and finds out meanwhile whether the client is a worker. True beside the result: no worker
+    /// could ever serve the call, so it was refused.
     pub(super) async fn wait_as_caller(
         self: &Arc<Self>,
         request: RequestId,
@@ -184,7 +184,7 @@ impl PoolHandle {
             if !self.call_waits(request) {
                 return (Ok(Err(ShedReason::NoWorker)), true);
             }
-            // What runs here may be calls too, which found a worker at once and were not looked at.
+            // Requests that run here may be calls as well, which got a worker at once and were not looked up.
             let look = async {
                 for conn in self.unknown_askers() {
                     caller.gateway.caller(&conn).await;
@@ -200,7 +200,7 @@ impl PoolHandle {
         }
     }
 
-    /// Connections of requests at work that may be a worker's, of which that is not known.
+    /// Connections of running requests that may come from a worker, if that is not known yet.
     fn unknown_askers(&self) -> Vec<Arc<Conn>> {
         let state = self.state();
         let leased = state.slots.iter().filter(|slot| slot.leased);
@@ -212,8 +212,8 @@ impl PoolHandle {
             .collect()
     }
 
-    /// A request that waits turned out to be a worker's: it goes first. False: it is out of the queue, since nobody could
-    /// ever serve it.
+    /// A waiting request comes from a worker, so it goes first. False: it was removed from the queue, because no
+    /// worker could ever serve it.
     fn call_waits(self: &Arc<Self>, request: RequestId) -> bool {
         let mut after = After::default();
         let mut state = self.state();
@@ -241,9 +241,9 @@ fn calling() -> MutexGuard<'static, BTreeMap<u32, usize>> {
     CALLING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Between the first two looks at what runs while a call waits; twice as long each time.
+/// Time between the first two checks of running requests while a call waits. It doubles each time.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that are looked at in one round.
+/// How many connections are checked in one round.
 const MOST_LOOKED_AT: usize = 16;

@@ -1,22 +1,23 @@
-//! What a pool's status and ping pages say beside figures: which PHP answers, and that the pages themselves were asked for.
+//! What a pool's status and ping pages need beside figures: the PHP version, and a counter of requests for these
+//! pages.
 
 use std::sync::{PoisonError, atomic::Ordering::Relaxed};
 
 use super::PoolHandle;
 
 impl PoolHandle {
-    /// The workers run this PHP; `exposed`: answers name it.
+    /// Notes the PHP version of the workers. `exposed`: answers may name it.
     pub(crate) fn has_php(&self, version: String, exposed: bool) {
         *self.php.lock().unwrap_or_else(PoisonError::into_inner) = (version, exposed);
     }
 
-    /// Which PHP the workers run, and whether answers name that; empty where it is none of weir's.
+    /// The PHP version of the workers, and whether answers may name it; empty if they do not run weir's PHP.
     pub(crate) fn php(&self) -> (String, bool) {
         let php = self.php.lock().unwrap_or_else(PoisonError::into_inner);
         php.clone()
     }
 
-    /// PHP-FPM's page has it since 8.4; where workers are no PHP, nobody expects it to be missing.
+    /// PHP-FPM's page has this field since 8.4. If the workers are not PHP, nobody expects it to be missing.
     pub(super) fn shows_memory_peak(&self) -> bool {
         let (loaded, _) = self.php();
         let configured = self.settings.php().and_then(|php| php.version.clone());
@@ -31,7 +32,7 @@ impl PoolHandle {
         version.0.is_none() || version >= (Some(8), Some(4))
     }
 
-    /// The gateway answers with a page of its own, which counts as PHP-FPM counts it.
+    /// Counts a status or ping page as PHP-FPM does.
     pub(crate) fn count_page(&self) {
         self.pages.fetch_add(1, Relaxed);
     }

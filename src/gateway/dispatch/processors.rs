@@ -1,23 +1,23 @@
-//! How many of the machine's processors are idle: what `pm = "auto"` asks while somebody waits. Two answers, the lower of
-//! which holds: what the kernel says of the machine, and what the pool's own workers leave of the processors that weir may
-//! use, which are fewer in a container.
+//! Measures how many of the machine's processors are idle, for `pm = "auto"` while requests wait. There are two
+//! measurements, and the lower one counts: what the kernel says of the machine, and what the pool's own workers leave
+//! of the processors that weir may use, which are fewer in a container.
 
 use std::time::Duration;
 
 use weir_sys::cpu;
 
-/// What was seen last.
+/// The values of the last measurement.
 #[derive(Debug, Default)]
 pub(super) struct Processors {
     at: u64,
     machine: Option<(u64, u64)>,
-    /// What each worker had used.
+    /// CPU time that each worker had used.
     workers: Vec<(u32, Duration)>,
 }
 
 impl Processors {
-    /// Looks at `now` (µs). Some: so many per mille were idle since the last look, which was not long ago. `cores`: those
-    /// that weir may use.
+    /// Measures at `now` (µs). Returns the idle share since the last measurement in per mille, if that was recent.
+    /// `cores`: processors that weir may use.
     pub(super) fn look(&mut self, now: u64, pids: &[u32], cores: usize) -> Option<u32> {
         let span = now.saturating_sub(self.at);
         if span < SHORTEST {
@@ -48,20 +48,20 @@ impl Processors {
         (span <= LONGEST).then_some(idle as u32)
     }
 
-    /// What a worker has used since the last look.
+    /// CPU time that a worker has used since the last measurement.
     fn since(&self, pid: u32, used: Duration) -> Duration {
         let before = self.workers.iter().find(|(other, _)| *other == pid);
         before.map_or(Duration::ZERO, |(_, before)| used.saturating_sub(*before))
     }
 }
 
-/// The kernel counts in hundredths of a second, µs.
+/// Minimum time between two measurements, µs: the kernel counts in hundredths of a second.
 const SHORTEST: u64 = 80_000;
 
-/// What was seen before is of no use then, µs.
+/// After this time the last measurement is too old, µs.
 const LONGEST: u64 = 500_000;
 
-/// Workers that are looked at.
+/// Maximum number of workers that are measured.
 const MOST: usize = 256;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         while cpu::of_thread() - began < Duration::from_millis(100) {
             std::hint::black_box(began);
         }
-        // As if it had taken no longer than it computed.
+        // As if the time was as long as the computation.
         let idle = processors.look(1_100_000, &own, 1).expect("a share");
         assert_eq!(idle, 0);
         assert_eq!(processors.look(9_000_000, &own, 1), None, "too late");

@@ -1,9 +1,9 @@
-//! How often it is said that a pool refuses requests. Each refusal is in the access log and in the figures; of a thousand
-//! a second the error log has some, and how many more there were.
+//! Limits how often the log says that a pool refuses requests. Each refusal is in the access log and in the figures.
+//! Of a thousand per second, the error log has some lines and the number of the others.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Refusals that were said, and those that were not.
+/// Counts refusals that were logged, and those that were not.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Said>);
 
@@ -15,7 +15,8 @@ struct Said {
 }
 
 impl Refusals {
-    /// A request was refused at `now` (µs). Some: it is to be said, and so many were not since the last that was.
+    /// A request was refused at `now` (µs). If it is to be logged, returns how many were not logged since the last
+    /// line.
     pub(super) fn say(&self, now: u64) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let second = now / 1_000_000;
@@ -31,7 +32,7 @@ impl Refusals {
     }
 }
 
-/// Lines for a pool in a second.
+/// Lines per pool and second.
 const A_SECOND: u32 = 10;
 
 #[cfg(test)]

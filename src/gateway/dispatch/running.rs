@@ -1,4 +1,4 @@
-//! What a pool's workers have to do now, and whether anything moves: for readiness and the operator's window.
+//! What a pool's workers do now, and whether they make progress: for readiness and the operator's window.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,22 +11,22 @@ use crate::{
 /// What workers do now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Running {
-    /// Requests at workers that are known; one that connects to a server is not yet.
+    /// Requests at workers that are known. A request that is connecting to a server is not known yet.
     pub(crate) count: usize,
-    /// The one that has run for longest.
+    /// The request that has run longest.
     pub(crate) oldest: Option<WorkerStatus>,
-    /// The scripts that they run, those with most requests first; [`MOST_SCRIPTS`] at most.
+    /// The scripts that they run, those with the most requests first; at most [`MOST_SCRIPTS`].
     pub(crate) scripts: Vec<Script>,
 }
 
 /// A script that workers run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Script {
-    /// SCRIPT_FILENAME, or the path where there is none.
+    /// SCRIPT_FILENAME, or the path if there is none.
     pub(crate) name: String,
-    /// Requests that run it.
+    /// How many requests run it.
     pub(crate) count: usize,
-    /// How long the first of them has run.
+    /// How long the oldest of them has run.
     pub(crate) oldest: Duration,
 }
 
@@ -42,8 +42,8 @@ impl PoolHandle {
         Running::of(running.filter(|status| status.stage != Stage::Idle))
     }
 
-    /// For how long all workers that the pool may have are busy, each with the same request; none: some worker is free, or
-    /// another one may still come.
+    /// How long all workers that the pool may have are busy, each with the same request. `None` if a worker is free,
+    /// or another one can be started.
     pub(crate) fn stalled(&self) -> Option<Duration> {
         let most = match self.max_children() {
             Some(children) => children.min(self.maxconn()),
@@ -57,7 +57,7 @@ impl State {
     /// See [`PoolHandle::stalled`]. `now`: [`clock::now`].
     fn stalled(&self, now: u64, most: usize) -> Option<Duration> {
         let stats = self.pool.stats();
-        // With fewer than it may have, the next request has another one started, or tried.
+        // If there are fewer workers than allowed, the next request starts another one, or tries to.
         let limit = if stats.limit == 0 { most } else { stats.limit };
         let full = stats.busy >= most.min(limit);
         let waits_in_vain = stats.free == 0 && stats.waiting > 0;
@@ -106,7 +106,7 @@ impl Running {
     }
 }
 
-/// Scripts that are told.
+/// How many scripts are reported.
 const MOST_SCRIPTS: usize = 5;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! How many workers a pool has: [`weir_pool::Scaler`] is told what happens, and what it says is done.
+//! How many workers a pool has: tells [`weir_pool::Scaler`] what happens, and does what it decides.
 //!
-//! It looks under the pool's lock, after each change and when it asked to be woken. What follows from that (messages to
-//! the manager, connections to be closed, requests that got a worker) is noted in [`After`] and done once the lock is
-//! given back.
+//! The scaler runs under the pool's lock, after each change and when it asked to be woken. The actions that follow
+//! (messages to the manager, connections to close, requests that got a worker) are collected in [`After`] and
+//! performed when the lock is free.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,29 +29,29 @@ use crate::{
 pub(super) struct Scaling {
     scaler: Scaler,
     mode: Mode,
-    /// What the pool has to do changes how many workers it has.
+    /// Whether the load of the pool changes the number of workers.
     by_load: bool,
-    /// Workers of earlier generations are to be replaced.
+    /// Workers of earlier generations are replaced.
     generation: u32,
-    /// The manager has said that no worker can be started, and none has come since.
+    /// The manager has said that no worker can be started, and none has arrived since.
     down: bool,
     /// Why.
     down_because: String,
 }
 
-/// What is to be done once the pool's lock is given back.
+/// Actions to perform when the pool's lock is free.
 #[must_use]
 #[derive(Default)]
 pub(super) struct After {
-    /// Requests that have a worker now; none: the client has just left, and the worker goes on to the next.
+    /// Requests that got a worker. `None`: the client has just left, so the worker goes to the next request.
     granted: Vec<(Option<Waiting>, Lease)>,
     refused: Vec<(Waiting, ShedReason)>,
     messages: Vec<ToManager>,
     closing: Vec<WorkerConn>,
     decisions: Vec<Decision>,
-    /// What became of servers and scripts.
+    /// Messages about servers and scripts.
     notes: Vec<Note>,
-    /// The pool's task is to wake earlier than it meant to.
+    /// The pool's task has to wake earlier than planned.
     wake: bool,
 }
 
@@ -94,7 +94,7 @@ impl Scaling {
         self.down
     }
 
-    /// Why no worker can be started, where that is so.
+    /// Why no worker can be started, if that is the case.
     pub(super) fn down_because(&self) -> Option<&str> {
         (self.down && !self.down_because.is_empty()).then_some(&*self.down_because)
     }
@@ -104,7 +104,7 @@ impl Scaling {
         generation < self.generation
     }
 
-    /// There may be so many workers from now on.
+    /// Sets a new maximum of workers.
     pub(super) fn set_max_children(&mut self, now: Micros, workers: &Workers, most: usize) {
         let bounds = Bounds {
             max_children: most,
@@ -113,15 +113,13 @@ impl Scaling {
         self.scaler.set(now, bounds);
     }
 
-    /// A worker that was asked for is there.
+    /// A requested worker has arrived.
     pub(super) fn came(&mut self, now: Micros) {
         self.down = false;
         self.scaler.came(now);
     }
 
-    /// The worker of this slot has ended.
-    ///
-    /// `at_work`: under a request.
+    /// The worker of this slot has ended. `at_work`: while it had a request.
     pub(super) fn exited(&mut self, now: Micros, slot: &Slot, exit: Exit, at_work: bool) {
         let life = Life {
             lived: now.since(Micros(slot.since)),
@@ -141,7 +139,7 @@ impl Scaling {
 }
 
 impl PoolHandle {
-    /// Workers can be asked for, and begin in this generation.
+    /// From now on workers can be requested. They belong to this generation.
     pub(crate) fn ready(self: &Arc<Self>, generation: u32) {
         self.change(|state, now, _| {
             let Some(scaling) = &mut state.scaling else {
@@ -162,7 +160,7 @@ impl PoolHandle {
         });
     }
 
-    /// The gateway takes nothing new: workers leave that are not needed for what runs.
+    /// The gateway accepts nothing new. Workers that the running requests do not need end.
     pub(crate) fn wind_down(self: &Arc<Self>) {
         self.change(|state, now, _| {
             if let (Some(scaling), Some(workers)) = (&mut state.scaling, self.settings.workers()) {
@@ -181,8 +179,8 @@ impl PoolHandle {
         });
     }
 
-    /// No worker can be started: nobody shall wait for one. A program is tried again after the scaling's pauses; PHP
-    /// when its master is up, which [`ready`](Self::ready) tells.
+    /// No worker can be started, so no request waits for one. A program is tried again after the scaling's pauses,
+    /// PHP when its master is up, which [`ready`](Self::ready) reports.
     pub(crate) fn down(self: &Arc<Self>, why: String) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
@@ -195,7 +193,7 @@ impl PoolHandle {
         });
     }
 
-    /// So many of the workers that were asked for could not be started.
+    /// `count` of the requested workers could not be started.
     pub(crate) fn start_failed(self: &Arc<Self>, count: usize) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
@@ -204,7 +202,7 @@ impl PoolHandle {
         });
     }
 
-    /// What memory there is for workers.
+    /// Notes how much memory there is for workers.
     pub(crate) fn memory(self: &Arc<Self>, view: MemoryView) {
         self.change(|state, now, _| {
             if let Some(scaling) = &mut state.scaling {
@@ -213,8 +211,7 @@ impl PoolHandle {
         });
     }
 
-    /// Looks at the pool when its scaling wants to be woken, or a request has waited too long. Runs for ever; one for
-    /// each pool.
+    /// Wakes when the scaling wants to, or when a request has waited too long. Never returns; one task per pool.
     pub(crate) async fn drive(self: Arc<Self>) {
         let mut processors = Processors::default();
         loop {
@@ -249,7 +246,7 @@ impl PoolHandle {
         }
     }
 
-    /// Changes something under the lock, lets the scaling look at it, and does what follows.
+    /// Makes a change under the lock, runs the scaler, and performs the actions that follow.
     pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Micros, &mut After)) {
         let mut after = After::default();
         let mut state = self.state();
@@ -264,14 +261,14 @@ impl PoolHandle {
 }
 
 impl State {
-    /// Lets the scaling look after a request came or went.
+    /// Runs the scaler after a request arrived or ended.
     pub(super) fn look_at_load(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         if self.scaling.as_ref().is_some_and(|scaling| scaling.by_load) {
             self.look(pool, now, after);
         }
     }
 
-    /// Lets the scaling look, and does what it says.
+    /// Runs the scaler, and does what it decides.
     pub(super) fn look(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(scaling) = &mut self.scaling else {
             return;
@@ -302,7 +299,7 @@ impl State {
         }
     }
 
-    /// The processes at work, if it matters what they use of the processors.
+    /// The process ids of busy workers, if their CPU use matters.
     fn whose_processors(&self) -> Option<Vec<u32>> {
         let scaling = self.scaling.as_ref()?;
         let leased = self.slots.iter().filter(|slot| slot.leased);
@@ -311,7 +308,7 @@ impl State {
         wants.then(|| busy().map(|slot| slot.pid).collect())
     }
 
-    /// Has the pool's task wake then, unless it does before.
+    /// Wakes the pool's task at that time, unless it wakes earlier anyway.
     fn wake_at(&mut self, at: u64, after: &mut After) {
         if at < self.wakes_at {
             self.wakes_at = at;
@@ -319,14 +316,14 @@ impl State {
         }
     }
 
-    /// Has the pool's task wake when the first of those who wait has waited too long.
+    /// Wakes the pool's task when the first waiting request reaches its limit.
     pub(super) fn wake_for_queue(&mut self, after: &mut After) {
         if let Some(deadline) = self.pool.next_deadline() {
             self.wake_at(deadline.0, after);
         }
     }
 
-    /// Ends a worker that gets no more requests: by closing its connection, and on the manager's word.
+    /// Ends a worker that gets no more requests: closes its connection, and asks the manager to end it.
     pub(super) fn withdraw(&mut self, pool: &PoolHandle, worker: WorkerId, after: &mut After) {
         let slot = &mut self.slots[worker.0 as usize];
         slot.withdrawn = true;
@@ -341,7 +338,8 @@ impl State {
         }
     }
 
-    /// After a worker came or went: those who wait may run at others, or wait for nothing.
+    /// After a worker arrived or ended: gives waiting requests to other workers, or refuses them if no worker can
+    /// come.
     pub(super) fn settle(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         while let Some(assignment) = self.pool.dispatch(now) {
             self.grant(pool, assignment, after);
@@ -356,7 +354,7 @@ impl State {
             .extend(refused.map(|sender| (sender, ShedReason::NoWorker)));
     }
 
-    /// Hands a worker that has become free to the request that is next.
+    /// Gives a free worker to the next request.
     pub(super) fn grant(
         &mut self,
         pool: &Arc<PoolHandle>,
@@ -368,13 +366,13 @@ impl State {
         after.granted.push((sender, lease));
     }
 
-    /// Has a request told that it gets no worker, which is out of the queue already.
+    /// Tells a request, which has left the queue already, that it gets no worker.
     pub(super) fn refuse(&mut self, request: RequestId, reason: ShedReason, after: &mut After) {
         let sender = self.waiting.remove(&request);
         after.refused.extend(sender.map(|sender| (sender, reason)));
     }
 
-    /// Takes out of the queue who has waited too long.
+    /// Removes requests that have waited too long from the queue.
     pub(super) fn expire(&mut self, now: Micros, after: &mut After) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(now, &mut expired);
@@ -398,11 +396,11 @@ impl After {
         self.closing.extend(conn);
     }
 
-    /// Does it. The pool's lock is free.
+    /// Performs the actions. The pool's lock is free.
     pub(super) fn perform(self, pool: &PoolHandle) {
         for (sender, lease) in self.granted {
             match sender {
-                // Dropped where the client has just left: the lease goes on to the one behind it.
+                // If the client has just left, the lease is dropped and goes to the next request.
                 Some(sender) => drop(sender.send(Ok(lease))),
                 None => drop(lease),
             }
@@ -435,7 +433,7 @@ fn bounds(workers: &Workers, mode: Mode) -> Bounds {
     }
 }
 
-/// Says in the log what the scaling has decided, and notes it for the operator's window.
+/// Logs a decision of the scaling and stores it for the operator's window.
 fn tell_decision(pool: &PoolHandle, decision: Decision) {
     let name = &pool.settings.name;
     let about = About {
@@ -473,7 +471,7 @@ fn tell_decision(pool: &PoolHandle, decision: Decision) {
     pool.note_decision(kind(&decision), what);
 }
 
-/// Says in the log what became of a server or a script, and notes it for the operator's window.
+/// Logs a message about a server or a script and stores it for the operator's window.
 fn tell_note(pool: &PoolHandle, note: Note) {
     let about = About {
         pool: Some(&pool.settings.name),
@@ -500,7 +498,7 @@ fn tell_note(pool: &PoolHandle, note: Note) {
     pool.note_decision(kind, what);
 }
 
-/// How many workers there are is the operator's own choice, but with `pm = "auto"`: then it is said why.
+/// Logs why the number of workers changed. With other modes than `pm = "auto"` the operator has chosen the numbers.
 fn tell_growth(about: About<'_>, pm: Option<Pm>, what: &str) {
     match pm {
         Some(Pm::Auto { .. }) => tell!(notice, about, "{what}"),
@@ -516,7 +514,7 @@ fn counted(count: usize, noun: &str) -> String {
     }
 }
 
-/// A decision in a word, as metrics count it.
+/// The kind of a decision as one word, for metrics.
 fn kind(decision: &Decision) -> &'static str {
     match decision {
         Decision::Grew { .. } => "grew",
@@ -531,7 +529,7 @@ fn kind(decision: &Decision) -> &'static str {
     }
 }
 
-/// A decision, and what it was made from.
+/// A decision in words, with the values that led to it.
 fn words(decision: &Decision, auto: bool) -> String {
     let ms = |span: Micros| span.0 / 1_000;
     match *decision {
@@ -609,8 +607,8 @@ fn words(decision: &Decision, auto: bool) -> String {
     }
 }
 
-/// An idle worker of a gateway that takes nothing new leaves after that.
+/// An idle worker of a draining gateway ends after this time.
 const LAST_IDLE: Micros = Micros::from_secs(1);
 
-/// Workers that are started at once and make PHP-FPM say that a pool seems busy.
+/// If this many workers are started at once, PHP-FPM logs that a pool seems busy.
 const SEEMS_BUSY: usize = 8;

@@ -1,10 +1,12 @@
-//! Workers that somebody else runs: which servers there are, and what each is given.
+//! Workers that somebody else runs: the list of servers, and which requests each gets.
 //!
-//! [`Farm`] is the part of a pool's state behind its lock: [`weir_pool::Balancer`], which decides, and what it knows
-//! nothing of: addresses, kept connections, names for the log. How many requests the pool may have at work follows from
-//! the servers' limits ([`State::fit`]): each such request has one of the pool's places, whichever server it goes to.
+//! [`Farm`] is the part of a pool's state, behind its lock, that is about servers. It has [`weir_pool::Balancer`],
+//! which decides, and what the balancer does not know: addresses, kept connections, names for the log. The servers'
+//! limits decide how many requests the pool may have at work ([`State::fit`]): each such request has one of the
+//! pool's places, whichever server gets it.
 //!
-//! Read next: [`connect`] (a request's way to a server), [`check`] and [`names`] (what is done beside requests), [`status`].
+//! Read next: [`connect`] (how a request gets to a server), [`check`] and [`names`] (the tasks beside requests),
+//! [`status`].
 
 mod check;
 mod connect;
@@ -42,25 +44,25 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Farm {
     balancer: Balancer,
-    /// By [`ServerId`].
+    /// Indexed by [`ServerId`].
     members: Vec<Option<Member>>,
-    /// Numbers members, never twice.
+    /// The last serial number of a member; never used twice.
     serials: u64,
     /// Places of the pool that are not in use.
     spare: Vec<WorkerId>,
-    /// Names that were not looked up yet.
+    /// How many names were not looked up yet.
     pending_names: usize,
-    /// That no server is up was said.
+    /// Whether the log says already that no server is up.
     told_down: bool,
-    /// Names that cannot be looked up, by index into `servers`.
+    /// Names that could not be looked up, by index into `servers`.
     unknown_names: BTreeMap<usize, UnknownName>,
 }
 
-/// A name that cannot be looked up.
+/// A name that could not be looked up.
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownName {
     pub(crate) host: String,
-    /// What the look-up ended with.
+    /// The error of the lookup.
     pub(crate) failure: String,
     pub(crate) since: SystemTime,
 }
@@ -68,20 +70,20 @@ pub(crate) struct UnknownName {
 #[derive(Debug)]
 struct Member {
     serial: u64,
-    /// For the log: the address, with the name that it was found by.
+    /// For the log: the address, with the name it was resolved from.
     name: Arc<str>,
-    /// As the gateway reaches it.
+    /// The address as the gateway connects to it.
     address: Address,
     /// Index into `servers`.
     entry: usize,
-    /// Connections for further requests, the one used last at the end.
+    /// Idle connections, the one used last at the end.
     kept: Vec<WorkerConn>,
     last_check: Option<CheckStatus>,
-    /// Since when it has had requests and answered none ([`clock::now`]); meaningless while it has none.
+    /// Since when it has had requests and answered none ([`clock::now`]); has no meaning while it has none.
     quiet_since: u64,
 }
 
-/// A server for a request.
+/// The server that was chosen for a request.
 struct Picked {
     chosen: Chosen,
     name: Arc<str>,
@@ -89,19 +91,19 @@ struct Picked {
     kept: Option<WorkerConn>,
 }
 
-/// What is said of a server in the log.
+/// A log message about a server or script.
 #[derive(Debug)]
 pub(super) enum Note {
     Notice(String),
     Warning(String),
-    /// A script ends workers, and is refused.
+    /// A script crashes workers and is now refused.
     Crashing(String),
-    /// It is refused no more.
+    /// The script is not refused any more.
     CrashesOver(String),
 }
 
 impl Farm {
-    /// The servers whose addresses are known.
+    /// Starts with the servers whose addresses are known.
     pub(super) fn new(settings: &Settings, maxconn: usize, chroot: Option<&Path>) -> Farm {
         let seed = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -129,7 +131,7 @@ impl Farm {
         farm
     }
 
-    /// A server is there, with this name and this hash of its address. `cold`: it was not, a moment ago.
+    /// Adds a server with this name and this hash of its address. `cold`: it was not in the list a moment ago.
     fn add(
         &mut self,
         entry: usize,
@@ -165,7 +167,7 @@ impl Farm {
         (id, self.serials)
     }
 
-    /// A server is not there any more; what runs there goes on.
+    /// Removes a server; its running requests continue.
     fn remove(&mut self, server: ServerId, after: &mut After) {
         if let Some(member) = self.member_mut(server) {
             let kept = std::mem::take(&mut member.kept);
@@ -176,7 +178,7 @@ impl Farm {
         }
     }
 
-    /// No server is up; before names were looked up, that is not known.
+    /// Whether no server is up. Not known before the names were looked up.
     pub(super) fn is_down(&self) -> bool {
         self.balancer.is_down() && self.pending_names == 0
     }
@@ -185,7 +187,7 @@ impl Farm {
         self.members.get_mut(server.0 as usize)?.as_mut()
     }
 
-    /// The members that are to stay.
+    /// The members that are not leaving.
     fn staying(&self) -> impl Iterator<Item = (ServerId, &Member)> {
         let now = Micros(clock::now());
         let all = (0..).map(ServerId).zip(&self.members);
@@ -196,8 +198,8 @@ impl Farm {
         })
     }
 
-    /// A server for a request, and a connection to it that is free. With a new one there would be more than the server
-    /// may have: then one that is kept goes.
+    /// Chooses a server for a request, with an idle connection if there is one. If a new connection would exceed the
+    /// server's limit, an idle one is closed.
     fn pick(
         &mut self,
         now: Micros,
@@ -216,7 +218,7 @@ impl Farm {
             true => None,
             false => member.kept.pop(),
         };
-        // A kept connection holds a worker of PHP-FPM: a new one beside it would wait for that.
+        // A kept connection occupies a PHP-FPM worker: a new one would have to wait for it.
         while kept.is_none()
             && !member.kept.is_empty()
             && figures.busy + member.kept.len() > figures.limit
@@ -231,7 +233,8 @@ impl Farm {
         })
     }
 
-    /// A request at a server has ended like this. Its connection is kept for another one, if there is one and there is room.
+    /// A request at a server has ended. Its connection is kept for another request, if there is one and there is
+    /// room.
     pub(super) fn finish(
         &mut self,
         now: Micros,
@@ -243,7 +246,7 @@ impl Farm {
     ) {
         let change = self.balancer.finish(now, chosen, finish);
         let Some(figures) = self.balancer.figures(now, chosen.server) else {
-            // It was leaving, and this was its last request.
+            // The server was leaving, and this was its last request.
             self.members[chosen.server.0 as usize] = None;
             return after.close(conn);
         };
@@ -261,7 +264,7 @@ impl Farm {
         self.changed(now, chosen.server, change, cause, after);
     }
 
-    /// Says so where a server has gone up or down, and lets go of its connections where it is down.
+    /// Logs when a server goes up or down, and closes its idle connections when it is down.
     fn changed(
         &mut self,
         now: Micros,
@@ -315,7 +318,7 @@ impl Farm {
         self.told_down = down;
     }
 
-    /// Lets go of kept connections that are more than their servers may have.
+    /// Closes idle connections beyond the limits of their servers.
     fn trim(&mut self, now: Micros, after: &mut After) {
         for (id, member) in (0..).map(ServerId).zip(&mut self.members) {
             let Some(member) = member.as_mut().filter(|member| !member.kept.is_empty()) else {
@@ -334,14 +337,14 @@ impl Farm {
 }
 
 impl State {
-    /// Fits the pool's limit and its places to what the servers may have now.
+    /// Adapts the pool's limit and places to what the servers may have now.
     pub(super) fn fit(&mut self, pool: &Arc<PoolHandle>, now: Micros, after: &mut After) {
         let Some(farm) = &mut self.farm else { return };
         let most = pool.maxconn().min(MAX_WORKERS as usize);
         farm.balancer.share(most);
         let limit = farm.balancer.limit(now).min(most);
         let expected = farm.pending_names > 0 || farm.balancer.count() > 0;
-        // Without a server, and with none to come, nobody is to wait.
+        // If there is no server and none is expected, no request may wait.
         self.pool.worker_expected(expected);
         if !expected {
             self.settle(pool, now, after);
@@ -411,7 +414,7 @@ impl State {
             farm.finish(now, chosen, lease.outcome, cause, conn, after);
         }
         if !matches!(lease.outcome, Finish::Answered | Finish::Unknown) {
-            // Nothing was finished, and how long it took is not what scripts take.
+            // No request was finished, so the duration does not count as that of a script.
             self.pool.lose(now, lease.worker);
             self.leave(now, lease.worker);
             self.settle(pool, now, after);
@@ -432,8 +435,8 @@ impl State {
 }
 
 impl PoolHandle {
-    /// Looks after servers beside their requests: checks them, and looks their names up. Returns when that goes on by
-    /// itself. `resolver`: none where no server has a name; `known`: the addresses of names as they were known last.
+    /// Starts the tasks beside requests: checks servers and looks up their names. Returns when those tasks run.
+    /// `resolver`: `None` if no server has a name; `known`: the last known addresses of names.
     pub(crate) fn tend(
         self: &Arc<Self>,
         resolver: Option<&Arc<Resolver>>,
@@ -461,7 +464,7 @@ impl PoolHandle {
         }
     }
 
-    /// Checks a server from now on, if it is to be checked.
+    /// Starts checking a server, if checks are configured.
     fn watch(self: &Arc<Self>, server: ServerId, serial: u64) {
         if let Runtime::Servers(settings) = &self.settings.runtime
             && settings.check != Check::Off
@@ -470,7 +473,7 @@ impl PoolHandle {
         }
     }
 
-    /// The answer of a server turned out to be none, after its request had been given back.
+    /// The answer of a server turned out to be invalid after its request had been given back.
     pub(crate) fn blame(self: &Arc<Self>, server: ServerId, cause: &str) {
         self.change(|state, now, after| {
             if let Some(farm) = &mut state.farm {
@@ -482,7 +485,7 @@ impl PoolHandle {
     }
 }
 
-/// How the balancer decides for these settings.
+/// The balancer's settings from the configuration.
 fn balancing(settings: &Settings, maxconn: usize) -> Balancing {
     let micros = |duration: Duration| Micros::from(duration);
     Balancing {
@@ -511,8 +514,7 @@ fn balancing(settings: &Settings, maxconn: usize) -> Balancing {
     }
 }
 
-/// Calls a socket by the name that it has inside of `chroot`. One that lies outside was warned of at the start, and is
-/// not found.
+/// The path of a socket inside of `chroot`. A socket outside of it caused a warning at the start, and is not found.
 fn inside(chroot: Option<&Path>, address: &Address) -> Address {
     if let (Some(chroot), Address::Unix(path)) = (chroot, address)
         && let Some(inside) = path_inside(chroot, path)
@@ -522,5 +524,5 @@ fn inside(chroot: Option<&Path>, address: &Address) -> Address {
     address.clone()
 }
 
-/// A request that tries a server again, and has not ended, does not keep others from it for longer.
+/// A request that probes a server does not keep other requests away from it for longer than this.
 const PROBE_TIMEOUT: Micros = Micros::from_secs(10);

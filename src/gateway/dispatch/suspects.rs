@@ -1,5 +1,6 @@
-//! Scripts that end their workers again and again: they are refused for a while, and named in the log and the operator's
-//! window. [`weir_pool::Crashes`] decides; here is what it is told, and the names behind its numbers.
+//! Scripts that crash their workers again and again: they are refused for a while, and named in the log and the
+//! operator's window. [`weir_pool::Crashes`] decides. This module reports crashes to it and keeps the names behind
+//! its numbers.
 
 use std::{
     collections::HashMap,
@@ -17,17 +18,17 @@ use weir_sys::process::Exit;
 use super::{PoolHandle, Slot, State, scaling::After, servers::Note};
 use crate::gateway::{clock, scoreboard::Card};
 
-/// What ended workers of a pool lately.
+/// What has crashed workers of a pool lately.
 #[derive(Debug)]
 pub(super) struct Suspects {
     crashes: Crashes,
-    /// Of those that are refused: path and script.
+    /// Path and script of those that are refused.
     names: HashMap<u64, (String, String)>,
-    /// Requests that were refused.
+    /// How many requests were refused.
     pub(super) refused: u64,
 }
 
-/// Whether there are any: who is served asks nothing else.
+/// Whether there are any suspects. Normal requests check only this.
 #[derive(Debug, Default)]
 pub(super) struct Any(AtomicBool);
 
@@ -36,11 +37,11 @@ pub(super) struct Any(AtomicBool);
 pub(crate) struct Crashing {
     pub(crate) path: String,
     pub(crate) script: String,
-    /// Workers that it has ended.
+    /// How many workers it has crashed.
     pub(crate) crashes: u32,
-    /// Requests that were refused.
+    /// How many of its requests were refused.
     pub(crate) refused: u64,
-    /// Whole seconds until one is tried.
+    /// Whole seconds until one request is tried.
     pub(crate) seconds: u64,
 }
 
@@ -80,7 +81,7 @@ impl Suspects {
 }
 
 impl State {
-    /// A worker has ended like this under the request that its slot's card names.
+    /// A worker has ended during the request that its slot's card names.
     pub(super) fn crashed_at_work(
         &mut self,
         pool: &PoolHandle,
@@ -96,7 +97,7 @@ impl State {
         pool.any_suspects.0.store(true, Relaxed);
         let Some(refused) = refused else { return };
         let done = card.status().request;
-        // Both may be a client's: escaped as in the source of a program.
+        // A client may have chosen both texts, so they are escaped.
         let text = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
         let (path, script) = (text(&done.uri), text(&done.script));
         let seconds = refused
@@ -143,7 +144,7 @@ impl PoolHandle {
     ///
     /// # Errors
     ///
-    /// What it has done, if it is refused.
+    /// The crashes of the script, if it is refused.
     pub(crate) fn may_run(self: &Arc<Self>, script: &[u8], uri: &[u8]) -> Result<(), Crashing> {
         if !self.any_suspects.0.load(Relaxed) {
             return Ok(());
@@ -161,7 +162,7 @@ impl PoolHandle {
         crashing.map_or(Ok(()), Err)
     }
 
-    /// What is refused now because it ends workers.
+    /// The scripts that are refused now because they crash workers.
     pub(crate) fn crashing(&self) -> Vec<Crashing> {
         let (state, now) = (self.state(), Micros(clock::now()));
         let suspects = &state.suspects;
@@ -170,15 +171,15 @@ impl PoolHandle {
             .collect()
     }
 
-    /// Requests that were refused because what they asked for ends workers.
+    /// How many requests were refused because their script crashes workers.
     pub(crate) fn refused_crashing(&self) -> u64 {
         self.state().suspects.refused
     }
 }
 
-/// By what requests are told apart that end workers: the script's file, and the path without its query, since a front
-/// controller serves all paths. Both are cut as a [`Card`] cuts them. A keyed hash: nobody can choose paths that fall
-/// together with others.
+/// Identifies requests that crash workers: by the script's file, and by the path without query, because a front
+/// controller serves all paths. Both are cut as a [`Card`] cuts them. The hash has a secret key, so that nobody can
+/// choose paths that collide with others.
 pub(in crate::gateway) fn subject(script: &[u8], uri: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     let script = &script[..script.len().min(Card::LONGEST)];

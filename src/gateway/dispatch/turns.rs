@@ -1,5 +1,5 @@
-//! Requests of one key that run one after the other (`serialize_by`): the others wait here, and hold no worker while they
-//! would wait for the same lock, as requests of one PHP session do.
+//! Requests with the same key run one after the other (`serialize_by`). The others wait here, without holding a
+//! worker. An example are requests of one PHP session, which would wait for the session's lock.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,17 +12,17 @@ use tokio::sync::oneshot;
 use super::PoolHandle;
 use crate::gateway::clock;
 
-/// Who waits, by key. For each key in here one request runs.
+/// The waiting requests by key. For each key in the map one request runs.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<u64, Waiting>>);
 
-/// In the order in which they came.
+/// In order of arrival.
 type Waiting = VecDeque<oneshot::Sender<Turn>>;
 
-/// The right to run for a key. Dropped, it goes to the next.
+/// The right to run for a key. Dropping it gives the right to the next request.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// None: it is somebody else's already.
+    /// `None`: the right was already passed on.
     pool: Option<Arc<PoolHandle>>,
     key: u64,
 }
@@ -30,20 +30,20 @@ pub(crate) struct Turn {
 /// Why a request does not get its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoTurn {
-    /// So many of its key wait already.
+    /// The limit of waiting requests with this key is reached; its value.
     Full(usize),
-    /// It has waited for the queue's timeout.
+    /// It has waited for `queue_timeout`.
     TimedOut,
-    /// Its own deadline is past.
+    /// Its own deadline has passed.
     Late,
 }
 
 impl PoolHandle {
-    /// The turn of a request whose key this is, at once or after those before it.
+    /// Waits until it is this request's turn for `key`; returns at once if no other request runs for it.
     ///
     /// # Errors
     ///
-    /// Why it does not get it.
+    /// Why the request does not get its turn.
     pub(crate) async fn turn(self: &Arc<Self>, key: u64, deadline: u64) -> Result<Turn, NoTurn> {
         let queue = &self.settings.queue;
         let receiver = {
@@ -53,7 +53,7 @@ impl PoolHandle {
                 let pool = Some(self.clone());
                 return Ok(Turn { pool, key });
             };
-            // Those that have left make room.
+            // Requests whose clients have left make room.
             waiting.retain(|sender| !sender.is_closed());
             if waiting.len() >= queue.serialize_queue {
                 return Err(NoTurn::Full(waiting.len()));
@@ -71,7 +71,7 @@ impl PoolHandle {
         }
     }
 
-    /// Requests that wait for another one of their key.
+    /// How many requests wait for another one with the same key.
     pub(crate) fn waiting_for_turns(&self) -> usize {
         let keys = self.turns.keys();
         let waiting = keys.values().flatten();
@@ -105,7 +105,7 @@ impl Drop for Turn {
             };
             match next.send(turn) {
                 Ok(()) => return,
-                // It has left: the one behind it is next.
+                // That request has left: the next one is tried.
                 Err(mut turn) => turn.pool = None,
             }
         }

@@ -1,8 +1,8 @@
-//! Why a request has no whole response, and how that is said.
+//! Why a request has no complete response, and the words for it.
 
 use std::{io, time::Duration};
 
-/// Why a request has no whole response.
+/// Why a request has no complete response.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The worker closed the connection, or the kernel did.
@@ -10,21 +10,21 @@ pub(crate) enum Failure {
         process: Option<u32>,
         error: Option<io::Error>,
         sent: bool,
-        /// It was sent, and the worker ended without having read it.
+        /// The request was sent, and the worker ended without reading it.
         unread: bool,
     },
-    /// What came is not FastCGI, or the worker refused the request.
+    /// The bytes are not FastCGI, or the worker refused the request.
     Protocol(String),
-    /// The worker was silent for `read_timeout`. `goes_on`: its script is left to run, and ended by
-    /// `request_terminate_timeout` alone.
+    /// The worker was silent for `read_timeout`. `goes_on`: its script runs on, and only `request_terminate_timeout`
+    /// ends it.
     Silent { limit: Duration, goes_on: bool },
-    /// The script ran past `request_terminate_timeout`.
+    /// The script ran longer than `request_terminate_timeout`.
     Terminated,
-    /// The request's own deadline has passed, and there is no answer.
+    /// The request's own deadline has passed without an answer.
     Late,
-    /// Its client has left, and its worker was to be stopped for that.
+    /// The client has left, and the worker was stopped because of that.
     Cancelled,
-    /// A part of the request's body cannot be read back from the spool.
+    /// A part of the request's body cannot be read from the spool.
     Spool(io::Error),
 }
 

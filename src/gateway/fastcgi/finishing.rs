@@ -1,11 +1,12 @@
-//! What weir's own PHP says beyond FastCGI, and scripts that run on after their response.
+//! weir's own additions to FastCGI for its PHP, and scripts that run on after their response.
 //!
 //! ```text
-//! STDOUT … END_REQUEST READY           in one piece, as a rule: the next request follows at once
-//! STDOUT … END_REQUEST   …   READY     fastcgi_finish_request(): the client has its answer, the worker is not free
+//! STDOUT … END_REQUEST READY           usually in one piece: the next request follows at once
+//! STDOUT … END_REQUEST   …   READY     fastcgi_finish_request(): the client has its answer, but the worker is not
+//! free
 //! ```
 //!
-//! Both records are management records (request 0) of types that FastCGI 1.0 leaves free:
+//! Both records are management records (request 0) with types that FastCGI 1.0 leaves free:
 //!
 //! | type | from | content |
 //! |---|---|---|
@@ -28,7 +29,7 @@ use crate::{
 };
 
 impl Live {
-    /// Takes a record of a type of weir's own.
+    /// Handles a record of weir's own types.
     pub(super) fn take_extension(&mut self, record: &Extension) -> Result<(), Failure> {
         match (record.kind, self.after_end) {
             (READY, AfterEnd::Running) => match cost(record.content()) {
@@ -61,7 +62,7 @@ impl Live {
         Ok(())
     }
 
-    /// The response is complete, and what came behind it was not to come: the worker has lost its way.
+    /// The response is complete, and unexpected data followed: the worker is in a wrong state.
     pub(super) fn stray(&mut self, what: &dyn std::fmt::Display) {
         tell!(
             warning,
@@ -71,7 +72,7 @@ impl Live {
         self.after_end = AfterEnd::Stray;
     }
 
-    /// READY comes with the response's last bytes, or just behind them.
+    /// READY arrives with the response's last bytes, or just after them.
     pub(super) fn look_for_ready(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Keeps the worker until it is free, in a task of its own.
+    /// Keeps the worker in a separate task until it is free.
     pub(super) fn run_on(mut self: Box<Self>) {
         self.lease.is_finishing();
         let tracked = (self.lease.pool().settings).request_terminate_timeout_track_finished;
@@ -95,10 +96,10 @@ impl Live {
         self.slow_at = NEVER;
         self.late_at = NEVER;
         self.watch.conn = None;
-        // A script that has answered may be silent for as long as it likes.
+        // A script that has answered may be silent for any time.
         self.watch.silence = Duration::ZERO;
         self.watch.moved();
-        // Outside of a runtime the gateway itself is going, and its workers with it.
+        // Without a runtime the gateway is ending, and its workers with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return self.lease.kill();
         };
@@ -118,7 +119,7 @@ impl Live {
         });
     }
 
-    /// Ready when the worker is free, or is to be given up.
+    /// Ready when the worker is free, or must be given up.
     fn poll_finishing(&mut self, cx: &mut Context<'_>) -> Poll<Option<Failure>> {
         let mut nothing = Vec::new();
         while self.after_end == AfterEnd::Running {
@@ -135,7 +136,7 @@ impl Live {
     }
 }
 
-/// What a READY record says.
+/// The content of a READY record.
 fn cost(content: &[u8]) -> Option<Cost> {
     let (numbers, rest) = content.as_chunks::<8>();
     let [cpu, memory, resident, user] = *numbers else {
@@ -152,5 +153,5 @@ fn cost(content: &[u8]) -> Option<Cost> {
 const READY: u8 = 64;
 const STATUS: u8 = 65;
 
-/// So much may wait to be read by a worker that asks for the status once more, bytes.
+/// How many unread bytes may wait for a worker that asks for the status again.
 const MAX_UNREAD: usize = 1 << 20;

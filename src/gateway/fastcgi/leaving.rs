@@ -1,4 +1,4 @@
-//! Responses that nobody waits for any more: what becomes of their scripts.
+//! Responses that nobody waits for any more: what happens to their scripts.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Run {
-    /// Nobody wants the rest of the response: does with the script what was said. It may run until `deadline`
-    /// ([`clock::now`]) all the same.
+    /// The rest of the response is not needed: treats the script as `on_drop` says. Even so it may run until
+    /// `deadline` ([`clock::now`]).
     pub(super) fn leave(&mut self, deadline: u64) {
         let Some(mut live) = self.live.take() else {
             return;
@@ -38,7 +38,7 @@ impl Run {
         }
         live.late_at = deadline;
         if live.lease.pool().has_workers() {
-            // It may take its time: nobody waits for it, and others have limits of their own.
+            // The script may be silent: nobody waits for it, and other limits end it.
             live.watch.silence = Duration::ZERO;
             live.watch.moved();
         }
@@ -48,7 +48,7 @@ impl Run {
             on_drop: OnDrop::Kill,
         };
         rest.detach();
-        // Outside of a runtime the gateway itself is going, and its workers with it.
+        // Without a runtime the gateway is ending, and its workers with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let (mut unwanted, mut thrown) = (Vec::new(), 0);
@@ -64,7 +64,7 @@ impl Run {
 }
 
 impl Live {
-    /// Stops the script, of whose answer nobody knows what to do with.
+    /// Stops a script whose answer cannot be used.
     pub(super) fn cancel(self: Box<Self>) {
         tell!(
             debug,
@@ -75,5 +75,5 @@ impl Live {
     }
 }
 
-/// How much output is thrown away before a script is taken for one that never ends, bytes.
+/// How many bytes of output are discarded before a script counts as endless.
 const MAX_UNWANTED: u64 = 256 << 20;

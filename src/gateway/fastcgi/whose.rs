@@ -1,4 +1,4 @@
-//! Whose request it is, for lines of the error log, also after its end.
+//! Names the request in lines of the error log, also after its end.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::{
     gateway::{dispatch::PoolHandle, record::Ends},
 };
 
-/// Whose response it is: its pool and the request's number; none where it had ended before.
+/// The owner of a response: its pool, the request's number, and who asked; `None` if it had ended before.
 #[derive(Debug, Default)]
 pub(crate) struct Owner(pub(super) Option<(Arc<PoolHandle>, u64, Asked)>);
 
-/// Who asked for what, for the log's lines. Cloning it copies no text.
+/// The client and what it requested, for log lines. Cloning it copies no text.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) ends: Arc<Ends>,
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// As the log's lines name it.
+    /// As log lines name it.
     pub(crate) fn named(&self) -> error_log::Asked<'_> {
         error_log::Asked {
             client: &self.ends.remote_addr,

@@ -1,4 +1,4 @@
-//! CGI parameters from a web server in front → what is known of the request, and back to a worker.
+//! Turns CGI parameters from a web server into weir's record of the request, and writes them for a worker.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::super::{
 };
 use crate::error_log::tell;
 
-/// The record of a request with these parameters.
+/// Makes the record of a request with these parameters.
 pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<Record> {
     let mut found = Found::default();
     for (name, value) in &params {
@@ -28,7 +28,7 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
         }
     }
     let mut parts = Request::new(()).into_parts().0;
-    // A method that is none counts as one that may change something, and is not run twice.
+    // An invalid method counts as one that may change something, so the request is not run twice.
     parts.method = Method::from_bytes(found.method).unwrap_or_else(|_| no_method());
     parts.uri = found.uri();
     parts.version = match found.protocol {
@@ -58,17 +58,17 @@ pub(super) fn record(gateway: &Arc<Gateway>, conn: &Conn, params: Pairs) -> Box<
     record
 }
 
-/// Whether each pair fits a record of its own.
+/// Whether each pair fits into one record.
 pub(super) fn fits_records(params: &Pairs) -> bool {
     params
         .iter()
         .all(|(name, value)| nv::encoded_len(name.len(), value.len()) <= MAX_CONTENT)
 }
 
-/// `SCRIPT_FILENAME`, without what Apache's mod_proxy_fcgi puts before it.
+/// `SCRIPT_FILENAME` without the prefix that Apache's mod_proxy_fcgi adds.
 pub(super) fn script_filename(params: &Pairs) -> &[u8] {
     let name = params.get(b"SCRIPT_FILENAME").unwrap_or_default();
-    // PHP takes the same prefixes off, and what stands behind the last question mark.
+    // PHP removes the same prefixes, and everything from the last question mark on.
     let Some(rest) = name
         .strip_prefix(b"proxy:fcgi://")
         .or_else(|| name.strip_prefix(b"proxy:balancer://"))
@@ -79,8 +79,8 @@ pub(super) fn script_filename(params: &Pairs) -> &[u8] {
     memchr::memchr(b'?', path).map_or(path, |end| &path[..end])
 }
 
-/// Writes the parameters of `record` for a worker, as they came. `length` is that of the body, for PHP that would not
-/// read it without one.
+/// Writes the parameters of `record` unchanged for a worker. `length` is the length of the body; it is added for PHP,
+/// which would not read the body without it.
 pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
     let mut says_length = false;
     let deadline = params::deadline(record);
@@ -116,7 +116,7 @@ pub(super) fn put(record: &Record, length: u64, out: &mut Params<'_>) {
     }
 }
 
-/// The parameters that weir itself looks at.
+/// The parameters that weir itself uses.
 #[derive(Default)]
 struct Found<'p> {
     method: &'p [u8],
@@ -158,7 +158,7 @@ impl<'p> Found<'p> {
         })
     }
 
-    /// What was asked for: as received, where that is known.
+    /// The requested URI; as received, if that is known.
     fn uri(&self) -> Uri {
         if !self.request_uri.is_empty() {
             return uri(self.request_uri);
@@ -173,7 +173,7 @@ impl<'p> Found<'p> {
         }
     }
 
-    /// The ends of the client's connection, which is not ours.
+    /// The addresses of the client's connection to the web server, not of the web server's connection to weir.
     fn ends(&self, ours: &Ends) -> Ends {
         let text = |value: &[u8], otherwise: &str| match value {
             b"" => otherwise.to_owned(),
@@ -194,7 +194,7 @@ impl<'p> Found<'p> {
     }
 }
 
-/// `bytes` as a URI; what cannot stand in one is percent-encoded, for the log.
+/// `bytes` as a URI, for the log. Characters that a URI may not have are percent-encoded.
 fn uri(bytes: &[u8]) -> Uri {
     if let Ok(uri) = Uri::try_from(bytes) {
         return uri;
@@ -217,22 +217,22 @@ fn uri(bytes: &[u8]) -> Uri {
     Uri::try_from(text).unwrap_or_default()
 }
 
-/// The host that was asked for: lower case, without its port.
+/// The requested host: lower case, without port.
 fn host(host: &[u8]) -> Vec<u8> {
     let name = match memchr::memrchr(b':', host) {
-        // A colon within brackets is a part of an address.
+        // A colon within brackets belongs to an IPv6 address.
         Some(colon) if host[colon + 1..].iter().all(u8::is_ascii_digit) => &host[..colon],
         _ => host,
     };
     name.to_ascii_lowercase()
 }
 
-/// What stands in logs for a method that is none: a token (RFC 9110 §9.1), though nobody's method.
+/// Stands in logs for an invalid method: a token (RFC 9110 §9.1) that no method uses.
 fn no_method() -> Method {
     Method::from_bytes(b"-").unwrap_or(Method::POST)
 }
 
-/// The longest URI that is kept where it had to be encoded, bytes; `Uri` takes 65,534.
+/// Maximum length of a URI that had to be encoded, bytes; `Uri` allows 65,534.
 const MAX_URI: usize = 60_000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A web server's connection: its records in, ours out.
+//! The connection of a web server: reads its records and writes ours.
 //!
-//! Reading goes on while a worker is waited for and while an answer is written, so that it is known when the web server
-//! gives a request up. Nothing is kept of a connection between two requests but what has been begun.
+//! Reading continues while weir waits for a worker and while it writes an answer, so that an aborted request is
+//! noticed. Between two requests only the bytes of a request that has begun are kept.
 
 use std::{
     cell::RefCell,
@@ -39,34 +39,35 @@ pub(super) struct Wire {
     pool: PoolId,
     decoder: RequestDecoder,
     begun: Option<Begun>,
-    /// Records that are to be written, of which `written` bytes are.
+    /// Records to write; the first `written` bytes are already written.
     out: Vec<u8>,
     written: usize,
-    /// The connection is closed once all is written.
+    /// The connection is closed when everything is written.
     last: bool,
-    /// When the drain was first seen.
+    /// When this connection first saw the drain.
     drain_seen: Option<u64>,
 }
 
-/// The request at hand.
+/// The current request.
 struct Begun {
     id: u16,
     keep_conn: bool,
     params: Option<Pairs>,
     body: Spooler,
-    /// How much of the body there is to come.
+    /// How much of the body is still missing.
     length: Length,
     whole: bool,
     aborted: bool,
 }
 
-/// How long the body is, by the parameters. PHP reads no further than they say, and waits for nothing behind that: not
-/// for the record that ends the stream either, which HAProxy leaves out behind an empty body without a length.
+/// The length of the body according to the parameters. PHP reads no further, and does not wait for anything after
+/// that. It does not wait for the record that ends the stream either; HAProxy does not send that record after an
+/// empty body without a length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
-    /// So many bytes are missing.
+    /// This many bytes are missing.
     Announced(u64),
-    /// Nothing says it. `begun`: something has come.
+    /// The length is not given. `begun`: a part of the body has arrived.
     Unknown { begun: bool },
 }
 
@@ -82,7 +83,7 @@ impl Length {
     }
 }
 
-/// As PHP reads it: digits up to something else, and none are 0.
+/// Parsed as PHP does it: digits up to the first other character; no digits mean 0.
 fn number(text: &[u8]) -> u64 {
     let text = text.trim_ascii_start();
     let text = text.strip_prefix(b"+").unwrap_or(text);
@@ -97,20 +98,20 @@ fn number(text: &[u8]) -> u64 {
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// All answers are with the kernel, or nobody waits for one.
+    /// The kernel has all answers, or nobody waits for one.
     Clean,
-    /// An answer is with the kernel while the web server may still be sending what nobody wants.
+    /// The kernel has the answer, but the web server may still be sending data that is not needed.
     Linger,
-    /// The web server has closed, or has to be left: what it was sent has perhaps not arrived.
+    /// The web server has closed, or the connection must be given up. Sent data may be lost.
     Lost,
 }
 
-/// What keeps the request at hand from its end.
+/// Why the current request cannot be completed.
 #[derive(Debug)]
 pub(super) enum Interrupt {
-    /// The web server has given it up (FCGI_ABORT_REQUEST).
+    /// The web server has aborted it (FCGI_ABORT_REQUEST).
     Aborted,
-    /// The connection is of no more use.
+    /// The connection cannot be used any more.
     Lost(Ending),
 }
 
@@ -118,16 +119,16 @@ pub(super) enum Interrupt {
 #[derive(Debug)]
 pub(super) enum NoBody {
     Interrupted(Interrupt),
-    /// Nothing came for `body_timeout`.
+    /// Nothing arrived for `body_timeout`.
     TimedOut,
     /// The request's deadline has passed.
     Late,
-    /// It cannot be kept.
+    /// The body could not be stored.
     Spool(io::Error),
 }
 
 thread_local! {
-    /// Bytes from web servers pass through here; what is wanted of them is copied out at once.
+    /// Buffer for bytes from web servers. What is needed of them is copied at once.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; 64 * 1024].into_boxed_slice());
 }
 
@@ -156,17 +157,17 @@ impl Wire {
         &self.conn
     }
 
-    /// The FastCGI id of the request at hand; 0 where there is none.
+    /// The FastCGI id of the current request; 0 if there is none.
     pub(super) fn id(&self) -> u16 {
         self.begun.as_ref().map_or(0, |begun| begun.id)
     }
 
-    /// Where records are put; they are written by [`Self::flush`] or beside [`Self::during`].
+    /// The buffer for records. They are written by [`Self::flush`] or during [`Self::during`].
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// The parameters of the request at hand.
+    /// The parameters of the current request.
     pub(super) fn take_params(&mut self) -> Pairs {
         if self.out.capacity() == 0 {
             self.out = fastcgi::buffer();
@@ -180,7 +181,7 @@ impl Wire {
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
-    /// Waits for the whole body of the request at hand, until `latest` ([`clock::now`]).
+    /// Waits for the whole body of the current request, until `latest` ([`clock::now`]).
     pub(super) async fn body(&mut self, latest: u64) -> Result<Spooled, NoBody> {
         let interrupted = |ending| NoBody::Interrupted(Interrupt::Lost(ending));
         loop {
@@ -228,7 +229,7 @@ impl Wire {
         }
     }
 
-    /// Does `work`, writing and reading beside it.
+    /// Runs `work`, and writes and reads meanwhile.
     pub(super) async fn during<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -252,7 +253,7 @@ impl Wire {
         .await
     }
 
-    /// Waits until all that was put is with the kernel.
+    /// Waits until the kernel has everything that was put into the buffer.
     pub(super) async fn flush(&mut self) -> Result<(), Interrupt> {
         poll_fn(|cx| {
             loop {
@@ -268,7 +269,7 @@ impl Wire {
         .await
     }
 
-    /// Ends the request at hand and waits until the web server has been told. `close`: the connection ends with it.
+    /// Ends the current request and waits until its end was sent. `close`: the connection ends as well.
     ///
     /// # Errors
     ///
@@ -282,8 +283,8 @@ impl Wire {
         let is_enough = most > 0 && self.conn.requests() >= most;
         let is_last = is_enough || self.last || self.gateway.keeps_no_connections();
         if is_last && begun.keep_conn {
-            // A web server that learnt of the answer first could send its next request into the end. A unix socket has
-            // no packets to hold.
+            // Holds packets back until the end: otherwise a web server that has read the answer could send its next
+            // request into the closing connection. Unix sockets have no packets to hold.
             let _ = weir_sys::socket::hold_until_end(self.socket.as_fd());
         }
         server::end_request(&mut self.out, begun.id, 0, ProtocolStatus::RequestComplete);
@@ -318,10 +319,10 @@ impl Wire {
         self.begun.as_ref().is_some_and(|begun| begun.aborted)
     }
 
-    /// Between two requests.
+    /// The connection waits for its next request.
     fn rest(&mut self) {
         self.conn.rest();
-        // There is nothing to put down later: so the sweeper need not ask for it.
+        // It has no buffers to drop later, so the sweeper need not wake it for that.
         self.conn.park();
         recycle(std::mem::take(&mut self.out));
     }
@@ -357,8 +358,8 @@ impl Wire {
         }
     }
 
-    /// Whether a connection that waits for a request is closed while the gateway drains: not where one may be on its way,
-    /// the first or, soon after another, the last.
+    /// Whether a connection that waits for a request is closed while the gateway drains. It stays open for a while if
+    /// a request may be on its way: the first one, or another one soon after an answer.
     fn may_go(&mut self, now: u64) -> bool {
         let seen = *self.drain_seen.get_or_insert(now);
         let since = match self.conn.phase() {
@@ -368,14 +369,14 @@ impl Wire {
         since.is_none_or(|since| now.saturating_sub(since) >= FIRST_REQUEST)
     }
 
-    /// Writes what waits to be written and reads once; ready when something was read.
+    /// Writes what is ready and reads once; ready when something was read.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ending>> {
         self.conn.remember_waker(cx.waker());
         let _ = self.poll_write(cx)?;
         if self.conn.send_overdue(clock::now()) {
             return Poll::Ready(Err(Ending::Lost));
         }
-        // Who does not take our answers is not asked for more questions.
+        // While a web server does not read our answers, no new requests are read.
         if self.out.len() - self.written > MAX_UNREAD {
             return Poll::Pending;
         }
@@ -392,7 +393,7 @@ impl Wire {
                 Ending::Lost
             });
             if self.begun.is_none() && self.decoder.at_record_boundary() {
-                // A question about us, and no request.
+                // A question about weir itself (management record), not a request.
                 self.conn.rest();
                 self.conn.park();
             }
@@ -400,7 +401,7 @@ impl Wire {
         })
     }
 
-    /// Ready when nothing waits to be written.
+    /// Ready when everything is written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Ending> {
         while self.written < self.out.len() {
             let bytes = &self.out[self.written..];
@@ -454,7 +455,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends a request that was not begun to work on.
+    /// Ends a request that was not started.
     fn refuse(&mut self, id: u16, status: ProtocolStatus, keep_conn: bool) {
         server::end_request(&mut self.out, id, 0, status);
         if self.decoder.active() == Some(id) {
@@ -464,8 +465,8 @@ impl Wire {
         self.last |= !keep_conn;
     }
 
-    /// What an application is asked about itself (FastCGI 1.0 §4.1): so many connections, so many requests at work and in
-    /// the queue, one at a time on a connection.
+    /// Answers FCGI_GET_VALUES (FastCGI 1.0 §4.1): the maximum of connections, the maximum of requests (running and
+    /// queued), and that a connection carries one request at a time.
     fn tell_values(&mut self, names: &Pairs) {
         let connections = self.gateway.config.server.max_connections.to_string();
         let pool = self.gateway.pools.get(self.pool.0);
@@ -495,7 +496,7 @@ impl Wire {
 }
 
 impl Begun {
-    /// Takes what belongs to this request.
+    /// Handles an event that belongs to this request.
     fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Params(params) => {
@@ -510,10 +511,10 @@ impl Begun {
         }
     }
 
-    /// Takes a piece of the body.
+    /// Stores a part of the body.
     fn push(&mut self, bytes: &[u8]) {
         if self.whole {
-            // Behind its length: PHP reads no further, either.
+            // Beyond the announced length: PHP would not read it either.
             return;
         }
         let Length::Announced(missing) = self.length else {
@@ -536,16 +537,17 @@ impl From<Ending> for Interrupt {
     }
 }
 
-/// A body is kept in memory up to so many bytes, the default of a site's `body_memory`; more goes to a temporary file.
+/// Bodies are kept in memory up to this many bytes, the default of a site's `body_memory`; the rest goes to a
+/// temporary file.
 const BODY_MEMORY: usize = 64 * 1024;
 
-/// While so many bytes of answers wait for the web server, nothing more is read from it.
+/// If this many bytes of answers wait for the web server, nothing more is read from it.
 const MAX_UNREAD: usize = 512 * 1024;
 
-/// How long a body may take to begin whose length nobody has said, µs. PHP-FPM waits for none; a web server that passes a
-/// body on as it comes has some of it by then.
+/// How long weir waits for the first byte of a body without a known length, µs. PHP-FPM would not wait at all. A web
+/// server that streams a body has sent some of it by then.
 const UNANNOUNCED: u64 = 1_000_000;
 
-/// How long a drain waits for the first request of a connection that was just made, for another one of a connection that
-/// has had one, and for the rest of parameters, µs.
+/// How long a drain waits for the first request on a new connection, for another request after an answer, and for the
+/// rest of the parameters, µs.
 const FIRST_REQUEST: u64 = 1_000_000;

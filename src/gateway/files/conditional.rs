@@ -1,4 +1,4 @@
-//! Conditional requests (RFC 9110 §13): whether the client has what is there, or asked for something that is gone.
+//! Conditional requests (RFC 9110 §13).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::entry::Representation;
 
-/// What the conditions of a GET or HEAD come to.
+/// The result of the conditions of a GET or HEAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Answer as without them.
+    /// Answer as if there were no conditions.
     Proceed,
     /// 304
     NotModified,
@@ -17,7 +17,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Evaluates the conditions in the order of RFC 9110 §13.2.2. A date that is none is as if it were not there.
+/// Evaluates the conditions in the order of RFC 9110 §13.2.2. An invalid date is ignored.
 pub(super) fn evaluate(chosen: &Representation, headers: &HeaderMap) -> Outcome {
     let etag = chosen.etag.as_bytes();
     if headers.contains_key(header::IF_MATCH) {
@@ -42,7 +42,7 @@ pub(super) fn evaluate(chosen: &Representation, headers: &HeaderMap) -> Outcome 
     Outcome::Proceed
 }
 
-/// Whether the ranges of a request are to be looked at (RFC 9110 §13.1.5): its `If-Range`, if any, is what is there.
+/// Whether ranges apply to the request (RFC 9110 §13.1.5): it has no `If-Range`, or one that matches the file.
 pub(super) fn range_applies(chosen: &Representation, headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::IF_RANGE) else {
         return true;
@@ -54,7 +54,7 @@ pub(super) fn range_applies(chosen: &Representation, headers: &HeaderMap) -> boo
     let Some(since) = date(headers, header::IF_RANGE) else {
         return false;
     };
-    // RFC 9110 §8.8.2.2: a date is a strong validator only once the second that it names is over.
+    // RFC 9110 §8.8.2.2: a date is a strong validator only when its second is over.
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -65,11 +65,11 @@ pub(super) fn range_applies(chosen: &Representation, headers: &HeaderMap) -> boo
 #[derive(Debug, PartialEq, Eq)]
 struct Tag<'h> {
     weak: bool,
-    /// Quotes included.
+    /// Including the quotes.
     opaque: &'h [u8],
 }
 
-/// Whether the header is `*` or lists a tag that fits. What stands after something that is no tag is not read.
+/// Whether the header is `*` or lists a matching tag. Everything after an invalid tag is ignored.
 fn any_tag(headers: &HeaderMap, name: HeaderName, fits: impl Fn(&Tag<'_>) -> bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut rest = value.as_bytes().trim_ascii();
@@ -92,7 +92,7 @@ fn next_tag<'h>(rest: &mut &'h [u8]) -> Option<Tag<'h>> {
     Some(Tag { weak, opaque })
 }
 
-/// Seconds since 1970. Of a header that comes twice, neither is believed.
+/// Seconds since 1970. If the header occurs twice, it is ignored.
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<u64> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

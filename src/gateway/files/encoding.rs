@@ -1,14 +1,14 @@
-//! Content codings of precompressed files: where they are, and for which files they are looked for.
+//! Content codings of precompressed files: their file names, and for which files they are looked up.
 
 use http::{HeaderMap, HeaderValue};
 
 use crate::content_coding::{Accepted, Coding};
 
-/// All, the one first that is taken of those that a client likes equally.
+/// All codings. If a client accepts several equally, the first of them is used.
 pub(super) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
 impl Coding {
-    /// Of a file so compressed, without a dot.
+    /// The file extension of this coding, without a dot.
     pub(super) fn extension(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -28,13 +28,13 @@ impl Coding {
     }
 }
 
-/// The coding that the client prefers among those that are there; none: the original.
+/// The coding that the client prefers among the available ones; `None`: the original.
 pub(super) fn choose(headers: &HeaderMap, is_there: impl Fn(Coding) -> bool) -> Option<Coding> {
     Accepted::of(headers).choose(ALL, is_there)
 }
 
-/// Whether a file of that type can be much smaller compressed: for pictures, films, archives and web fonts nobody
-/// puts a compressed file beside, and looking for one costs.
+/// Whether compression is useful for this type. Pictures, videos, archives and web fonts usually have no compressed
+/// file beside them, and each lookup costs time.
 pub(super) fn is_compressible(content_type: &HeaderValue) -> bool {
     let media_type = content_type.as_bytes();
     let is = |prefix: &str| media_type.starts_with(prefix.as_bytes());

@@ -17,33 +17,33 @@ use super::{
 };
 use crate::{content_coding::Coding, gateway::open_file::OpenFile};
 
-/// A file and the precompressed ones beside it.
+/// A file and its precompressed variants.
 #[derive(Debug)]
 pub struct FileEntry {
     identity: Representation,
-    /// At most one for each coding, in the order of [`encoding::ALL`].
+    /// At most one per coding, in the order of [`encoding::ALL`].
     variants: Vec<Representation>,
-    /// Its type is worth compressing beforehand, and the rules allow it.
+    /// Its type benefits from compression, and the rules allow it.
     negotiable: bool,
     settled: bool,
-    /// It is a script, by its name or because it begins as one.
+    /// It is a script, by its name or by its first bytes.
     source: bool,
 }
 
-/// One encoding of a file (RFC 9110 §3.2), and the answer for it as far as it is known beforehand.
+/// One encoding of a file (RFC 9110 §3.2), and the parts of its answer that are known in advance.
 #[derive(Debug)]
 pub struct Representation {
-    /// The file; its contents stay while this is held.
+    /// The file; its contents stay available while this is held.
     pub file: Arc<OpenFile>,
-    /// As it was when it was opened.
+    /// Its attributes when it was opened.
     pub stat: FileStat,
-    /// All of it, where it is small.
+    /// The contents, if the file is small.
     pub content: Option<Bytes>,
-    /// How it is compressed.
+    /// The compression, if any.
     pub coding: Option<Coding>,
-    /// Of a 200.
+    /// The headers of a 200.
     pub headers: HeaderMap,
-    /// The strong validator, quotes included.
+    /// The strong validator, including the quotes.
     pub etag: HeaderValue,
     /// `Last-Modified`, seconds since 1970.
     pub modified: u64,
@@ -56,19 +56,19 @@ pub struct Representation {
 pub struct Source<'s> {
     /// The open root.
     pub root: BorrowedFd<'s>,
-    /// Relative to it.
+    /// Relative to the root.
     pub path: &'s [u8],
-    /// How to open what lies beside it, and whether waiting for the disk is allowed.
+    /// How to open the files beside it, and whether waiting for the disk is allowed.
     pub walk: Open,
-    /// It is a script that is shown, not run.
+    /// It is a script whose source is shown instead of running it.
     pub as_text: bool,
 }
 
 impl FileEntry {
-    /// Takes an open regular file, reads it if it is small, and looks for its precompressed variants.
+    /// Takes an open regular file, reads it if it is small, and opens its precompressed variants.
     ///
     /// # Errors
-    /// As read(2); `WouldBlock` with [`Open::cached_only`].
+    /// As read(2); also `WouldBlock` with [`Open::cached_only`].
     pub fn new(
         source: &Source<'_>,
         file: OwnedFd,
@@ -153,7 +153,7 @@ impl FileEntry {
         chosen.unwrap_or(&self.identity)
     }
 
-    /// Whether the names still lead to the files that were opened, unchanged. One system call for each of them.
+    /// Whether the names still lead to the opened files, unchanged. One system call per file.
     pub fn is_current(&self, root: BorrowedFd<'_>) -> bool {
         let is_same = |one: &Representation| {
             file::stat_at(root, &one.path).is_ok_and(|stat| stat == one.stat)
@@ -161,7 +161,7 @@ impl FileEntry {
         is_same(&self.identity) && self.variants.iter().all(is_same)
     }
 
-    /// Whether no further variant has appeared; false also where that cannot be told without waiting.
+    /// Whether no new variant has appeared; false if that cannot be checked without waiting.
     pub fn has_all_variants(&self, root: BorrowedFd<'_>, walk: Open) -> bool {
         !self.negotiable
             || encoding::ALL.iter().all(|&coding| {
@@ -175,29 +175,29 @@ impl FileEntry {
             })
     }
 
-    /// Whether it is a script, or begins as a PHP script does under a name that says nothing else.
+    /// Whether it is a script, or starts like a PHP script without a name that shows it as text.
     pub fn is_source(&self) -> bool {
         self.source
     }
 
-    /// Whether its last change is long enough ago that the next one will show in its times.
+    /// Whether the last change was long enough ago that a next change will have different times.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Bytes that it keeps in memory, about.
+    /// Memory that it uses, about, in bytes.
     pub fn bytes_in_memory(&self) -> usize {
         let of = |one: &Representation| one.content.as_ref().map_or(0, Bytes::len) + OVERHEAD;
         of(&self.identity) + self.variants.iter().map(of).sum::<usize>()
     }
 
-    /// Descriptors that it keeps open.
+    /// How many descriptors it keeps open.
     pub fn descriptors(&self) -> usize {
         1 + self.variants.len()
     }
 }
 
-/// What all representations of a file have in common.
+/// What all representations of a file share.
 struct Base<'b> {
     content_type: HeaderValue,
     as_text: bool,
@@ -215,7 +215,7 @@ impl Base<'_> {
         stat: FileStat,
         content: Option<Bytes>,
     ) -> Representation {
-        // RFC 9110 §8.8.2.1: never later than the answer; a year has four digits.
+        // RFC 9110 §8.8.2.1: never later than the answer. Also, a year has four digits.
         let modified = (stat.mtime_ns.max(0) as u64 / 1_000_000_000).min(self.now.as_secs());
         let etag = etag(&stat, coding);
         let last_modified = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
@@ -256,7 +256,7 @@ impl Base<'_> {
     }
 }
 
-/// Time of the last change to the nanosecond, and length: the same on every host that has the file with its times.
+/// Time of the last change in nanoseconds, and length: the same on every host that has the file with the same time.
 fn etag(stat: &FileStat, coding: Option<Coding>) -> HeaderValue {
     let (mtime, size) = (stat.mtime_ns, stat.size);
     types::value(&match coding {
@@ -267,7 +267,7 @@ fn etag(stat: &FileStat, coding: Option<Coding>) -> HeaderValue {
 
 type Opened = (Vec<u8>, OwnedFd, FileStat);
 
-/// The precompressed file beside the original, if it can be used. One that cannot be read is as if it were not there.
+/// The precompressed file beside the original, if it can be used. One that cannot be read is ignored.
 fn open_variant(
     source: &Source<'_>,
     original: &FileStat,
@@ -283,15 +283,16 @@ fn open_variant(
     }
 }
 
-/// A variant that is older than its original was made from something else. Compared by the second: tools that
-/// copy a folder write the two a moment apart, in any order.
+/// A variant that is older than its original was not made from it. Compared in seconds: tools that copy a folder may
+/// write the two in any order, a moment apart.
 fn is_usable(original: &FileStat, variant: &FileStat) -> bool {
     const SECOND: i64 = 1_000_000_000;
     variant.kind == FileKind::File
         && variant.mtime_ns.div_euclid(SECOND) >= original.mtime_ns.div_euclid(SECOND)
 }
 
-/// All of a small file. None where it is large, or changed its length meanwhile: it is then sent from the file.
+/// The contents of a small file. `None` if it is large or changed its length meanwhile; then it is sent from the
+/// file.
 fn small_content(file: &OwnedFd, stat: &FileStat, cached_only: bool) -> io::Result<Option<Bytes>> {
     if stat.size > SMALL {
         return Ok(None);
@@ -323,7 +324,7 @@ fn head(file: &OwnedFd, cached_only: bool) -> io::Result<Bytes> {
     Ok(head.into())
 }
 
-/// A script begins with PHP's opening tag, be it behind a byte order mark, blanks or the line for the shell.
+/// Whether it starts with PHP's opening tag, perhaps after a byte order mark, white space or a `#!` line.
 fn is_source(head: &[u8]) -> bool {
     let head = &head[..head.len().min(HEAD)];
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
@@ -338,11 +339,11 @@ fn is_source(head: &[u8]) -> bool {
             .is_some_and(|tag| tag.eq_ignore_ascii_case(b"<?php"))
 }
 
-/// Bytes of a file that are looked at to tell what it is.
+/// How many bytes are read to detect the type of a file.
 const HEAD: usize = 256;
 /// Files up to this size are kept in memory, bytes.
 const SMALL: u64 = 64 * 1024;
-/// What an entry takes beside its contents: headers, names, tables. Bytes, about.
+/// Memory that an entry needs besides its contents: headers, names, tables. Bytes, about.
 const OVERHEAD: usize = 1024;
-/// The coarsest clock of a file system in use (FAT: two seconds).
+/// The coarsest timestamps of a file system in use (FAT: two seconds).
 const SETTLING: Duration = Duration::from_secs(2);

@@ -29,20 +29,20 @@ impl Span {
     }
 }
 
-/// What a `Range` header comes to.
+/// The result of a `Range` header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ranges {
-    /// It is ignored: another unit, not understood, or too many.
+    /// It is ignored: another unit, not understood, or too many ranges.
     All,
-    /// Nothing of it is there: 416.
+    /// No range is within the file: 416.
     None,
     /// 206
     One(Span),
-    /// 206 in parts.
+    /// 206 with several parts.
     Many(Vec<Span>),
 }
 
-/// The ranges that a GET asks for; none without a `Range` header.
+/// The ranges that a GET requests; `None` without a `Range` header.
 pub(super) fn requested(chosen: &Representation, headers: &HeaderMap) -> Option<Ranges> {
     let value = headers.get(header::RANGE)?;
     let comes_once = headers.get_all(header::RANGE).iter().count() == 1;
@@ -52,15 +52,15 @@ pub(super) fn requested(chosen: &Representation, headers: &HeaderMap) -> Option<
     Some(parse(value.as_bytes(), chosen.stat.size))
 }
 
-/// A boundary that no file can foresee.
+/// A boundary that no file can predict.
 pub(super) fn boundary() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("weir-{:016x}", RandomState::new().hash_one(count))
 }
 
-/// RFC 9110 §14.1.2 and §14.2. An empty file has no range to give: it is sent whole, as clients that always ask
-/// for a range expect.
+/// RFC 9110 §14.1.2 and §14.2. An empty file has no ranges: it is sent whole, as clients expect that always ask for a
+/// range.
 fn parse(header: &[u8], size: u64) -> Ranges {
     let Some((unit, set)) = split_once(header.trim_ascii(), b'=') else {
         return Ranges::All;
@@ -96,7 +96,7 @@ fn parse(header: &[u8], size: u64) -> Ranges {
 
 struct NoRange;
 
-/// One range-spec; `Ok(None)` where nothing of it is there.
+/// Parses one range-spec; `Ok(None)` if it is outside of the file.
 fn span(spec: &[u8], size: u64) -> Result<Option<Span>, NoRange> {
     let (first, last) = split_once(spec, b'-').ok_or(NoRange)?;
     let (start, end) = match (first, last) {
@@ -114,7 +114,7 @@ fn span(spec: &[u8], size: u64) -> Result<Option<Span>, NoRange> {
     Ok((start < end).then_some(Span { start, end }))
 }
 
-/// Digits; a number that is too large is larger than any file.
+/// Parses digits; a number that is too large counts as larger than any file.
 fn number(digits: &[u8]) -> Result<u64, NoRange> {
     let mut value: u64 = 0;
     for digit in digits {
@@ -128,8 +128,8 @@ fn number(digits: &[u8]) -> Result<u64, NoRange> {
     Ok(value)
 }
 
-/// Joins spans that overlap or lie closer together than the head of a part is long (RFC 9110 §15.3.7.2). What is
-/// left stays in the order in which it was asked for.
+/// Joins spans that overlap, or whose distance is less than the head of a part (RFC 9110 §15.3.7.2). The others stay
+/// in the requested order.
 fn coalesce(spans: &mut Vec<Span>) {
     let mut ordered: Vec<(usize, Span)> = spans.drain(..).enumerate().collect();
     ordered.sort_by_key(|(_, span)| span.start);
@@ -152,9 +152,9 @@ fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..place], &bytes[place + 1..]))
 }
 
-/// More than a player or a reader of documents asks for at once; a request with more gets the whole file.
+/// More than a media player or a document viewer requests at once; a request with more gets the whole file.
 const MAX_RANGES: usize = 64;
-/// About what the boundary and head of a part take, bytes.
+/// Approximate size of a part's boundary and head, bytes.
 const PART_HEAD: u64 = 80;
 
 #[cfg(test)]

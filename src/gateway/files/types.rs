@@ -1,32 +1,33 @@
-//! Media types by extension, and what else the rules say of an answer.
+//! Media types by extension, and other settings for the headers of files.
 
 use std::collections::HashMap;
 
 use http::HeaderValue;
 use weir_config::Settings;
 
-/// How files are presented under some rules.
+/// The settings for the answers of files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Presentation {
-    /// By extension in lower case, before the built-in list.
+    /// By extension in lower case; checked before the built-in list.
     types: HashMap<String, HeaderValue>,
-    /// Added to text types; empty: none.
+    /// Added to text types; empty: no charset.
     charset: String,
     pub(super) cache_control: Option<HeaderValue>,
     pub(super) precompressed: bool,
-    /// Prefixes below which scripts are shown as text: part of what an entry looks like.
+    /// Prefixes below which the source of scripts is shown as text. This changes the entries, so it belongs to the
+    /// settings.
     deny_scripts: Vec<String>,
-    /// Which files are scripts: likewise.
+    /// Which files are scripts, for the same reason.
     script: String,
-    /// The URL prefix of an alias: it decides, with the two above, which files are shown as text.
+    /// The URL prefix of an alias. With the two above it decides which files are shown as text.
     alias: String,
 }
 
 impl Presentation {
-    /// What `settings` say.
+    /// Compiles the settings.
     ///
     /// # Errors
-    /// A type or Cache-Control that cannot be a header's value.
+    /// If a type or Cache-Control is not a valid header value.
     pub fn new(settings: &Settings) -> Result<Self, String> {
         let checked = |what: &str, text: &str| {
             HeaderValue::from_str(text)
@@ -56,15 +57,15 @@ impl Presentation {
         })
     }
 
-    /// Whether the file's first bytes have to be read where it is too large to be read as a whole: its name does not
-    /// say what it is.
+    /// Whether the first bytes of a file must be read even if it is too large to be kept in memory, because its name
+    /// does not show its type.
     pub(super) fn needs_head(&self, path: &[u8]) -> bool {
         let extension = extension(path).unwrap_or_default();
         !self.types.contains_key(&extension)
             && (extension == "ts" || mime_guess::from_ext(&extension).first_raw().is_none())
     }
 
-    /// The `Content-Type` of a file. `first` is its first byte, none where it is empty.
+    /// The `Content-Type` of a file. `first` is its first byte; `None` if it is empty.
     pub(super) fn content_type(&self, path: &[u8], first: Option<u8>) -> HeaderValue {
         let extension = extension(path).unwrap_or_default();
         if let Some(media_type) = self.types.get(&extension) {
@@ -81,17 +82,18 @@ impl Presentation {
     }
 }
 
-/// A header's value from text that can only be one.
+/// A header value from text that was checked before.
 pub(super) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Whether a name says that the file is text for people: what begins with `<?php` there is shown on purpose.
+/// Whether the name says that the file is text for people. If such a file begins with `<?php`, it is shown on
+/// purpose.
 pub(super) fn is_to_be_read(path: &[u8]) -> bool {
     extension(path).is_some_and(|extension| matches!(&*extension, "txt" | "text" | "md"))
 }
 
-/// The extension of the last segment in lower case, without its dot.
+/// The extension of the last segment in lower case, without the dot.
 fn extension(path: &[u8]) -> Option<String> {
     let name = path.rsplit(|&b| b == b'/').next()?;
     let dot = memchr::memrchr(b'.', name)?;
@@ -99,7 +101,7 @@ fn extension(path: &[u8]) -> Option<String> {
     Some(extension.to_ascii_lowercase())
 }
 
-/// Only types that are text and do not say their own encoding inside: an XML document does, JSON is always UTF-8.
+/// Only for text types that do not name their encoding inside: XML documents do, and JSON is always UTF-8.
 fn with_charset(media_type: &str, charset: &str) -> String {
     let is_text = media_type.starts_with("text/") && media_type != "text/xml"
         || matches!(

@@ -1,5 +1,5 @@
-//! Servers are checked beside their requests: a connection is made, or a small FastCGI request. A check takes no place of
-//! the pool and waits in no queue of its.
+//! Checks servers, independent of requests: opens a connection, or sends a small FastCGI request. A check takes no
+//! place of the pool and does not wait in its queue.
 
 use std::{
     future::poll_fn,
@@ -20,7 +20,7 @@ use super::CheckStatus;
 use crate::clock;
 use crate::gateway::{cgi, dispatch::PoolHandle, worker_conn::WorkerConn};
 
-/// Checks a server until it is not there any more.
+/// Checks a server until it is removed.
 pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) {
     let Runtime::Servers(settings) = &pool.settings.runtime else {
         return;
@@ -41,7 +41,7 @@ pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) 
             Ok(Ok(Found::Good(what))) => (Some(true), what),
             Ok(Ok(Found::Busy)) => (None, "its accept queue is full".to_owned()),
             Ok(Err(what)) => (Some(false), what),
-            // All its workers are at work, and finish what they do: that is no reason to send requests elsewhere.
+            // All its workers are busy and still finish requests: that is no reason to send requests elsewhere.
             Err(_) if pool.has_answered_since(server, Micros(began)) => (
                 None,
                 "no answer in time, but requests were answered".to_owned(),
@@ -68,7 +68,7 @@ pub(super) async fn watch(pool: Arc<PoolHandle>, server: ServerId, serial: u64) 
 
 enum Found {
     Good(String),
-    /// Neither good nor bad.
+    /// Neither up nor down.
     Busy,
 }
 
@@ -89,7 +89,7 @@ async fn look(address: &Address, check: &Check) -> Result<Found, String> {
     }
 }
 
-/// Asks for `path`; says what the status is.
+/// Requests `path` and returns the status.
 async fn ask(conn: WorkerConn, path: &str) -> Result<String, String> {
     let failed = |error: io::Error| format!("the connection failed: {error}");
     // Checks run on the first reactor.
@@ -111,7 +111,7 @@ async fn ask(conn: WorkerConn, path: &str) -> Result<String, String> {
             return Err("it closed the connection before the end of its answer".to_owned());
         }
         let ended = decode(&mut decoder, buffer.filled(), &mut output)?;
-        // What is behind the head is of no interest, and nobody has to send it.
+        // Only the head matters, so the rest is not read.
         if let Some(end) = cgi::end_of_head(&output, &mut 0) {
             return judge(&output[..end]);
         }
@@ -126,7 +126,7 @@ async fn ask(conn: WorkerConn, path: &str) -> Result<String, String> {
     }
 }
 
-/// True: the answer is whole.
+/// True: the answer is complete.
 fn decode(
     decoder: &mut ResponseDecoder,
     mut input: &[u8],
@@ -160,7 +160,7 @@ fn judge(head: &[u8]) -> Result<String, String> {
     }
 }
 
-/// A request as PHP-FPM's ping and status pages want it, and PHP scripts too.
+/// A request that PHP-FPM's ping and status pages accept, and PHP scripts too.
 fn request(path: &str) -> Vec<u8> {
     let mut request = Vec::new();
     client::begin_request(&mut request, ID, Role::Responder, false);
@@ -190,7 +190,7 @@ fn request(path: &str) -> Vec<u8> {
 }
 
 impl PoolHandle {
-    /// Where a server is; none: it is not there any more.
+    /// The address of a server; `None` if it was removed.
     fn address(&self, server: ServerId, serial: u64) -> Option<Address> {
         let state = self.state();
         let farm = state.farm.as_ref()?;
@@ -199,8 +199,8 @@ impl PoolHandle {
         (member.serial == serial).then(|| member.address.clone())
     }
 
-    /// Closes a kept connection where there are as many as the server has workers: each holds one of PHP-FPM's, and a
-    /// check that finds none free is not answered, though nothing runs there.
+    /// Closes an idle connection if there are as many as the server has workers. Each idle connection occupies a
+    /// PHP-FPM worker, and without a free worker the check would get no answer, though no request runs there.
     fn make_room(self: &Arc<Self>, server: ServerId, serial: u64) {
         self.change(|state, now, after| {
             let Some(farm) = &mut state.farm else { return };
@@ -239,7 +239,7 @@ impl PoolHandle {
     }
 }
 
-/// Up to a fifth more or less, so that checks do not come all at once.
+/// Varies the interval by up to a fifth, so that checks do not all run at once.
 fn jittered(interval: Duration, number: u64) -> Duration {
     interval * (80 + (mixed(number) % 41) as u32) / 100
 }
@@ -247,7 +247,7 @@ fn jittered(interval: Duration, number: u64) -> Duration {
 /// The only request of its connection.
 const ID: u16 = 1;
 
-/// The longest head of an answer to a check, bytes.
+/// Maximum size of the response head of a check, bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
 #[cfg(test)]

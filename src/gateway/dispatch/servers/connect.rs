@@ -1,5 +1,5 @@
-//! A request's way to a server: one is chosen, a kept connection or a new one leads there, and another is chosen where
-//! it does not.
+//! How a request gets to a server: a server is chosen and reached over a kept or a new connection. If that fails,
+//! another server is chosen.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,19 +12,19 @@ use crate::gateway::{
     worker_conn::WorkerConn,
 };
 
-/// Where a request is to go.
+/// Which server a request may go to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Toward<'t> {
-    /// What it is hashed by.
+    /// The hash of its key (`hash_by`).
     pub(crate) key: Option<u64>,
-    /// Servers that have failed it.
+    /// Servers that have failed this request.
     pub(crate) tried: &'t [ServerId],
-    /// What is sent into a connection that the server is about to close is lost, and must not be: the connection is a new one.
+    /// The request must not be lost in a connection that the server is about to close, so it gets a new connection.
     pub(crate) certain: bool,
 }
 
 impl Lease {
-    /// A connection to a server, watched by the reactor `home`.
+    /// A connection to a server, registered with the reactor `home`.
     pub(in crate::gateway::dispatch) async fn connect_to(
         &mut self,
         home: u16,
@@ -62,7 +62,7 @@ impl Lease {
             if let Some(count) = others
                 && timed_out < count
             {
-                // Another one, with the time that each of them has.
+                // The next server gets the full `connect_timeout` again.
                 limit = clock::deadline(timeout);
                 continue;
             }
@@ -97,8 +97,8 @@ impl Lease {
         Some(picked)
     }
 
-    /// The server that was chosen took no connection. Says how many servers there are, if there is one to go to that
-    /// has not been tried and is up.
+    /// The chosen server did not accept the connection. Returns how many servers there are, if one of them is up and
+    /// was not tried yet.
     fn give_up(
         &mut self,
         finish: Finish,
@@ -123,22 +123,22 @@ impl Lease {
     }
 }
 
-/// What an error of connect(2) says of the server.
+/// What an error of connect(2) means for the server's state.
 fn meaning(error: &io::Error) -> Finish {
     match (error.kind(), error.raw_os_error()) {
         // The accept queue of a unix socket is full.
         (io::ErrorKind::WouldBlock, _) => Finish::QueueFull,
         (io::ErrorKind::TimedOut, _) => Finish::TimedOut,
-        // What the gateway itself has none of.
+        // The gateway itself is out of resources.
         (_, Some(EMFILE | ENFILE | ENOMEM | ENOBUFS | EADDRNOTAVAIL)) => Finish::Unknown,
         _ => Finish::Refused,
     }
 }
 
-/// First pause before a server is tried again; doubled each time.
+/// First pause before a server is tried again; it doubles each time.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Servers that refuse are given up after the pause that is longer than this; about 300 ms in all.
+/// When the pause exceeds this, a server that refuses is given up; about 300 ms in all.
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 const ENOMEM: i32 = 12;

@@ -1,4 +1,4 @@
-//! What a request is hashed by.
+//! The key by which a request is hashed to a server.
 
 use weir_config::{Balance, HashBy, Runtime};
 use weir_pool::mixed;
@@ -6,8 +6,8 @@ use weir_pool::mixed;
 use crate::gateway::{cookies, dispatch::PoolHandle, record::Record};
 
 impl PoolHandle {
-    /// The request's key, where the pool's servers are chosen by one and the request has it. It is the same in every
-    /// gateway, today and tomorrow.
+    /// The hash of the request's key, if the pool chooses servers by a key and the request has it. All gateways
+    /// compute the same value, also in later versions.
     pub(crate) fn hash_key(&self, record: &Record) -> Option<u64> {
         let Runtime::Servers(settings) = &self.settings.runtime else {
             return None;
@@ -36,7 +36,7 @@ impl PoolHandle {
     }
 }
 
-/// FNV-1a, its bits mixed.
+/// FNV-1a with mixed bits.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_hash_never_changes() {
-        // Written down: other gateways, of other versions, spread the same keys.
+        // A fixed value: other gateways and other versions must spread keys in the same way.
         assert_eq!(hash(b""), mixed(0xCBF2_9CE4_8422_2325));
         assert_eq!(hash(b"a"), mixed(0xAF63_DC4C_8601_EC8C));
     }

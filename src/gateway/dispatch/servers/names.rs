@@ -1,4 +1,5 @@
-//! Servers that are written as a name: each address of it is a server, and they come and go as DNS says.
+//! Servers that are configured by name: each address of the name is a server. They are added and removed as DNS
+//! changes.
 
 use std::{
     collections::BTreeSet,
@@ -19,8 +20,8 @@ use crate::{
     },
 };
 
-/// Looks a name up whenever its TTL is over. Runs for ever. `known`: the addresses that it had when a gateway before this one
-/// looked it up; they are used until there is an answer.
+/// Looks a name up each time its TTL is over. Never returns. `known`: the addresses that an earlier gateway found;
+/// they are used until there is an answer.
 pub(super) async fn follow(
     pool: Arc<PoolHandle>,
     resolver: Arc<Resolver>,
@@ -50,7 +51,7 @@ pub(super) async fn follow(
         );
     }
     let mut told: BTreeSet<IpAddr> = known.into_iter().collect();
-    // After a failure it is asked again soon, and then ever more rarely.
+    // After a failure the name is looked up again soon, and then less and less often.
     let mut patience = least;
     loop {
         let answer = resolver.look_up(&name.host).await;
@@ -83,14 +84,14 @@ struct Name {
     port: u16,
     /// It was not looked up before.
     first: bool,
-    /// That it cannot be looked up was said.
+    /// Whether the log says already that the lookup fails.
     failing: bool,
-    /// That it has too many addresses was said.
+    /// Whether the log says already that the name has too many addresses.
     overfull: bool,
 }
 
 impl PoolHandle {
-    /// Makes servers of a name's addresses.
+    /// Updates the servers from a name's addresses.
     fn found(self: &Arc<Self>, name: &mut Name, answer: &Answer) {
         let mut added = Vec::new();
         self.change(|state, now, after| {
@@ -112,7 +113,7 @@ impl PoolHandle {
 }
 
 impl Farm {
-    /// Adds and removes servers; those that were added.
+    /// Adds and removes servers; returns those that were added.
     fn follow(
         &mut self,
         pool: &PoolHandle,
@@ -165,7 +166,7 @@ impl Farm {
 }
 
 impl Name {
-    /// What the log is told of an answer: that the name cannot be looked up, or can again, once.
+    /// The log message for an answer: once when the lookup fails, and once when it works again.
     fn say(&mut self, farm: &mut Farm, answer: &Answer) -> Option<Note> {
         let host = &self.host;
         match &answer.failure {
@@ -197,7 +198,7 @@ impl Name {
         }
     }
 
-    /// That some of its addresses are not used, once.
+    /// Logs once that some of the addresses are not used.
     fn say_left_out(&mut self, answer: &Answer) -> Option<Note> {
         let was = std::mem::replace(&mut self.overfull, answer.left_out > 0);
         (self.overfull && !was).then(|| {
@@ -212,7 +213,7 @@ impl Name {
 }
 
 impl Answer {
-    /// Whether a server at this address stays: it is in the answer, or there was none for its family.
+    /// Whether the server at this address stays: the address is in the answer, or the lookup of its family failed.
     fn keeps(&self, ip: IpAddr) -> bool {
         let unknown = match ip {
             IpAddr::V4(_) => self.unknown_v4,

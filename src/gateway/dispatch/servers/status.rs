@@ -1,4 +1,4 @@
-//! What is shown of servers.
+//! The status of servers for the operator.
 
 use std::{
     sync::Arc,
@@ -11,50 +11,50 @@ use super::UnknownName;
 use crate::clock;
 use crate::gateway::dispatch::PoolHandle;
 
-/// A server as it is.
+/// The current state of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerStatus {
-    /// Its address; behind the name that it was found by, where there is one: `php.internal:9000 (10.0.0.5)`.
+    /// Its address, after the name it was resolved from, if any: `php.internal:9000 (10.0.0.5)`.
     pub(crate) name: Arc<str>,
     /// Whether it gets requests.
     pub(crate) state: ServerState,
-    /// Only while no other server is up.
+    /// Used only while no other server is up.
     pub(crate) backup: bool,
-    /// Compared with the others' weights.
+    /// Relative to the weights of the others.
     pub(crate) weight: u32,
-    /// Requests it has.
+    /// Requests at the server now.
     pub(crate) busy: usize,
-    /// Requests it may have.
+    /// The maximum of these.
     pub(crate) limit: usize,
-    /// Connections kept for further requests.
+    /// Idle connections that are kept.
     pub(crate) kept: usize,
-    /// Requests it was given.
+    /// Requests that were given to it.
     pub(crate) requests: u64,
-    /// Of these: those that failed.
+    /// How many of these failed.
     pub(crate) failures: u64,
-    /// Times that it went down.
+    /// How often it went down.
     pub(crate) downs: u64,
-    /// How long its requests take while none waits for another, where its limit is found out.
+    /// How long its requests take without load, if its limit is measured.
     pub(crate) unloaded: Option<Duration>,
-    /// None where it is not checked, or was not yet.
+    /// `None` if it is not checked, or was not yet.
     pub(crate) last_check: Option<CheckStatus>,
-    /// For how long it has had requests and answered none; none: it has no request.
+    /// How long it has had requests without answering any; `None` if it has no request.
     pub(crate) silent: Option<Duration>,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckStatus {
     pub(crate) at: SystemTime,
-    /// None: the server was busy, which counts for nothing.
+    /// `None`: the server was busy, which is neither good nor bad.
     pub(crate) good: Option<bool>,
-    /// What it said, or what went wrong.
+    /// The answer, or what went wrong.
     pub(crate) what: String,
     pub(crate) took: Duration,
 }
 
 impl ServerStatus {
-    /// `up`, `backup` (up, and not in use but as one), `slow start`, `probing`, `down`, `drained` or `leaving`.
+    /// `up`, `backup` (up, but used only if no other is), `slow start`, `probing`, `down`, `drained` or `leaving`.
     pub(crate) fn state_name(&self) -> &'static str {
         match self.state {
             ServerState::Up if self.backup => "backup",
@@ -69,7 +69,7 @@ impl ServerStatus {
 }
 
 impl PoolHandle {
-    /// The servers of the pool; none where weir runs the workers itself.
+    /// The servers of the pool; `None` if weir runs the workers itself.
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         let state = self.state();
         let now = Micros(clock::now());
@@ -102,7 +102,7 @@ impl PoolHandle {
         shown.into_iter().map(|(_, _, status)| status).collect()
     }
 
-    /// Names of servers that cannot be looked up.
+    /// Server names that could not be looked up.
     pub(crate) fn unknown_names(&self) -> Vec<UnknownName> {
         let state = self.state();
         let farm = state.farm.as_ref();
@@ -111,7 +111,7 @@ impl PoolHandle {
         })
     }
 
-    /// Requests that may be at work at once now.
+    /// How many requests may be at work at once now.
     pub(crate) fn limit(&self) -> usize {
         self.state().pool.limits().maxconn
     }
