@@ -1,8 +1,8 @@
-//! What the gateway tells the manager, without waiting for it.
+//! Sends messages to the manager without waiting for it.
 //!
-//! A manager that stands still, for a moment or for good, must not hold a reactor: what the channel has no room for is kept
-//! here, in order, and sent by a thread. What is asked again anyway is left out while there is much; beyond
-//! [`MOST_KEPT`] messages a manager is taken for lost, and nothing more is kept.
+//! A manager that hangs must not block a reactor. Messages that do not fit into the channel are kept here in order,
+//! and a thread sends them. While many are waiting, messages that will be repeated anyway are dropped. Beyond
+//! [`MOST_KEPT`] messages the manager counts as lost, and no more are kept.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,7 @@ use std::{
 
 use crate::control::{Channel, ToManager};
 
-/// The way to the manager. Shared by all threads.
+/// The queue of messages to the manager. Shared by all threads.
 pub(super) struct Outbox {
     channel: Arc<Channel>,
     state: Mutex<State>,
@@ -23,13 +23,13 @@ pub(super) struct Outbox {
 #[derive(Default)]
 struct State {
     queue: VecDeque<ToManager>,
-    /// It was said that messages are lost.
+    /// Whether the log says already that messages are lost.
     told: bool,
 }
 
 impl Outbox {
     /// # Errors
-    /// No thread is left.
+    /// If the thread cannot be started.
     pub(super) fn start(channel: Arc<Channel>) -> Result<Arc<Self>, String> {
         let outbox = Arc::new(Self {
             channel,
@@ -45,13 +45,13 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// Sends a message, or keeps it until there is room. Never waits.
+    /// Sends a message, or keeps it until the channel has room. Never waits.
     pub(super) fn send(&self, message: ToManager) {
         let mut state = self.lock();
         if state.queue.is_empty() {
             match self.channel.tell_manager_now(&message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A manager that is gone is noticed where its messages are read.
+                // The thread that reads the manager's messages notices if the manager is gone.
                 _ => return,
             }
         }
@@ -88,7 +88,7 @@ impl Outbox {
             drop(state);
             let sent = self.channel.tell_manager(&message);
             state = self.lock();
-            // Only this thread takes messages out: the first one still is the one that was sent.
+            // Only this thread removes messages: the first one is still the one that was sent.
             state.queue.pop_front();
             if sent.is_err() {
                 state.queue.clear();
@@ -101,7 +101,7 @@ impl Outbox {
     }
 }
 
-/// Who asks that waits for an answer for a limited time only, and asks again.
+/// Whether the message is a question that waits for its answer for a limited time and is then repeated.
 fn is_asked_again(message: &ToManager) -> bool {
     matches!(
         message,
@@ -112,10 +112,10 @@ fn is_asked_again(message: &ToManager) -> bool {
     )
 }
 
-/// So many that wait are many.
+/// From this number on, questions that are repeated are dropped.
 const MANY: usize = 256;
 
-/// Messages that are kept: some for each of the workers that a machine can have.
+/// How many messages are kept: several for each worker that a machine can have.
 const MOST_KEPT: usize = 65_536;
 
 #[cfg(test)]

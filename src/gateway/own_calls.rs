@@ -1,10 +1,11 @@
-//! Calls that scripts of weir's own workers make to a site that weir serves: whose they are.
+//! Finds out whether a request comes from a script of weir's own workers, and from which worker.
 //!
-//! Such a call needs a worker while its caller holds one. Where all workers wait like that, nobody serves them. So a call
-//! that would have to wait is looked at: over a unix socket the kernel says which process has connected; over TCP, from this
-//! machine, it says which socket is at the other end, and whose that is stands in /proc. Only connections of this machine
-//! are looked at, only while their request waits, and a limited number of times a second; what was found is kept with the
-//! connection. Where the gateway may not look into workers, the manager is asked, which answers only so often.
+//! Such a call needs a worker while its caller holds one. If all workers wait like that, nobody can serve them. So
+//! calls that would have to wait are checked. For a unix socket the kernel names the process that has connected. For
+//! TCP from this machine the kernel names the socket at the other end, and /proc tells which process has it. Only
+//! connections from this machine are checked, only while their request waits, and only a limited number of times per
+//! second. The result is kept with the connection. If the gateway may not inspect workers, the manager is asked,
+//! which answers at a limited rate.
 
 use std::{
     net::SocketAddr,
@@ -23,13 +24,13 @@ use weir_sys::{
 
 use super::{Gateway, callers, client_io::Conn, clock, dispatch::Asker};
 
-/// The other end of a client's connection.
+/// The origin of a client's connection.
 #[derive(Debug)]
 pub(crate) struct Source {
     kind: Kind,
-    /// The worker that it belongs to; 0: not known.
+    /// The process id of the worker that made it; 0: not known.
     worker: AtomicU32,
-    /// Looks that were in vain.
+    /// Number of failed lookups.
     vain: AtomicU32,
 }
 
@@ -40,15 +41,15 @@ enum Kind {
     Elsewhere,
 }
 
-/// Finds the workers that call.
+/// Finds the workers that make calls.
 #[derive(Default)]
 pub(super) struct OwnCalls {
     proc: Mutex<Proc>,
-    /// The next look may be then ([`clock::now`]).
+    /// When the next lookup is allowed ([`clock::now`]).
     next: Mutex<u64>,
 }
 
-/// What is kept for the next look.
+/// What one lookup keeps for the next.
 #[derive(Default)]
 struct Proc {
     diag: Option<Diag>,
@@ -57,7 +58,7 @@ struct Proc {
 
 enum Found {
     Worker(u32),
-    /// The socket has this number, and we may not look who has it.
+    /// The socket has this inode, but the gateway may not see which process has it.
     Barred(u32),
     Nobody,
 }
@@ -81,12 +82,12 @@ impl Source {
         }
     }
 
-    /// The worker at the other end, if one is known.
+    /// The worker at the other end, if it is known.
     pub(crate) fn worker(&self) -> Option<u32> {
         Some(self.worker.load(Relaxed)).filter(|pid| *pid != 0)
     }
 
-    /// One is known, or may still be found.
+    /// Whether a worker is known, or may still be found.
     pub(crate) fn may_be_worker(&self) -> bool {
         self.worker().is_some() || self.may_be_found()
     }
@@ -97,10 +98,10 @@ impl Source {
 }
 
 impl OwnCalls {
-    /// Whether it may be looked now.
+    /// Whether a lookup is allowed now.
     fn turn(&self, now: u64) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // As many at once as may be in a second.
+        // Unused lookups of the last second may be used at once.
         *next = (*next).max(now.saturating_sub(1_000_000));
         let may = *next <= now;
         if may {
@@ -109,7 +110,7 @@ impl OwnCalls {
         may
     }
 
-    /// Looks in /proc; may take some hundred microseconds.
+    /// Searches /proc; may take some hundred microseconds.
     fn look(&self, kind: Kind, busy: &[u32]) -> Found {
         match kind {
             Kind::Elsewhere => Found::Nobody,
@@ -137,7 +138,7 @@ impl OwnCalls {
 }
 
 impl Gateway {
-    /// Finds the worker that has sent the request at hand of this connection; none: that can be no worker.
+    /// Finds the worker that sent this connection's current request; `None` if it cannot come from a worker.
     pub(crate) fn find_caller(self: &Arc<Gateway>, conn: &Arc<Conn>) -> Option<Asker> {
         let source = &conn.source;
         if !source.may_be_worker() {
@@ -162,7 +163,7 @@ impl Gateway {
         })
     }
 
-    /// Looks once, if that may be done now.
+    /// Makes one lookup, if it is allowed now.
     pub(super) async fn caller(self: &Arc<Gateway>, conn: &Conn) -> Option<u32> {
         let source = &conn.source;
         let busy = || -> Vec<u32> {
@@ -206,13 +207,13 @@ impl Gateway {
     }
 }
 
-/// Whether a client is on this machine: one of another has no worker here.
+/// Whether a client is on this machine. Others cannot be workers of this machine.
 fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
     let peer = peer.ip().to_canonical();
     peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
-/// The process itself or the nearest above it that is one of those: what a worker has started calls for it.
+/// The process itself or its nearest ancestor that is a worker: a worker may start programs that make calls.
 fn ancestor(pid: u32, workers: &[u32]) -> Option<u32> {
     let mut pid = pid;
     for _ in 0..=GENERATIONS {
@@ -224,22 +225,22 @@ fn ancestor(pid: u32, workers: &[u32]) -> Option<u32> {
     None
 }
 
-/// Looks for the process of one connection that may be in vain.
+/// Maximum number of failed lookups for one connection.
 const MOST_LOOKS: u32 = 8;
 
-/// Between the first two looks for one request; twice as long each time.
+/// Pause between the first two lookups for one request. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Between two looks, µs: two hundred a second.
+/// Minimum time between two lookups, µs: 200 per second.
 const PAUSE: u64 = 5_000;
 
-/// Links of /proc that are read for one look: some milliseconds.
+/// How many links in /proc are read for one lookup: some milliseconds.
 const MOST_LINKS: usize = 2_000;
 
-/// Steps from a process up to a worker.
+/// How many ancestors of a process are checked.
 const GENERATIONS: usize = 4;
 
-/// The manager, where it is asked, has so long to answer.
+/// How long the manager may take to answer.
 const LONGEST: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

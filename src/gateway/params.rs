@@ -1,4 +1,4 @@
-//! Request → CGI parameters (RFC 3875 §4.1), written straight into the records that the worker reads.
+//! Turns a request into CGI parameters (RFC 3875 §4.1), written directly into the FastCGI records for the worker.
 
 use http::{HeaderName, header};
 use weir_config::Settings;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error_log::tell;
 
-/// Appends the PARAMS records of the request `id`. `body` is the length of its body; none where it has none.
+/// Appends the PARAMS records of the request `id`. `body` is the length of its body; `None` if it has none.
 pub(crate) fn put(
     record: &Record,
     settings: &Settings,
@@ -77,7 +77,7 @@ pub(crate) fn put(
     params.finish();
 }
 
-/// Until when somebody waits for the answer of `record`, as [`DEADLINE`] says it; empty where that is not known.
+/// Until when the answer of `record` is needed, in the format of [`DEADLINE`]; empty if that is not known.
 pub(crate) fn deadline(record: &Record) -> Vec<u8> {
     let mut text = Vec::new();
     record.worth.put_deadline(&mut text);
@@ -112,7 +112,8 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
         }
         let is_plain = match spelling(name) {
             Spelling::Plain => true,
-            // The same variable is not told twice: who sends both means the one that cannot be mistaken.
+            // A variable is passed only once. If a client sends both spellings, the one with dashes counts, because
+            // it is unambiguous.
             Spelling::Underscores => {
                 settings.underscores_in_headers
                     && !headers.contains_key(name.as_str().replace('_', "-"))
@@ -139,7 +140,7 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
         }
         return;
     }
-    // Of a header that came several times, the worker would see the last one only.
+    // If a header occurs several times, its values are joined: the worker would otherwise see only the last one.
     for name in headers.keys().filter(|name| passes(name)) {
         let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
         let values: Vec<&[u8]> = headers
@@ -151,9 +152,9 @@ fn put_headers(record: &Record, settings: &Settings, params: &mut Params<'_>) {
     }
 }
 
-/// Whether a header may become an `HTTP_` parameter at all: `Proxy` would be taken for the proxy to use
-/// (CVE-2016-5385), and headers of the connection end here. What `Connection` names beside them is passed on, as nginx
-/// and Apache do: a client could take away what a proxy in front has set.
+/// Whether a header may become an `HTTP_` parameter at all. `Proxy` is refused, because programs would use it as
+/// their proxy (CVE-2016-5385), and headers about the connection end here. Other headers that `Connection` names are
+/// passed on, as in nginx and Apache: otherwise a client could remove headers that a proxy in front has set.
 fn may_pass(name: &HeaderName) -> bool {
     let name = name.as_str();
     match name.len() {
@@ -171,15 +172,16 @@ fn may_pass(name: &HeaderName) -> bool {
     }
 }
 
-/// Which characters a header's name has. As a parameter a dash is an underscore, and PHP makes one of a dot, a space and
-/// a bracket too: only names of [`Spelling::Plain`] are told apart for certain.
+/// The kinds of characters in a header's name. In parameter names a dash becomes an underscore, and PHP also replaces
+/// dots, spaces and brackets by underscores. Only names of [`Spelling::Plain`] are certainly different from each
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     /// Letters, digits and dashes.
     Plain,
     /// These, and underscores.
     Underscores,
-    /// Others.
+    /// Other characters.
     Other,
 }
 
@@ -195,8 +197,8 @@ fn spelling(name: &HeaderName) -> Spelling {
     spelling
 }
 
-/// Whether a parameter in a web server's request is a header that PHP would take for another one: it makes an underscore
-/// of a dot, a space and an opening bracket, and a name ends at a NUL. Others it keeps apart, as PHP-FPM does.
+/// Whether a parameter from a web server is a header that PHP would take for another one: PHP replaces dots, spaces
+/// and opening brackets by underscores, and a name ends at a NUL. Other characters keep their meaning, as in PHP-FPM.
 pub(crate) fn is_misleading(param: &[u8]) -> bool {
     param.strip_prefix(b"HTTP_").is_some_and(|name| {
         name.iter()
@@ -204,14 +206,14 @@ pub(crate) fn is_misleading(param: &[u8]) -> bool {
     })
 }
 
-/// Whether `param` is what the header `name` becomes.
+/// Whether the header `name` becomes the parameter `param`.
 fn is_param_of(param: &str, name: &str) -> bool {
     param
         .strip_prefix("HTTP_")
         .is_some_and(|param| param.len() == name.len() && is_spelled_like(param, name))
 }
 
-/// Whether both names are the same to a script.
+/// Whether a script cannot tell the two names apart.
 fn is_spelled_like(one: &str, other: &str) -> bool {
     let plain = |byte: u8| match byte {
         b'_' => b'-',
@@ -220,7 +222,7 @@ fn is_spelled_like(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
-/// Until when an answer has to have begun: seconds since 1970 with decimals, beside PHP's `REQUEST_TIME_FLOAT`.
+/// Time by which an answer must have begun: seconds since 1970 with decimals, like PHP's `REQUEST_TIME_FLOAT`.
 pub(crate) const DEADLINE: &[u8] = b"REQUEST_DEADLINE";
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! What a request for a script is worth: how long its answer is waited for, its place in the queue, who asks, and what
-//! becomes of the script when its client leaves.
+//! The policies of a script's request: how long its answer may take, its priority in the queue, which client it
+//! belongs to, and what happens to the script when its client leaves.
 //!
-//! A site, a route or a FastCGI listener says it ([`weir_config::Policy`]); [`Policy::apply`] makes of that, and of what
-//! the request says of itself, the [`Worth`] of one request. What a client says is believed where the configuration says
-//! so, and can do it no good but to be served later or not at all; a header or cookie by which clients are told apart has
-//! to be set by what is in front.
+//! A site, a route or a FastCGI listener sets the policy ([`weir_config::Policy`]). [`Policy::apply`] combines it
+//! with the values in the request to the [`Worth`] of that request. Values from a client are used only where the
+//! configuration says so, and can only make its own request wait longer or fail. A header or cookie that identifies
+//! clients must be set by a proxy in front.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::log_text;
 
-/// What is said of requests, compiled.
+/// The policy of the configuration, compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     settings: weir_config::Policy,
@@ -39,26 +39,26 @@ struct Rule {
     priority: i16,
 }
 
-/// What one request is worth.
+/// The values that apply to one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Worth {
-    /// Nobody waits for its answer to begin after that ([`clock::now`]).
+    /// After this time the answer is not needed any more, if it has not begun ([`clock::now`]).
     pub(crate) deadline: u64,
-    /// Lower first.
+    /// Lower values first.
     pub(crate) priority: i16,
-    /// Who asks, as a keyed hash; 0: nobody in particular.
+    /// Keyed hash of the client; 0: no particular client.
     pub(crate) client: u64,
     pub(crate) on_client_left: OnClientLeft,
-    /// Requests with the same one run one after the other: a keyed hash; 0: it has none. None: as the pool says.
+    /// Requests with the same value run one after the other: a keyed hash; 0: no key. `None`: the pool decides.
     pub(crate) serial: Option<u64>,
 }
 
 impl Policy {
-    /// Compiles what the configuration says.
+    /// Compiles the policy of the configuration.
     ///
     /// # Errors
     ///
-    /// An expression that cannot be compiled.
+    /// If an expression cannot be compiled.
     pub(crate) fn new(settings: &weir_config::Policy) -> Result<Policy, String> {
         let mut rules = Vec::with_capacity(settings.priority_by.len());
         for rule in &settings.priority_by {
@@ -75,8 +75,7 @@ impl Policy {
         })
     }
 
-    /// Notes in `record` what its request is worth. A request that has been sent on by a local redirect keeps a deadline
-    /// that comes sooner.
+    /// Stores the values for the request in `record`. After a local redirect the earlier of the two deadlines counts.
     pub(crate) fn apply(&self, record: &mut Record) {
         let asked = self.settings.timeout_header.as_deref();
         let asked = asked.and_then(|name| parse_timeout(record.header(name)?));
@@ -126,8 +125,8 @@ impl Rule {
 }
 
 impl Worth {
-    /// The deadline as scripts are told it, seconds since 1970 with three decimals, as PHP's `microtime(true)` counts;
-    /// nothing where there is none.
+    /// Writes the deadline as scripts get it: seconds since 1970 with three decimals, like PHP's `microtime(true)`.
+    /// Writes nothing if there is no deadline.
     pub(crate) fn put_deadline(&self, out: &mut Vec<u8>) {
         if self.deadline == NEVER {
             return;
@@ -153,7 +152,7 @@ impl Default for Worth {
     }
 }
 
-/// By what requests of `pool` run one after the other; 0: this one waits for none.
+/// The key by which requests of `pool` run one after the other; 0: this request has none.
 pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> u64 {
     match (record.worth.serial, &pool.settings.queue.serialize_by) {
         (Some(key), _) => key,
@@ -162,7 +161,7 @@ pub(crate) fn serial(record: &Record, pool: &PoolHandle) -> u64 {
     }
 }
 
-/// The key that this part of a request is; 0 where it has none.
+/// The key in this part of a request; 0 if there is none.
 fn key_of(part: &RequestPart, record: &Record) -> u64 {
     let mut found = None;
     any_value(part, record, |value| {
@@ -172,7 +171,7 @@ fn key_of(part: &RequestPart, record: &Record) -> u64 {
     found.unwrap_or(0)
 }
 
-/// Who asks from this address. A client has a whole /64 of IPv6 for itself, as a rule (RFC 6177 §2).
+/// The client of this address. Usually a client has a whole /64 of IPv6 (RFC 6177 §2).
 pub(crate) fn client_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => keyed(OF_ADDRESS, &address.octets()),
@@ -180,19 +179,20 @@ pub(crate) fn client_of(address: IpAddr) -> u64 {
     }
 }
 
-/// As [`client_of`], of an address as a web server in front writes it.
+/// Like [`client_of`], for an address as a web server in front writes it.
 pub(crate) fn client_of_text(address: &[u8]) -> u64 {
     let text = std::str::from_utf8(address).ok();
     match text.and_then(|text| text.parse().ok()) {
         Some(address) => client_of(address),
-        // The web server was connected to over a unix socket, or does not say.
+        // Clients connect to the web server over a unix socket, or it does not send the address.
         None if address.is_empty() || address.starts_with(b"unix:") => 0,
         None => keyed(OF_ADDRESS, address),
     }
 }
 
-/// Who asks, by a header that a proxy in front has set. Of a list, as in X-Forwarded-For, the last part: that is the
-/// proxy's own, and what comes before it is perhaps made up. An address counts as such.
+/// The client in a header that a proxy in front has set. In a list, as in X-Forwarded-For, the last part counts: the
+/// proxy has added it, and a client can forge the parts before it. An address counts like the address of a
+/// connection.
 fn client_of_header(value: &[u8]) -> Option<u64> {
     let last = value.rsplit(|byte| *byte == b',').next()?.trim_ascii();
     let text = std::str::from_utf8(last).ok();
@@ -202,12 +202,12 @@ fn client_of_header(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// Who asks by this name; nobody by an empty one.
+/// The client with this name; `None` if the name is empty.
 fn named(name: &[u8]) -> Option<u64> {
     (!name.is_empty()).then(|| keyed(OF_PART, name))
 }
 
-/// A hash whose key is known to this process only, so that nobody can choose names that fall together; never 0.
+/// A hash with a secret key of this process, so that nobody can choose names that collide; never 0.
 fn keyed(kind: u8, bytes: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     KEY.get_or_init(RandomState::new)
@@ -215,7 +215,7 @@ fn keyed(kind: u8, bytes: &[u8]) -> u64 {
         .max(1)
 }
 
-/// Whether any value of this part of the request `is` so.
+/// Whether `is` holds for any value of this part of the request.
 fn any_value(part: &RequestPart, record: &Record, mut is: impl FnMut(&[u8]) -> bool) -> bool {
     match part {
         RequestPart::Header(name) => any_header(name, record, is),
@@ -233,8 +233,8 @@ fn any_header(name: &str, record: &Record, mut is: impl FnMut(&[u8]) -> bool) ->
     values.any(|value| is(value.as_bytes()))
 }
 
-/// How long a client says that it will wait: seconds with or without decimals, or with a unit as in weir.toml. None where
-/// it says nothing that can be understood; nothing at all (`0`) is no time to wait either.
+/// The timeout that a client has sent: seconds with or without decimals, or with a unit as in weir.toml. `None` if it
+/// cannot be understood, or is `0`.
 fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let text = text.trim_ascii();
     let digits = |bytes: &[u8]| {
@@ -271,14 +271,14 @@ fn parse_timeout(text: &[u8]) -> Option<Duration> {
     (micros > 0).then(|| Duration::from_micros(micros.min(LONGEST)))
 }
 
-/// What the hash is of, so that an address is never the same as a cookie.
+/// The kind of hashed value, so that an address never equals a cookie.
 const OF_ADDRESS: u8 = 0;
 const OF_PART: u8 = 1;
 
-/// Digits before the point of a time that clients say: more is nonsense.
+/// Maximum number of digits before the decimal point in a client's timeout.
 const MOST_DIGITS: usize = 12;
 
-/// The longest time that clients may say, µs: a year, as in weir.toml.
+/// Maximum of a client's timeout, µs: a year, as in weir.toml.
 const LONGEST: u64 = 366 * 86_400_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! PHP-FPM's log of a pool's requests: `access_log` and `access_format` of [pool.NAME].
 //!
-//! Beside weir's own access log, for those who read PHP-FPM's. A request is in it if a worker was given it, or if the
-//! gateway answered it with the pool's status or ping page. What came from a client is escaped as in weir's own log.
+//! It exists besides weir's own access log, for tools that read PHP-FPM's format. It has the requests that a worker
+//! got, and those that the gateway answered with the pool's status or ping page. Values from a client are escaped as
+//! in weir's own log.
 
 use std::{
     cell::RefCell,
@@ -32,37 +33,37 @@ pub(crate) struct PoolLog {
     sink: Sink,
 }
 
-/// When a request's worker was free again ([`crate::clock::now`]), and what it said of the request.
+/// When the worker became free after the request ([`crate::clock::now`]), and the cost that it reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) at: u64,
     pub(crate) cost: Cost,
 }
 
-/// What is noted of a request for this log alone.
+/// Values of a request that only this log needs.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// Filled in when the worker is free again; never for a page of the gateway's own.
+    /// Set when the worker is free again; never for a page of the gateway.
     pub(crate) ended: Arc<OnceLock<Ended>>,
-    /// The parameters that the worker was given, where the format asks for one.
+    /// The parameters for the worker, if the format uses one.
     pub(crate) params: Option<Pairs>,
-    /// The response's header, where the format asks for one.
+    /// The headers of the response, if the format uses one.
     pub(crate) headers: Option<HeaderMap>,
-    /// Who is connected: the client, or the web server in front.
+    /// The peer: the client, or the web server in front.
     pub(crate) peer: String,
-    /// The gateway has answered itself.
+    /// The gateway answered this request itself.
     pub(crate) own: bool,
 }
 
-/// What a line tells of a request.
+/// The values of one log line.
 pub(crate) struct Entry<'r> {
     pub(crate) noted: &'r Noted,
     pub(crate) begun: SystemTime,
     pub(crate) written: SystemTime,
-    /// From the moment that the worker was given it, µs.
+    /// Time since the worker got the request, µs.
     pub(crate) duration: u64,
     pub(crate) pool: &'r str,
-    /// The worker's process; none where others run it.
+    /// The worker's process; `None` if others run it.
     pub(crate) pid: Option<u32>,
     pub(crate) method: &'r [u8],
     /// `SCRIPT_NAME`
@@ -70,17 +71,17 @@ pub(crate) struct Entry<'r> {
     pub(crate) query: &'r [u8],
     /// `SCRIPT_FILENAME`; may be empty.
     pub(crate) script: &'r [u8],
-    /// Of the request's body, bytes.
+    /// Length of the request's body, bytes.
     pub(crate) content_length: u64,
     pub(crate) status: u16,
     /// The client's credentials (`Authorization`).
     pub(crate) authorization: &'r [u8],
-    /// What a web server in front has sent, where no worker was asked.
+    /// The parameters from a web server in front, if no worker got the request.
     pub(crate) params: Option<&'r Pairs>,
 }
 
 impl PoolLog {
-    /// The log that `settings` ask for, which goes to `sink`.
+    /// The log with these `settings`, written to `sink`.
     pub(crate) fn new(settings: &Settings, sink: Sink) -> PoolLog {
         let format = settings.access_format.clone();
         let has = |wanted: fn(&FormatCode) -> bool| {
@@ -96,22 +97,22 @@ impl PoolLog {
         }
     }
 
-    /// Whether [`Noted::params`] are looked at.
+    /// Whether [`Noted::params`] is needed.
     pub(crate) fn wants_params(&self) -> bool {
         self.wants_params
     }
 
-    /// Whether [`Noted::headers`] are looked at.
+    /// Whether [`Noted::headers`] is needed.
     pub(crate) fn wants_headers(&self) -> bool {
         self.wants_headers
     }
 
-    /// The way out, to reopen or to flush it.
+    /// The output, for reopening and flushing.
     pub(crate) fn sink(&self) -> &Sink {
         &self.sink
     }
 
-    /// Writes the line of a request, unless it is one that `access_suppress_path` leaves out. Never blocks.
+    /// Writes the line of a request, unless `access_suppress_path` leaves it out. Never blocks.
     pub(crate) fn write(&self, entry: &Entry<'_>) {
         thread_local! {
             static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -127,7 +128,7 @@ impl PoolLog {
         });
     }
 
-    /// GET and HEAD requests without query and body for one of these paths, where all went well.
+    /// Successful GET and HEAD requests for one of these paths, without query and body.
     fn suppresses(&self, entry: &Entry<'_>) -> bool {
         let same = |path: &String| path.as_bytes() == entry.path;
         !self.suppressed.is_empty()
@@ -158,7 +159,8 @@ fn put_line(format: &AccessFormat, entry: &Entry<'_>, out: &mut Vec<u8>) {
 
 fn put_code(code: &FormatCode, entry: &Entry<'_>, out: &mut Vec<u8>) {
     let cost = entry.noted.ended.get().map(|ended| ended.cost);
-    // PHP always takes some: none is that nobody has measured it. Numbers stay numbers, as whoever reads them expects.
+    // PHP always uses some memory, so 0 means that it was not measured. Numbers stay numbers, as readers of the log
+    // expect.
     let measured = cost.filter(|cost| cost.memory > 0);
     match code {
         FormatCode::Cpu(which) => {
@@ -236,7 +238,7 @@ fn put_time(time: SystemTime, format: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
-/// Of a thread's line buffer, bytes.
+/// Maximum capacity of a thread's line buffer that is kept, bytes.
 const KEPT_CAPACITY: usize = 16 << 10;
 
 #[cfg(test)]
@@ -304,7 +306,7 @@ mod tests {
             line("%d %{mili}d %{micro}d %l %s %{%s}t %{%s}T %p", &entry),
             "1.234 1234.567 1234567 5 200 100 101 7\n"
         );
-        // Nobody has measured anything.
+        // There are no measured values.
         assert_eq!(line("%C %{user}C %M %{kilo}M", &entry), "0.00 0.00 0 0\n");
         noted.ended.set(ENDED).expect("once");
         assert_eq!(

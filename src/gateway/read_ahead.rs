@@ -1,8 +1,8 @@
-//! A response that is read faster than its client takes it, so that a slow client never holds a worker.
+//! Reads a response faster than its client takes it, so that a slow client never holds a worker.
 //!
-//! A task of its own reads the worker into memory (`response_memory`), then into a temporary file
-//! (`max_response_file`), and only then makes the worker wait. The client's side takes from memory first, then from
-//! the file by sendfile(2). Once the file has been read to its end it is given up and memory serves again.
+//! A separate task reads the worker's response into memory (`response_memory`), then into a temporary file
+//! (`max_response_file`). Only when both are full, the worker has to wait. The client's side takes from memory first,
+//! then from the file by sendfile(2). When the file was read to its end, it is closed, and memory is used again.
 //!
 //! ```text
 //! worker ─► pump ─► memory ──────────────► client
@@ -26,7 +26,7 @@ use super::{
 use crate::clock;
 use crate::error_log::tell;
 
-/// How much of a response is kept for its client.
+/// How much of a response may be stored for its client.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     /// Bytes in memory.
@@ -50,13 +50,13 @@ struct Buffer {
     memory: Vec<u8>,
     file: Option<Kept>,
     state: State,
-    /// The client waits for bytes.
+    /// Set while the client waits for bytes.
     reader: Option<Waker>,
-    /// The pump waits for room.
+    /// Set while the pump waits for room.
     writer: Option<Waker>,
 }
 
-/// A file and how far the client has taken it.
+/// A file, and how far the client has read it.
 #[derive(Debug)]
 struct Kept {
     file: Arc<SpoolFile>,
@@ -65,29 +65,29 @@ struct Kept {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// More may come.
+    /// More bytes may come.
     #[default]
     Open,
-    /// The response is whole.
+    /// The response is complete.
     Whole,
     /// The worker failed.
     Cut,
-    /// The client has left; the script runs on and its output is thrown away.
+    /// The client has left; the script runs on and its output is discarded.
     Abandoned,
 }
 
-/// How the pump put bytes away.
+/// Where the pump stored bytes.
 enum Stored {
-    /// They are in memory.
+    /// In memory.
     Memory,
-    /// They go to this file.
+    /// They must be written to this file.
     File(Arc<SpoolFile>),
     /// There is no room.
     Full,
 }
 
 impl ReadAhead {
-    /// Reads the rest of `run` in a task of its own. `first` is what has come of the body.
+    /// Reads the rest of `run` in a separate task. `first` is the part of the body that has arrived.
     pub(crate) fn start(mut run: Run, first: Vec<u8>, room: Room) -> ReadAhead {
         let shared = Arc::new(Shared::default());
         shared.lock().memory = first;
@@ -96,7 +96,7 @@ impl ReadAhead {
         ReadAhead { shared }
     }
 
-    /// The next piece, at most [`FILE_SLICE`] of a file; none at the end of the response.
+    /// The next part, at most [`FILE_SLICE`] of a file; `None` at the end of the response.
     pub(crate) fn poll_part(
         &mut self,
         cx: &mut Context<'_>,
@@ -168,13 +168,13 @@ impl Buffer {
         Some(part)
     }
 
-    /// Whether the client has taken all that was kept.
+    /// Whether the client has taken everything that was stored.
     fn is_empty(&self) -> bool {
         let file_left = |kept: &Kept| kept.taken < kept.file.len();
         self.memory.is_empty() && !self.file.as_ref().is_some_and(file_left)
     }
 
-    /// Puts `bytes` behind what is there; in a file only where there is a `disk` that takes them.
+    /// Stores `bytes` after the earlier ones; in a file only if `disk` allows it.
     fn store(&mut self, bytes: &mut Vec<u8>, room: &Room, disk: bool) -> Stored {
         if let Some(kept) = &self.file {
             if kept.taken < kept.file.len() {
@@ -187,7 +187,7 @@ impl Buffer {
             }
             self.file = None;
         }
-        // A piece larger than the limit still has to pass once the memory is empty.
+        // A part larger than the limit must still pass when the memory is empty.
         if !self.memory.is_empty() && self.memory.len() + bytes.len() > room.memory {
             return Stored::Full;
         }
@@ -204,21 +204,21 @@ impl Buffer {
     }
 }
 
-/// Reads the worker until its response ends.
+/// Reads from the worker until its response ends.
 async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     let mut bytes = Vec::new();
     let mut disk = room.file > 0;
     let owner = run.owner();
     loop {
         let Some(progress) = read(&mut run, &mut bytes, &shared).await else {
-            // The client has left: what becomes of the script is said by how `run` is dropped.
+            // The client has left. `run` decides, when it is dropped, what happens to the script.
             return;
         };
         if !bytes.is_empty() {
             let kept = keep(&mut bytes, &shared, &room, &mut disk, &owner);
             match clock::in_time(kept, run.terminate_at()).await {
                 Some(true) => {}
-                // The client has left; what comes still is thrown away without it.
+                // The client has left; the rest is discarded elsewhere.
                 Some(false) => return,
                 None => {
                     run.on_drop(OnDrop::Kill);
@@ -246,7 +246,7 @@ async fn pump(mut run: Run, shared: Arc<Shared>, room: Room) {
     }
 }
 
-/// Reads on; none where the client has left meanwhile.
+/// Reads more; `None` if the client has left meanwhile.
 async fn read(
     run: &mut Run,
     bytes: &mut Vec<u8>,
@@ -266,7 +266,7 @@ async fn read(
     .await
 }
 
-/// Keeps `bytes` for the client, waiting for it where there is no room. False: it has left.
+/// Stores `bytes` for the client, and waits for it if there is no room. False: the client has left.
 async fn keep(
     bytes: &mut Vec<u8>,
     shared: &Shared,
@@ -300,7 +300,7 @@ async fn keep(
                 continue;
             }
         };
-        // Kept for the case that the disk refuses them: then they wait for room in memory.
+        // A copy for the case that the disk has an error: then the bytes wait for room in memory.
         let spare = bytes.clone();
         match file.append(std::mem::take(bytes)).await {
             Ok(()) => {
@@ -327,7 +327,7 @@ async fn wait_for_room(shared: &Shared) {
     let mut asked = false;
     poll_fn(|cx| {
         let mut buffer = shared.lock();
-        // Empty: nothing will be taken any more that could wake the pump.
+        // If it is empty, the client will take nothing more that could wake the pump.
         if buffer.state == State::Abandoned || buffer.is_empty() || asked && buffer.writer.is_none()
         {
             return Poll::Ready(());
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
     use std::{os::fd::OwnedFd, time::Duration};
 
-    /// The client takes the last of the file while the disk refuses what comes behind it.
+    /// The client takes the last bytes of the file while the disk fails to store the next ones.
     #[test]
     fn a_disk_that_fails_late_leaves_nobody_waiting() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -374,7 +374,7 @@ mod tests {
                 let mut bytes = piece.into();
                 assert!(keep(&mut bytes, &shared, &room, &mut disk, &owner).await);
             }
-            // Nothing reaches the disk before the client has taken what is there.
+            // Nothing is written to the disk before the client has taken what is there.
             let (go, wait) = std::sync::mpsc::channel::<()>();
             tokio::task::spawn_blocking(move || wait.recv());
             let mut go = Some(go);

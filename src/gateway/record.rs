@@ -1,7 +1,7 @@
-//! All that is known of one request, from its head to its log line.
+//! Everything that is known of one request, from its head to its log line.
 //!
-//! The record travels with the request: the steps fill it in, the body counts what it hands over, and the connection
-//! writes the log line when the last byte has gone. Dropped without that, it says that the client has left.
+//! The record travels with the request: the steps fill it in, the body counts the bytes, and the connection writes
+//! the log line when the last byte is sent. If it is dropped before, the log says that the client has left.
 
 use std::{
     net::SocketAddr,
@@ -47,61 +47,61 @@ pub(crate) struct Record {
     pub(crate) gateway: Arc<Gateway>,
     /// Its number in this process.
     pub(crate) id: u64,
-    /// Its head, as received but for what `set_request_headers` changed.
+    /// Its head as received, with the changes of `set_request_headers`.
     pub(crate) parts: Parts,
-    /// Path and query as they came, where `parts` has them in another spelling.
+    /// Path and query as received, if `parts` has them in another spelling.
     pub(crate) target: Option<Box<[u8]>>,
-    /// Its headers, while it waits for long and they are not in `parts`.
+    /// Its headers in compact form, during a long wait; `parts` has none then.
     pub(crate) folded: Option<Folded>,
     pub(crate) ends: Arc<Ends>,
-    /// When its first byte came, and when its head was whole ([`clock::now`]).
+    /// When its first byte arrived, and when its head was complete ([`clock::now`]).
     pub(crate) started: u64,
     pub(crate) head_whole: u64,
     /// The same moment for the trace.
     pub(crate) traced_from: Instant,
-    /// The host that was asked for, lower case, without port; empty where none was.
+    /// The requested host: lower case, without port; empty if there is none.
     pub(crate) host: Vec<u8>,
     /// Index into the configuration's sites.
     pub(crate) site: Option<usize>,
-    /// The path, decoded and normalised.
+    /// The decoded and normalised path.
     pub(crate) path: Vec<u8>,
     pub(crate) script: Option<Script>,
-    /// What a web server in front has sent in place of a head; none of a request over HTTP.
+    /// The parameters from a web server in front; `None` for a request over HTTP.
     pub(crate) params: Option<Pairs>,
-    /// `PATH_TRANSLATED`, where the worker is to be told.
+    /// `PATH_TRANSLATED`, if the worker is to get it.
     pub(crate) path_translated: Option<Vec<u8>>,
-    /// What the client asked for, where a script's local redirect has put something else into `parts`.
+    /// The client's method and URI, if a local redirect of a script has replaced those in `parts`.
     pub(crate) asked: Option<(Method, Uri)>,
-    /// What it is worth, if it is for a script.
+    /// Its policy values, if it is for a script.
     pub(crate) worth: Worth,
     pub(crate) pool: Option<Arc<PoolHandle>>,
     pub(crate) worker: Option<OwnedWorker>,
     pub(crate) wait: Option<Wait>,
-    /// When the request was given to its last worker, and when that answered.
+    /// When the request was given to its last worker, and when that worker answered.
     pub(crate) dispatched: u64,
     pub(crate) first_byte: Option<u64>,
-    /// Servers that it was given to.
+    /// Servers that got this request.
     pub(crate) tried: Vec<weir_pool::ServerId>,
     pub(crate) retries: u32,
-    /// Of these: because a worker had ended before it read the request.
+    /// How many of these retries happened because a worker ended before it read the request.
     pub(crate) unread: u32,
-    /// What scripts before this one took, which sent the request on (local redirects).
+    /// Totals of earlier scripts that redirected the request (local redirects).
     pub(crate) earlier: Earlier,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    /// None until there is an answer.
+    /// `None` until there is an answer.
     pub(crate) status: Option<StatusCode>,
-    /// Why the answer is an error, in the words of the contract.
+    /// Why the answer is an error: the word in the access log.
     pub(crate) reason: Option<&'static str>,
-    /// What the pool's own log tells of it, if it is in there.
+    /// Values for the pool's own log, if the request belongs there.
     pub(crate) noted: Option<Box<Noted>>,
-    /// It is to have no line in the access log.
+    /// The request gets no line in the access log.
     pub(crate) silent: bool,
-    /// Whether it has had its lines in the logs.
+    /// Whether its log lines were written.
     logged: bool,
 }
 
-/// What became of a request at scripts that sent it on to another.
+/// Totals of scripts that redirected a request to another script.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Earlier {
     /// Time in queues, µs.
@@ -110,7 +110,7 @@ pub(crate) struct Earlier {
     pub(crate) unread: u32,
 }
 
-/// Who worked, kept after the worker was given back.
+/// The worker, kept after it was given back.
 #[derive(Debug, Clone)]
 pub(crate) enum OwnedWorker {
     Pid(u32),
@@ -118,7 +118,7 @@ pub(crate) enum OwnedWorker {
 }
 
 impl Record {
-    /// A request whose head is whole.
+    /// The record of a request whose head is complete.
     pub(crate) fn new(gateway: Arc<Gateway>, conn: &Conn, parts: Parts) -> Box<Record> {
         let started = conn.begin_request();
         Box::new(Record {
@@ -158,8 +158,8 @@ impl Record {
         })
     }
 
-    /// It is to be run by a script. If another one has sent it here, it is a new request to this one's pool: it waits in
-    /// its turn, and not as one that is run again.
+    /// The request needs a script. If another script has redirected it here, it is a new request to this script's
+    /// pool: it waits its turn, and does not count as a retry.
     pub(crate) fn asks_script(&mut self) {
         if let Some(wait) = self.wait.take() {
             self.earlier.waited += wait.waited.unwrap_or(0);
@@ -169,7 +169,7 @@ impl Record {
         }
     }
 
-    /// Time that it has waited for workers, µs; none: it is for no script. `now`: [`clock::now`].
+    /// How long it has waited for workers, µs; `None` if it is not for a script. `now`: [`clock::now`].
     fn waited(&self, now: u64) -> Option<u64> {
         let last = self.wait.map(|wait| {
             let until_now = now.saturating_sub(wait.admitted);
@@ -182,14 +182,14 @@ impl Record {
         }
     }
 
-    /// Puts headers that were folded back.
+    /// Restores headers that were stored in compact form.
     pub(crate) fn unfold(&mut self) {
         if let Some(folded) = self.folded.take() {
             self.parts.headers = folded.headers();
         }
     }
 
-    /// Whether the answer has no body whatever its head says (RFC 9110 §6.4.1).
+    /// Whether the answer has no body, whatever its headers say (RFC 9110 §6.4.1).
     pub(crate) fn bodyless(&self) -> bool {
         *self.method() == Method::HEAD
             || matches!(
@@ -198,14 +198,14 @@ impl Record {
             )
     }
 
-    /// The method that the client used.
+    /// The client's method.
     pub(crate) fn method(&self) -> &Method {
         self.asked
             .as_ref()
             .map_or(&self.parts.method, |(method, _)| method)
     }
 
-    /// What the client asked for, to be kept beyond the request's end.
+    /// The client and what it requested, to be kept after the request's end.
     pub(crate) fn asked_for(&self) -> Asked {
         Asked {
             ends: self.ends.clone(),
@@ -214,7 +214,7 @@ impl Record {
         }
     }
 
-    /// What the client asked for, as the log's lines name it.
+    /// The client and what it requested, as log lines name it.
     pub(crate) fn named(&self) -> error_log::Asked<'_> {
         error_log::Asked {
             client: &self.ends.remote_addr,
@@ -223,12 +223,12 @@ impl Record {
         }
     }
 
-    /// The URI that the client used.
+    /// The client's URI.
     fn client_uri(&self) -> &Uri {
         self.asked.as_ref().map_or(&self.parts.uri, |(_, uri)| uri)
     }
 
-    /// Path and query as they came; of a local redirect's, as the script wrote them.
+    /// Path and query as received; after a local redirect, as the script wrote them.
     pub(crate) fn uri(&self) -> &[u8] {
         match &self.target {
             Some(target) if self.asked.is_none() => target,
@@ -236,7 +236,7 @@ impl Record {
         }
     }
 
-    /// The query of that, without its question mark.
+    /// The query of that, without the question mark.
     pub(crate) fn query(&self) -> Option<&[u8]> {
         match &self.target {
             Some(target) if self.asked.is_none() => {
@@ -264,7 +264,7 @@ impl Record {
             .map(|site| site.name.as_str())
     }
 
-    /// The gateway answers with a page of `pool`'s; `peer` is who is connected.
+    /// The gateway answers with a page of `pool`; `peer` is the connected client or web server.
     pub(crate) fn answer_for_pool(&mut self, pool: &Arc<PoolHandle>, peer: &Ends) {
         self.pool = Some(pool.clone());
         if let Some(Some(_)) = self.gateway.pool_logs.get(usize::from(pool.id)) {
@@ -276,23 +276,23 @@ impl Record {
         }
     }
 
-    /// The answer is cut before its end, and the connection with it.
+    /// The answer is cut before its end, and the connection is closed.
     pub(crate) fn truncated(&mut self) {
         self.reason.get_or_insert("truncated");
     }
 
-    /// The last byte is with the kernel.
+    /// The kernel has the last byte.
     pub(crate) fn sent(mut self: Box<Self>) {
         self.log();
     }
 
-    /// The client did not take all of the answer, or did not get it.
+    /// The client did not get the complete answer.
     pub(crate) fn cut_short(mut self: Box<Self>) {
         self.has_left();
         self.log();
     }
 
-    /// Its connection is gone: the client has left, or was cut off because weir ends.
+    /// The connection is closed: the client has left, or weir ends and has cut it.
     fn has_left(&mut self) {
         if !self.gateway.cut.has_started() {
             self.reason.get_or_insert("client_left");
@@ -302,7 +302,7 @@ impl Record {
         }
     }
 
-    /// A header of the request; from a web server in front, its `HTTP_` parameter.
+    /// A header of the request; for a request from a web server, its `HTTP_` parameter.
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         let Some(params) = &self.params else {
             return self
@@ -393,8 +393,8 @@ impl Record {
         });
     }
 
-    /// The client has left before there was an answer. If its script ran, the pool learns how long clients wait; of those
-    /// that leave its queue, it knows.
+    /// The client left before there was an answer. If its script was running, this tells the pool how long clients
+    /// wait. The pool knows by itself about clients that leave its queue.
     fn tell_patience(&self, now: u64) {
         if let (Some(pool), Some(wait)) = (&self.pool, &self.wait)
             && wait.waited.is_some()
@@ -403,11 +403,12 @@ impl Record {
         }
     }
 
-    /// Counts it for the operator's window. `now`: [`clock::now`]; `left`: its client has not got the whole answer.
+    /// Counts the request for the operator's window. `now`: [`clock::now`]; `left`: the client did not get the
+    /// complete answer.
     fn count(&self, now: u64, left: bool) {
         let waited = self.waited(now);
         let pool = self.pool.as_ref().map(|pool| pool.id);
-        // What weir refuses itself was noted with its cause.
+        // Refusals of weir itself were counted with their cause before.
         if let Some(status) = self.status
             && (self.reason == Some("truncated")
                 || (self.reason.is_none() && status.is_server_error()))
@@ -425,8 +426,8 @@ impl Record {
         });
     }
 
-    /// Notes for the operator's window that it is answered with a status of 500 or above: by a script, or for a reason of
-    /// weir's own, of which the error log says `message`.
+    /// Counts an answer with a status of 500 or above for the operator's window. It comes from a script, or from weir
+    /// itself for a `reason`; `message` is what the error log says then.
     pub(super) fn failed(&self, status: u16, reason: Option<&'static str>, message: &str) {
         let cause = Cause {
             pool: self.pool.as_ref().map(|pool| pool.id),
@@ -442,7 +443,8 @@ impl Record {
         self.gateway.failures.note(cause, &failed);
     }
 
-    /// The line in the pool's own log, if it has one and the request belongs there. `now`: [`clock::now`].
+    /// Writes the line in the pool's own log, if the pool has one and the request belongs there. `now`:
+    /// [`clock::now`].
     fn log_for_pool(&self, now: u64) {
         let (Some(noted), Some(pool)) = (&self.noted, &self.pool) else {
             return;
@@ -488,7 +490,7 @@ impl Record {
     }
 }
 
-/// CONTENT_LENGTH as PHP reads it: its digits, up to what is none.
+/// CONTENT_LENGTH as PHP reads it: the digits up to the first other character.
 fn declared(length: &[u8]) -> u64 {
     let digits = length.trim_ascii_start();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
@@ -544,24 +546,25 @@ impl Variables for Record {
                 }
             }
             Variable::RequestId => log_text::put_number(self.id, out),
-            // What only the log knows is taken from its entry.
+            // The log takes the other values from its entry.
             _ => {}
         }
     }
 }
 
-/// Both ends of a connection, as logs and scripts name them; written once for all its requests.
+/// The addresses of a connection's two ends, as logs and scripts name them; made once for all its requests.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    /// The client's address; `unix:` on a unix socket, as nginx writes it.
+    /// The client's address; `unix:` for a unix socket, as in nginx.
     pub(crate) remote_addr: String,
-    /// The client's port; 0 on a unix socket.
+    /// The client's port; 0 for a unix socket.
     pub(crate) remote_port: u16,
     /// The address that the client connected to.
     pub(crate) server_addr: String,
-    /// Its port; 80, which a URL without a port means, on a unix socket.
+    /// Its port; for a unix socket 80, the default port of URLs.
     pub(crate) server_port: u16,
-    /// Who the client is to the queue ([`policy::client_of`]); 0 on a unix socket, where all are one.
+    /// The client's hash for the queue ([`policy::client_of`]); 0 for a unix socket, where clients cannot be told
+    /// apart.
     pub(crate) client: u64,
     /// The CGI parameters that are the same for all requests of the connection, encoded.
     pub(crate) params: Vec<u8>,
@@ -569,7 +572,7 @@ pub(crate) struct Ends {
 
 impl Ends {
     pub(crate) fn new(peer: Option<SocketAddr>, local: Option<SocketAddr>) -> Ends {
-        // IPv4 that came through an IPv6 socket is written as IPv4.
+        // An IPv4 address on an IPv6 socket is written as IPv4.
         let text = |address: Option<SocketAddr>| {
             address.map_or_else(
                 || "unix:".to_owned(),
@@ -589,12 +592,12 @@ impl Ends {
     }
 }
 
-/// A request's headers as text, which takes a third of the room.
+/// A request's headers as text, which needs a third of the memory.
 #[derive(Debug)]
 pub(crate) struct Folded(Box<[u8]>);
 
-/// Takes the headers out of `parts`, and copies the URI out of the buffer that it is a piece of: the request waits, and
-/// keeps no more than it needs.
+/// Takes the headers out of `parts`, and copies the URI out of its larger buffer, so that a waiting request uses no
+/// more memory than it needs.
 pub(crate) fn fold(parts: &mut Parts) -> Folded {
     let headers = std::mem::take(&mut parts.headers);
     let lengths =
@@ -609,7 +612,7 @@ pub(crate) fn fold(parts: &mut Parts) -> Folded {
     }
     let own = |piece: &str| Bytes::copy_from_slice(piece.as_bytes());
     let mut uri = parts.uri.clone().into_parts();
-    // What was taken once is taken again; if not, it stays as it is.
+    // This text was valid before, so it is valid again; otherwise the value stays unchanged.
     if let Some(authority) = &mut uri.authority
         && let Ok(same) = Authority::from_maybe_shared(own(authority.as_str()))
     {
@@ -627,7 +630,7 @@ pub(crate) fn fold(parts: &mut Parts) -> Folded {
 }
 
 impl Folded {
-    /// The headers again.
+    /// Rebuilds the headers.
     fn headers(self) -> HeaderMap {
         let mut text = Bytes::from(self.0);
         let mut piece = || {
@@ -646,7 +649,7 @@ impl Folded {
     }
 }
 
-/// Path and query as received; an absolute URL (RFC 9112 §3.2.2) without its origin.
+/// Path and query as received; for an absolute URL (RFC 9112 §3.2.2) without its origin.
 fn uri(uri: &Uri) -> &[u8] {
     uri.path_and_query()
         .map_or(b"*", |path| path.as_str().as_bytes())
@@ -662,10 +665,10 @@ pub(crate) fn protocol(parts: &Parts) -> &'static str {
     }
 }
 
-/// What the log says where the client left before there was an answer (nginx's number).
+/// Status in the log if the client left before there was an answer (nginx's number).
 const CLIENT_LEFT: u16 = 499;
 
-/// The port that a URL without one means.
+/// The default port of URLs.
 const DEFAULT_PORT: u16 = 80;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Answers of the gateway's own: what is refused, by whose fault, and what outsiders may read of it.
+//! Error answers of the gateway itself: what is refused, who caused it, and what clients may learn about it.
 //!
-//! A [`Refusal`] has two messages: the reason's one word goes to the client (`Proxy-Status`, RFC 9209) and the access
-//! log; what was tried and what went wrong goes to the error log only.
+//! A [`Refusal`] has two messages. The reason is one word for the client (`Proxy-Status`, RFC 9209) and the access
+//! log. The details (what was tried, what went wrong) go to the error log only.
 
 use bytes::Bytes;
 use http::{
@@ -12,27 +12,28 @@ use weir_pool::ShedReason;
 
 use super::body::{Body, Reply};
 
-/// Why a request is not answered by a file or a script.
+/// Why a request is not answered with a file or by a script.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// One word of the contract, for the client and the access log.
+    /// One of the documented words, for the client and the access log.
     pub(crate) reason: &'static str,
-    /// The error type of RFC 9209 §2.3; none where it is the client's own fault.
+    /// The error type of RFC 9209 §2.3; `None` if the client caused the error.
     error: Option<&'static str>,
-    /// What goes to the error log; empty: nothing to tell, or nothing that was not just told of others.
+    /// The message for the error log; empty if there is nothing to log, or the same was just logged for other
+    /// requests.
     pub(crate) message: String,
     /// Seconds.
     retry_after: Option<u64>,
     /// Allowed methods.
     allow: Option<HeaderValue>,
-    /// The connection cannot go on: the client still sends what nobody reads.
+    /// The connection must be closed, because the client is still sending data that is not read.
     pub(crate) close: bool,
 }
 
 impl Refusal {
-    /// The client's fault. After a 400 the connection is closed: who talks nonsense once is not believed to begin its
-    /// next request where it seems to.
+    /// An error of the client. After a 400 the connection is closed: it is not certain where the client's next
+    /// request begins.
     pub(crate) fn client(
         status: StatusCode,
         reason: &'static str,
@@ -49,7 +50,7 @@ impl Refusal {
         }
     }
 
-    /// The gateway's, the application's or its machine's fault; `error` is a type of RFC 9209 §2.3.
+    /// An error of the gateway, the application or the machine; `error` is a type of RFC 9209 §2.3.
     pub(crate) fn upstream(
         status: StatusCode,
         reason: &'static str,
@@ -62,7 +63,7 @@ impl Refusal {
         }
     }
 
-    /// The pool did not take the request.
+    /// The pool refused the request.
     pub(crate) fn shed(
         reason: ShedReason,
         retry_after: u64,
@@ -97,12 +98,12 @@ impl Refusal {
         self
     }
 
-    /// Whether a worker is to blame, which PHP-FPM leaves to the web server to tell.
+    /// Whether a worker caused the error. PHP-FPM leaves the answer to the web server then.
     pub(crate) fn is_worker_failure(&self) -> bool {
         [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT].contains(&self.status)
     }
 
-    /// The answer: a small page, unless a body of the site's own takes its place.
+    /// The answer: a small page, unless the site has its own error page.
     pub(crate) fn reply(&self) -> Reply {
         let mut headers = HeaderMap::with_capacity(4);
         headers.insert(
@@ -131,9 +132,9 @@ impl Refusal {
         }
     }
 
-    /// The answer for a web server in front, as a script would give it (RFC 3875 §6): it passes it on, whereas a
-    /// refusal in FastCGI's own words (`FCGI_OVERLOADED`) becomes a 502. Says where the body begins. `proxy_status`: it
-    /// says why, and the web server passes that on to its clients.
+    /// The answer for a web server in front, in the form of a script's answer (RFC 3875 §6): the web server passes
+    /// that on, whereas a refusal by FastCGI (`FCGI_OVERLOADED`) would become a 502. Also returns where the body
+    /// begins. `proxy_status`: whether the answer has the reason, which the web server passes on to its clients.
     pub(crate) fn cgi(&self, proxy_status: bool) -> (Vec<u8>, usize) {
         let status = Status(self.status);
         let mut text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n");
@@ -165,7 +166,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// A page that says a status and nothing else.
+/// A page that shows a status and nothing else.
 fn page(status: StatusCode) -> Bytes {
     let title = Status(status);
     Bytes::from(format!(

@@ -1,10 +1,10 @@
-//! Host and path → file, script, redirect, reply or refusal.
+//! Turns host and path into a file, script, redirect, reply or refusal.
 //!
-//! [`Router::new`] compiles a configuration. For each request, [`Router::find`] says which site and route it belongs
-//! to (no I/O), and [`Router::resolve`] what its path means there; [`files`](super::files) then answers with a file.
-//! The order of the steps stands in `route/resolve.rs`, what is remembered and for how long in `route/cache.rs`.
+//! [`Router::new`] compiles a configuration. For each request, [`Router::find`] finds its site and route (no I/O),
+//! and [`Router::resolve`] what its path means there; [`files`](super::files) then answers with a file.
+//! `route/resolve.rs` has the order of the steps, `route/cache.rs` what is cached and for how long.
 //!
-//! Nothing here blocks the reactor: lookups answer from the kernel's caches, or run on tokio's blocking threads.
+//! Nothing here blocks the reactor: lookups use the kernel's caches, or run on tokio's blocking threads.
 
 use std::{
     borrow::Cow,
@@ -50,7 +50,7 @@ use super::files::FileEntry;
 /// All sites and routes of a configuration, compiled.
 #[derive(Debug)]
 pub struct Router {
-    /// Number of this router in the process: reactors remember per router.
+    /// Number of this router in the process: each reactor has a cache per router.
     number: u64,
     limits: CacheLimits,
     /// By the listener's index in the configuration.
@@ -65,7 +65,7 @@ pub struct Site {
     pub index: usize,
     /// The NAME.
     pub name: String,
-    /// What holds where no route says otherwise.
+    /// The rules if no route has its own.
     pub rules: Arc<Rules>,
     routes: Vec<Route>,
 }
@@ -73,52 +73,52 @@ pub struct Site {
 /// `[[site.NAME.route]]`, compiled.
 #[derive(Debug)]
 pub struct Route {
-    /// What it answers by itself.
+    /// The action of a route that answers by itself.
     pub action: Option<Action>,
-    /// What holds for its paths.
+    /// The rules for its paths.
     pub rules: Arc<Rules>,
     path: Matcher,
-    /// Empty: any.
+    /// Empty: all methods.
     methods: Vec<Method>,
     rewrite: Option<Rewrite>,
-    /// Of a route with an alias: its prefix without the slash at its end.
+    /// For a route with an alias: its prefix without the slash at the end.
     alias: Option<Box<[u8]>>,
 }
 
-/// Where a request belongs.
+/// The site and route of a request.
 #[derive(Debug, Clone)]
 pub struct Found<'r> {
     /// Its site.
     pub site: &'r Site,
-    /// The site's first route that its path and method match.
+    /// The first route of the site that matches path and method.
     pub route: Option<&'r Route>,
-    /// The route's rules, else the site's.
+    /// The rules of the route, otherwise of the site.
     pub rules: &'r Arc<Rules>,
-    /// Its host: lower case, without port; empty where the client named none.
+    /// The host: lower case, without port; empty if the client sent none.
     pub host: Cow<'r, [u8]>,
-    /// Its path, decoded and normalised (see `route/path.rs`), as a `rewrite` has left it.
+    /// The decoded and normalised path (see `route/path.rs`), after a `rewrite`.
     pub path: Cow<'r, [u8]>,
-    /// The query that a `rewrite` has made; none: the request's own.
+    /// The query that a `rewrite` has made; `None`: the request's own.
     pub query: Option<Query>,
-    /// So much of the path may name a file; what stands behind an encoded slash may not.
+    /// How much of the path may name a file: the part after an encoded slash may not.
     plain: usize,
 }
 
-/// A request that is answered before any rule is looked at.
+/// Why a request is refused before any rule is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The host is none: 400.
+    /// The host is invalid: 400.
     BadHost,
-    /// No site of the listener answers to the host, and there is no default site: 421 (RFC 9110 §15.5.20).
+    /// No site of the listener has this host, and there is no default site: 421 (RFC 9110 §15.5.20).
     UnknownHost,
-    /// A method that nobody has registered, at a site with rules for methods that do not name it: 501 (RFC 9110
-    /// §15.6.2). It would pass by all of them.
+    /// An unregistered method, at a site that has method rules without this method: 501 (RFC 9110 §15.6.2). None of
+    /// these rules would apply to it.
     UnknownMethod,
-    /// Not a path: wrong escapes, NUL, too many names of scripts: 400.
+    /// The path is invalid: wrong escapes, NUL, too many script names: 400.
     BadPath,
-    /// `..` beyond the root: 400.
+    /// `..` above the root: 400.
     AboveRoot,
-    /// `%2F`, where the rules say `encoded_slash = "refuse"`: 404.
+    /// `%2F`, if the rules say `encoded_slash = "refuse"`: 404.
     EncodedSlash,
 }
 
@@ -131,15 +131,15 @@ impl Site {
         })
     }
 
-    /// The same, if it denies.
+    /// The same, if that route denies.
     fn denied(&self, method: &Method, path: &[u8]) -> Option<usize> {
         self.first(method, path)
             .filter(|index| matches!(self.routes[*index].action, Some(Action::Deny)))
     }
 
-    /// The route in force for a path: the first that matches the path, or the name of a script that has path-info
-    /// behind it there. So what is said of `/x.php` holds for `/x.php/anything` too. Where one of the names is
-    /// denied, that counts before anything else.
+    /// The route for a path: the first one that matches the path, or the name of a script in it that has path-info
+    /// after it. So rules for `/x.php` apply to `/x.php/anything` too. If a route denies one of these names, that
+    /// route wins.
     fn route_for(&self, method: &Method, path: &[u8]) -> Result<Option<usize>, Refusal> {
         let mut route = self.first(method, path);
         if self.routes.is_empty() {
@@ -161,7 +161,7 @@ impl Site {
             if denied.is_some() {
                 return Ok(denied);
             }
-            // Another route may have another idea of what a script is.
+            // Another route may have a different script pattern.
             match first < before {
                 true if matches!(
                     route.map(|index| &self.routes[index].action),
@@ -200,11 +200,11 @@ impl Refusal {
         }
     }
 
-    /// For the error log.
+    /// The message for the error log.
     pub fn message(self, path: &str) -> String {
         let path = path.get(..path.len().min(SHOWN_PATH)).unwrap_or_default();
         match self {
-            // The access log has what there is to be said.
+            // The access log says enough.
             Self::BadHost | Self::UnknownHost => String::new(),
             Self::UnknownMethod => {
                 format!(
@@ -227,11 +227,11 @@ impl Refusal {
 pub enum Target<'r> {
     /// The route answers by itself.
     Action(&'r Action),
-    /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers.
+    /// A file for GET or HEAD: [`files::serve`](super::files::serve) answers it.
     File(Arc<FileEntry>),
-    /// A script that is there, and a pool to run it.
+    /// A script that exists, and a pool that runs it.
     Script(Script),
-    /// A folder without its slash: 301, or 308 for methods other than GET and HEAD.
+    /// A folder without the slash at its end: 301, or 308 for methods other than GET and HEAD.
     DirectoryRedirect {
         /// Path and query.
         location: HeaderValue,
@@ -243,7 +243,7 @@ pub enum Target<'r> {
         /// The `Allow` header.
         allow: HeaderValue,
     },
-    /// A file, and another method than GET and HEAD: 405.
+    /// A file, but the method is neither GET nor HEAD: 405.
     MethodNotAllowed {
         /// The `Allow` header.
         allow: HeaderValue,
@@ -252,17 +252,17 @@ pub enum Target<'r> {
     NotFound {
         /// What is missing.
         why: &'static str,
-        /// Where it would be.
+        /// Where it was looked for.
         tried: PathBuf,
     },
     /// 403
     Forbidden {
-        /// The rule.
+        /// The rule that forbids it.
         why: &'static str,
         /// What it forbids.
         tried: PathBuf,
     },
-    /// The lookup itself failed: 503 where descriptors or memory are used up, else 500.
+    /// The lookup failed: 503 if descriptors or memory are used up, otherwise 500.
     Failed {
         /// Why.
         error: io::Error,
@@ -272,7 +272,7 @@ pub enum Target<'r> {
 }
 
 impl Site {
-    /// Whether its rules for methods, if it has any, can be meant for this one.
+    /// Whether a method rule of the site, if it has any, may apply to this method.
     fn takes(&self, method: &Method) -> bool {
         let mut by_method = self.routes.iter().filter(|route| !route.methods.is_empty());
         method::is_registered(method)
@@ -282,19 +282,19 @@ impl Site {
 }
 
 impl Router {
-    /// Compiles `config`, whose paths are the ones that this process sees.
+    /// Compiles `config`. Its paths are used as this process sees them.
     ///
     /// # Errors
-    /// A pattern that is none, and which site says it.
+    /// An invalid pattern, with the name of the site.
     #[cfg(test)]
     pub fn new(config: &Config) -> Result<Self, String> {
         Self::with_reach(config, Reach::default())
     }
 
-    /// Compiles `config` for a process that is locked into a folder or was given folders.
+    /// Compiles `config` for a process that runs in a chroot or got opened folders.
     ///
     /// # Errors
-    /// As [`Self::new`]; also a folder that cannot be reached from the chroot and was not given.
+    /// As [`Self::new`]; also if a folder is outside of the chroot and was not passed.
     pub fn with_reach(config: &Config, reach: Reach) -> Result<Self, String> {
         let roots = Roots::new(reach).map_err(|error| format!("/: {error}"))?;
         let mut compiler = Compiler::new(config, roots);
@@ -320,7 +320,7 @@ impl Router {
         })
     }
 
-    /// Limits what each reactor keeps in memory.
+    /// Limits the cache of each reactor.
     #[cfg(test)]
     #[must_use]
     pub fn with_cache_limits(mut self, limits: CacheLimits) -> Self {
@@ -334,13 +334,13 @@ impl Router {
         &self.sites
     }
 
-    /// Which site and route a request belongs to.
+    /// Finds the site and route of a request.
     ///
-    /// `host` is the target's authority, else the `Host` header, as received; `target_path` the target's path as
-    /// received, without query.
+    /// `host` is the target's authority, otherwise the `Host` header, as received; `target_path` is the target's path
+    /// as received, without query.
     ///
     /// # Errors
-    /// [`Refusal`]: the host is none or nobody's, or the path is none.
+    /// [`Refusal`]: the host is invalid or unknown, or the path is invalid.
     pub fn find<'r>(
         &'r self,
         listener: u16,
@@ -360,10 +360,10 @@ impl Router {
         self.find_in(site, host, method, target_path)
     }
 
-    /// As [`Self::find`], within a site that is known: for a local redirect of its script.
+    /// As [`Self::find`], within a known site: for the local redirect of a script.
     ///
     /// # Errors
-    /// [`Refusal`]: the path is none.
+    /// [`Refusal`]: the path is invalid.
     pub fn find_in<'r>(
         &'r self,
         site: &'r Site,
@@ -377,7 +377,8 @@ impl Router {
         if normal.dotted
             && let Some(denied) = site.denied(method, &path::with_dots(target_path)?)
         {
-            // An application that reads REQUEST_URI sees the dots, and what a rule denies by them.
+            // An application that reads REQUEST_URI sees the dot segments, so a rule that denies that path must
+            // apply.
             route = Some(denied);
         }
         let mut query: Option<Query> = None;
@@ -413,9 +414,9 @@ impl Router {
         })
     }
 
-    /// What the request's path means under its rules. Does not wait where the kernel's caches can tell.
+    /// Finds what the request's path means under its rules. Does not wait if the kernel's caches have the answer.
     ///
-    /// `query` is without its question mark; it goes into redirects. `now` is the request's time.
+    /// `query` has no question mark; it is used in redirects. `now` is the request's time.
     pub async fn resolve<'r>(
         &self,
         found: &Found<'r>,
@@ -435,7 +436,7 @@ impl Router {
         found.finish(target, method)
     }
 
-    /// As [`Self::resolve`]; none where it would have to wait for the disk.
+    /// As [`Self::resolve`]; `None` if it would have to wait for the disk.
     #[cfg(test)]
     pub fn resolve_now<'r>(
         &self,
@@ -471,8 +472,8 @@ impl Router {
         Some(found.finish(target, method))
     }
 
-    /// The file that `X-Accel-Redirect: uri` means: the first `accel_redirect` whose prefix `uri` (path, encoded, a
-    /// query is ignored) begins with. None: no prefix fits, and the URI is to be looked up as one of the site.
+    /// The file for `X-Accel-Redirect: uri`: the first `accel_redirect` whose prefix `uri` (encoded path; a query is
+    /// ignored) begins with. `None`: no prefix matches, so the URI is a URL of the site.
     pub async fn accel_redirect(
         &self,
         rules: &Arc<Rules>,
@@ -491,7 +492,7 @@ impl Router {
         Some(self.file_in(rules, space, &path[prefix.len()..], now).await)
     }
 
-    /// The file that `X-Sendfile: path` means: an absolute path in one of `sendfile_dirs`. None: it is in none.
+    /// The file for `X-Sendfile: path`, an absolute path in one of `sendfile_dirs`. `None`: it is in none of them.
     pub async fn sendfile(
         &self,
         rules: &Arc<Rules>,
@@ -506,7 +507,7 @@ impl Router {
         Some(self.file_in(rules, space, inner, now).await)
     }
 
-    /// The page for an error of that status, if there is one and it can be read.
+    /// The error page for this status, if there is one and it can be read.
     pub async fn error_page(
         &self,
         rules: &Arc<Rules>,
@@ -549,7 +550,7 @@ impl Router {
                 Some(root) => root,
                 None => match space.root.open(true) {
                     Ok(root) => cache.keep_root(id, root, now),
-                    // Used up descriptors, a root that is gone: the other way tells it, and it may wait.
+                    // Descriptors are used up, or the root is gone: the lookup that may wait reports this.
                     Err(_) => return None,
                 },
             };
@@ -624,7 +625,7 @@ impl Router {
         target
     }
 
-    /// Remembers what a thread that may wait has found.
+    /// Caches what a blocking thread has found.
     fn keep(
         &self,
         root_id: usize,
@@ -656,8 +657,8 @@ impl Router {
     }
 }
 
-/// Closes files that this reactor kept open and that nobody asked for lately. Call it about every second, also and
-/// just when there are no requests: a deleted file's disk space is free only once it is closed.
+/// Closes files that this reactor has cached and that were not used lately. Call it about once a second, also without
+/// requests: the disk space of a deleted file is free only when it is closed.
 pub fn sweep(now: Instant) {
     cache::sweep(now);
 }
@@ -694,7 +695,7 @@ fn compile_site(
 }
 
 impl<'r> Found<'r> {
-    /// The query in force.
+    /// The query that applies.
     fn query<'q>(&self, asked: Option<&'q str>) -> Option<Cow<'q, str>> {
         match &self.query {
             Some(query) => Some(query.with(asked))
@@ -714,7 +715,7 @@ impl<'r> Found<'r> {
         }
     }
 
-    /// What a folder's URL has led to is denied where a route denies it under its own name.
+    /// A folder's URL may lead to a file that a route denies by its own name. Then it is denied here as well.
     fn finish(&self, target: Target<'static>, method: &Method) -> Target<'r> {
         let name = match &target {
             _ if self.site.routes.is_empty() || !self.path.ends_with(b"/") => return target,
@@ -751,11 +752,11 @@ fn missing_root(error: io::Error, tried: PathBuf) -> Target<'static> {
     }
 }
 
-/// Rewrites of one request, as nginx limits its own.
+/// Maximum number of rewrites for one request; nginx has the same limit.
 const MAX_REWRITES: usize = 10;
-/// Bytes of a path that the error log shows.
+/// How many bytes of a path the error log shows.
 const SHOWN_PATH: usize = 512;
-/// 0 is no router.
+/// 0 means no router.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 #[cfg(test)]

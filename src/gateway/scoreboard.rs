@@ -1,8 +1,8 @@
-//! What the workers of a pool do and did: the figures of PHP-FPM's status page and of `fpm_get_status()`.
+//! What each worker of a pool does and has done: the figures of PHP-FPM's status page and of `fpm_get_status()`.
 //!
-//! Each worker has a [`Card`] with a lock of its own, which nobody but its request and now and then a reader wants. A
-//! request is noted with one copy of a few short texts into memory that the card keeps: holding on to the request's own
-//! texts instead would hold the client's buffer for as long as the worker is idle.
+//! Each worker has a [`Card`] with its own lock, which only its request and now and then a reader use. A request is
+//! noted by copying a few short texts into memory that the card keeps. References to the request's own texts would
+//! keep the client's buffer as long as the worker is idle.
 
 use std::{
     sync::{
@@ -19,36 +19,37 @@ use super::{client_io::Conn, dispatch::subject};
 use crate::clock;
 use crate::log_text::{put_json_string, put_number};
 
-/// A pool's figures, as PHP-FPM's status page has them.
+/// The figures of a pool in PHP-FPM's status page.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PoolStatus {
     /// The pool's NAME.
     pub(crate) name: String,
-    /// `static`, `dynamic`, `ondemand` or `auto`; `servers` where others run the workers.
+    /// `static`, `dynamic`, `ondemand` or `auto`; `servers` if others run the workers.
     pub(crate) pm: &'static str,
-    /// When the gateway began to serve it.
+    /// When the gateway started to serve it.
     pub(crate) started: SystemTime,
     /// Requests that were given to workers.
     pub(crate) accepted: u64,
-    /// Requests that wait now.
+    /// Requests that are waiting now.
     pub(crate) listen_queue: usize,
-    /// The most that ever waited at once.
+    /// The highest number of waiting requests so far.
     pub(crate) max_listen_queue: usize,
-    /// As many may wait.
+    /// The limit of waiting requests.
     pub(crate) listen_queue_len: usize,
     /// Workers without a request.
     pub(crate) idle: usize,
-    /// Workers with one.
+    /// Workers with a request.
     pub(crate) active: usize,
-    /// The most that ever had one at once.
+    /// The highest number of workers with a request so far.
     pub(crate) max_active: usize,
     /// How often more workers were wanted than `max_children` allows.
     pub(crate) max_children_reached: u64,
     /// Requests that ran for longer than `request_slowlog_timeout`.
     pub(crate) slow_requests: u64,
-    /// The most memory that a request took, bytes; 0 where it is not measured. None: this PHP's page does not have it.
+    /// The largest memory use of a request, bytes; 0 if it is not measured. `None`: the page of this PHP version has
+    /// no such field.
     pub(crate) memory_peak: Option<u64>,
-    /// The processes that weir runs for it, in the order of their places.
+    /// The processes that weir runs for it, in the order of their slots.
     pub(crate) workers: Vec<WorkerStatus>,
 }
 
@@ -63,14 +64,14 @@ pub(crate) struct WorkerStatus {
     pub(crate) started: SystemTime,
     /// Requests that it was given.
     pub(crate) requests: u64,
-    /// Its running or last request; all of it empty before the first.
+    /// Its running or last request; empty before the first one.
     pub(crate) request: Request,
 }
 
 /// A request, as the status page shows it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Request {
-    /// How long it runs, or ran.
+    /// How long it has run so far, or ran.
     pub(crate) duration: Duration,
     pub(crate) method: Vec<u8>,
     /// Its path as the client sent it.
@@ -79,17 +80,17 @@ pub(crate) struct Request {
     pub(crate) query: Vec<u8>,
     /// Length of its body, bytes.
     pub(crate) content_length: u64,
-    /// Who the client says it is; empty where it says nothing.
+    /// The user that the client names; empty if it names none.
     pub(crate) user: Vec<u8>,
     /// SCRIPT_FILENAME.
     pub(crate) script: Vec<u8>,
-    /// Processor time that it took, in percent of its duration; 0 while it runs, and where it is not measured.
+    /// CPU time that it used, in percent of its duration; 0 while it runs, and if it is not measured.
     pub(crate) cpu: f64,
-    /// The most memory that it took, bytes; 0 while it runs, and where it is not measured.
+    /// The most memory that it used, bytes; 0 while it runs, and if it is not measured.
     pub(crate) memory: u64,
 }
 
-/// What a worker does.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
     /// It waits for a request.
@@ -102,7 +103,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// In PHP-FPM's words.
+    /// The name in PHP-FPM's words.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Stage::Idle => "Idle",
@@ -112,7 +113,7 @@ impl Stage {
     }
 }
 
-/// What is noted of a request when it is given to a worker.
+/// What is noted of a request when a worker gets it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Facts<'r> {
     pub(crate) method: &'r [u8],
@@ -122,32 +123,32 @@ pub(crate) struct Facts<'r> {
     pub(crate) script: &'r [u8],
     /// The client's credentials (`Authorization`).
     pub(crate) authorization: &'r [u8],
-    /// REMOTE_USER, where something else has told who the client is.
+    /// REMOTE_USER, if another program has authenticated the client.
     pub(crate) user: &'r [u8],
     /// Length of the body, bytes.
     pub(crate) content_length: u64,
 }
 
-/// What a worker said of the request that it has done.
+/// The cost of a finished request, as the worker reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Cost {
-    /// Processor time, µs.
+    /// CPU time, µs.
     pub(crate) cpu: u64,
-    /// As much of it was not the kernel's, µs.
+    /// The part of it that was spent in user mode, µs.
     pub(crate) user: u64,
-    /// The most memory that PHP took for it, bytes.
+    /// The most memory that PHP used for it, bytes.
     pub(crate) memory: u64,
-    /// The most memory that the process ever had, bytes.
+    /// The highest memory use of the process so far, bytes.
     pub(crate) resident: u64,
 }
 
-/// One worker's place on the board.
+/// One worker's entry on the scoreboard.
 #[derive(Debug)]
 pub(crate) struct Card {
     entry: Mutex<Entry>,
-    /// The request that the worker has, by its number in the logs; 0: none.
+    /// The number (as in the logs) of the worker's request; 0: none.
     request: AtomicU64,
-    /// By when its answer has to have begun ([`clock::now`]).
+    /// By when its answer must have begun ([`clock::now`]).
     deadline: AtomicU64,
 }
 
@@ -162,18 +163,18 @@ struct Entry {
     duration: u64,
     cost: Cost,
     content_length: u64,
-    /// The connection of the request, where that may be a worker's.
+    /// The request's connection, if it may come from a worker.
     asker: Weak<Conn>,
-    /// Texts of the request, one behind the other, and where each of them ends.
+    /// The texts of the request, one after the other, and the end of each.
     texts: Vec<u8>,
     ends: [usize; TEXTS],
 }
 
 impl Card {
-    /// How much of each text is noted, bytes.
+    /// Each text is cut to this many bytes.
     pub(crate) const LONGEST: usize = LONGEST;
 
-    /// Of a process that was just started.
+    /// For a process that was just started.
     pub(crate) fn new(pid: u32) -> Card {
         let entry = Mutex::new(Entry {
             pid,
@@ -195,20 +196,20 @@ impl Card {
         }
     }
 
-    /// The request that the worker has, by its number in the logs, has to be answered until then ([`clock::now`]);
-    /// [`clock::NEVER`]: it need not, or its answer has begun.
+    /// Sets the number of the worker's request in the logs, and by when it must be answered ([`clock::now`]).
+    /// [`clock::NEVER`]: no deadline, or its answer has begun.
     pub(crate) fn works_for(&self, request: u64, deadline: u64) {
         self.deadline.store(deadline, Relaxed);
         self.request.store(request, Relaxed);
     }
 
-    /// As it was told last; none: the worker has no request.
+    /// The values that were set last; `None` if the worker has no request.
     pub(crate) fn works(&self) -> Option<(u64, u64)> {
         let request = self.request.load(Relaxed);
         (request != 0).then(|| (request, self.deadline.load(Relaxed)))
     }
 
-    /// The worker is given a request.
+    /// The worker gets a request.
     pub(crate) fn begin(&self, facts: &Facts<'_>) {
         let mut entry = self.entry();
         let entry = &mut *entry;
@@ -233,12 +234,12 @@ impl Card {
         }
     }
 
-    /// Its response is complete, its script is not.
+    /// Its response is complete, but its script still runs.
     pub(crate) fn finishing(&self) {
         self.entry().stage = Stage::Finishing;
     }
 
-    /// It is free again.
+    /// The worker is free again.
     pub(crate) fn end(&self, cost: Cost) {
         self.request.store(0, Relaxed);
         let mut entry = self.entry();
@@ -250,26 +251,26 @@ impl Card {
         entry.cost = cost;
     }
 
-    /// The connection that its request has come on, which may be a worker's: none where it is not.
+    /// Sets the connection of its request, if that may come from a worker.
     pub(crate) fn asked_by(&self, asker: Weak<Conn>) {
         self.entry().asker = asker;
     }
 
-    /// As it was told; none while it has no request.
+    /// That connection; `None` while the worker has no request.
     pub(crate) fn asker(&self) -> Option<Arc<Conn>> {
         let entry = self.entry();
         let works = entry.stage != Stage::Idle;
         works.then(|| entry.asker.upgrade()).flatten()
     }
 
-    /// What its running or last request was for ([`subject`]), and when that began ([`clock::now`]).
+    /// The subject of its running or last request ([`subject`]), and when that began ([`clock::now`]).
     pub(crate) fn subject(&self) -> (u64, u64) {
         let entry = self.entry();
         let [_, uri, script, ..] = entry.texts();
         (subject(script, uri), entry.begun)
     }
 
-    /// What it does and did.
+    /// The figures of this worker.
     pub(crate) fn status(&self) -> WorkerStatus {
         let entry = self.entry();
         let [method, uri, script, user, authorization] = entry.texts();
@@ -386,7 +387,7 @@ impl WorkerStatus {
         out.text("user", &or_dash(&request.user));
         out.text("script", &or_dash(&request.script));
         out.key("last-request-cpu");
-        // With a point, or PHP would take it for an integer.
+        // With a decimal point, because PHP would otherwise read it as an integer.
         out.0
             .extend_from_slice(format!("{:.2}", request.cpu).as_bytes());
         out.number("last-request-memory", request.memory);
@@ -427,7 +428,7 @@ impl Object {
     }
 }
 
-/// The user that basic credentials name (RFC 7617); none where they are others.
+/// The user in basic credentials (RFC 7617); `None` for other credentials.
 pub(crate) fn user_of(authorization: &[u8]) -> Option<Vec<u8>> {
     let value = HeaderValue::from_bytes(authorization).ok()?;
     let basic = headers::Authorization::<Basic>::decode(&mut [value].iter()).ok()?;
@@ -443,10 +444,10 @@ fn since(now: SystemTime, then: SystemTime) -> u64 {
     seconds(now).saturating_sub(seconds(then))
 }
 
-/// Texts that are noted of a request.
+/// How many texts of a request are noted.
 const TEXTS: usize = 5;
 
-/// So much of each text is noted, bytes.
+/// Each text is cut to this many bytes.
 const LONGEST: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A script's part of a request: spool its body, wait for a worker, hand it over, take the answer.
+//! Runs a script for a request: spools the body, waits for a worker, sends the request, reads the answer.
 //!
 //! ```text
 //! spool body ─► admit ─► wait ─► connect ─► write, read the head ─► body: whole, read ahead, or passed on
@@ -43,21 +43,21 @@ use super::{
 };
 use crate::error_log::{About, tell};
 
-/// What a script's answer means.
+/// The meaning of a script's answer.
 pub(crate) enum Answer {
-    /// It is the answer.
+    /// This is the answer.
     Reply(Reply, Option<u64>),
-    /// Answer as if this URL had been asked for (RFC 3875 §6.2.2).
+    /// Answer as if this URL was requested (RFC 3875 §6.2.2).
     LocalRedirect(Vec<u8>),
-    /// Answer with a file instead, keeping some of the headers.
+    /// Answer with a file instead, and keep some of the headers.
     Instead(Instead, StatusCode, HeaderMap),
 }
 
-/// Which file a script wants to be sent.
+/// Which file a script wants to send.
 pub(crate) enum Instead {
-    /// `X-Accel-Redirect`: a URL path beneath one of `accel_redirect`.
+    /// `X-Accel-Redirect`: a URL path below one of `accel_redirect`.
     Url(Vec<u8>),
-    /// `X-Sendfile`: a path beneath one of `sendfile_dirs`.
+    /// `X-Sendfile`: a path below one of `sendfile_dirs`.
     Path(Vec<u8>),
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Instead {
 ///
 /// # Errors
 ///
-/// The answer to a body that is too large, too slow, or none.
+/// The answer if the body is too large, too slow, or invalid.
 pub(crate) async fn take_body(
     record: &mut Record,
     conn: &Conn,
@@ -100,8 +100,8 @@ pub(crate) async fn take_body(
     Ok(Some(spooled))
 }
 
-/// Reads a body that nobody wants, so that the connection can serve the next request. False: there is too much of it,
-/// or it does not come, and the connection has to be closed.
+/// Reads and discards a body, so that the connection can serve the next request. False: there is too much of it, or
+/// it does not arrive, so the connection must be closed.
 pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Incoming) -> bool {
     let awaits_consent = record.parts.headers.contains_key(header::EXPECT);
     let too_long = body.size_hint().lower() > MAX_DISCARDED;
@@ -128,16 +128,16 @@ pub(crate) async fn discard_body(record: &mut Record, conn: &Conn, mut body: Inc
     gone
 }
 
-/// A request whose worker has begun to answer.
+/// A request whose worker has started to answer.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) run: Run,
     pub(crate) head: Head,
-    /// What has come: the head as the worker wrote it, and the beginning of the body.
+    /// The part that has arrived: the head as the worker wrote it, and the beginning of the body.
     pub(crate) output: Vec<u8>,
-    /// Where in `output` the body begins.
+    /// Where the body begins in `output`.
     pub(crate) body_at: usize,
-    /// The worker's standard error, where a web server in front is to have it.
+    /// The worker's standard error, if a web server in front is to get it.
     pub(crate) stderr: Option<StderrCopy>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Started {
 ///
 /// # Errors
 ///
-/// The answer where there is no usable one from a worker.
+/// The answer if no worker gave a usable one.
 pub(crate) async fn run(
     record: &mut Record,
     conn: &Arc<Conn>,
@@ -162,7 +162,7 @@ pub(crate) async fn run(
     refuse_what_crashes(record, pool)?;
     loop {
         let lease = admit(record, conn, pool).await?;
-        // In a box: who waits for a worker need not carry what comes then.
+        // Boxed: a request that waits for a worker should not reserve the memory for later steps.
         let answer = Box::pin(async {
             match attempt(record, conn, pool, body, &put_params, lease).await? {
                 Some(started) => finish(record, settings, started).await.map(Some),
@@ -175,11 +175,12 @@ pub(crate) async fn run(
     }
 }
 
-/// Has a worker of `pool` begin to answer; `put_params` appends the PARAMS records of the request with the given id.
+/// Gets a worker of `pool` to start its answer; `put_params` appends the PARAMS records of the request with the given
+/// id.
 ///
 /// # Errors
 ///
-/// The answer where there is no usable one from a worker.
+/// The answer if no worker gave a usable one.
 pub(crate) async fn begin(
     record: &mut Record,
     conn: &Arc<Conn>,
@@ -198,7 +199,7 @@ pub(crate) async fn begin(
     }
 }
 
-/// Has the worker that is lent begin to answer. None: another one is to be asked.
+/// Tries the request at the lent worker. `None`: another worker is to be asked.
 async fn attempt(
     record: &mut Record,
     conn: &Arc<Conn>,
@@ -231,7 +232,7 @@ async fn attempt(
         Err(error) => {
             let message = format!("cannot connect to {}: {}", error.address, error.error);
             drop(lease);
-            // Servers were tried for as long as `connect_timeout` allows.
+            // Servers were already tried for as long as `connect_timeout` allows.
             if pool.has_workers() && again(record, pool, idempotent, Sent::Nothing, &message) {
                 return Ok(None);
             }
@@ -324,7 +325,7 @@ async fn attempt(
     }
 }
 
-/// Notes what the pool's own log tells of a request that a worker is given.
+/// Notes what the pool's own log needs of a request that a worker gets.
 fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, request: &[u8]) {
     let Some(Some(log)) = record.gateway.pool_logs.get(usize::from(pool.id)) else {
         return;
@@ -339,7 +340,7 @@ fn note(record: &mut Record, conn: &Conn, pool: &PoolHandle, lease: &mut Lease, 
     record.noted = Some(Box::new(noted));
 }
 
-/// The parameters in an encoded request.
+/// The parameters of an encoded request.
 fn params_of(mut request: &[u8]) -> Option<Pairs> {
     let mut decoder = RequestDecoder::new(server::Limits::default());
     while let Ok(Some(event)) = decoder.next(&mut request) {
@@ -350,7 +351,7 @@ fn params_of(mut request: &[u8]) -> Option<Pairs> {
     None
 }
 
-/// What the status page tells of a request.
+/// The values of a request for the status page.
 fn facts(record: &Record, content_length: u64) -> Facts<'_> {
     let parts = &record.parts;
     Facts {
@@ -368,7 +369,7 @@ fn facts(record: &Record, content_length: u64) -> Facts<'_> {
     }
 }
 
-/// Refuses what has ended worker after worker.
+/// Refuses requests for scripts that crash their workers again and again.
 fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Refusal> {
     let script = record
         .script
@@ -393,10 +394,10 @@ fn refuse_what_crashes(record: &Record, pool: &Arc<PoolHandle>) -> Result<(), Re
     })
 }
 
-/// Whether a request has ended its worker, as far as that can be known: it was sent, the connection is closed, and the
-/// process is gone. Such a request is not given to another one, which it would end as well. A program that ends with code
-/// 0 and has not read all that was sent had finished its time when the request came. What becomes of a server's worker is
-/// not known.
+/// Whether a request has ended its worker, as far as that can be known: it was sent, the connection is closed, and
+/// the process is gone. Such a request is not given to another worker, which it would end as well. A program that
+/// ended with code 0 and did not read the whole request had reached its end when the request came. For a worker of a
+/// server, nothing is known.
 async fn cost_a_worker(
     pool: &PoolHandle,
     process: Option<u32>,
@@ -416,9 +417,9 @@ async fn cost_a_worker(
     }
 }
 
-/// Whether a request whose worker failed is run again; said in the log.
+/// Whether a request whose worker failed is run again; this is logged.
 fn again(record: &mut Record, pool: &PoolHandle, idempotent: bool, sent: Sent, why: &str) -> bool {
-    // A worker of weir's own that ended before it had read a request was not ended by it.
+    // If a worker of weir's own PHP ended before it read the request, the request is not the cause.
     let blameless = sent == Sent::Nothing && pool.settings.php().is_some();
     let (attempts, most) = match blameless {
         true => (record.unread - record.earlier.unread, MAX_UNREAD),
@@ -450,8 +451,8 @@ enum NoHead {
     Bad(String),
 }
 
-/// Reads until the response's head is whole, passing interim ones on. Answers with the head, and where in `output` the
-/// body begins.
+/// Reads until the response's head is complete, and passes interim responses on. Returns the head, and where the body
+/// begins in `output`.
 async fn read_head(
     run: &mut Run,
     output: &mut Vec<u8>,
@@ -499,8 +500,8 @@ async fn read_head(
     }
 }
 
-/// Sends a 1xx head to clients that know of them (RFC 9110 §15.2). 100 is the gateway's own. A CGI response has no
-/// interim ones (RFC 3875 §6.2), so that a web server in front gets none.
+/// Sends a 1xx head to clients that understand it (RFC 9110 §15.2). 100 is sent only by the gateway. A CGI response
+/// has no interim responses (RFC 3875 §6.2), so a web server in front gets none.
 fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
     let passes = record.params.is_none() && record.parts.version != http::Version::HTTP_10;
     if !passes || head.status == StatusCode::CONTINUE {
@@ -522,7 +523,7 @@ fn pass_interim(head: &Head, record: &Record, conn: &Conn) {
     conn.send_interim(&text);
 }
 
-/// From the head on: what the answer is, and how its body gets to the client.
+/// After the head: decides what the answer is, and how its body gets to the client.
 async fn finish(record: &Record, settings: &Settings, started: Started) -> Result<Answer, Refusal> {
     let Started {
         mut run,
@@ -532,7 +533,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
         ..
     } = started;
     output.drain(..body_at);
-    // What the script prints from here on is not wanted; it runs to its end in a task of its own.
+    // The rest of the script's output is not needed; the script runs to its end in a separate task.
     if let Some(location) = head.local_redirect() {
         run.on_drop(OnDrop::Finish);
         return Ok(Answer::LocalRedirect(location.to_vec()));
@@ -584,7 +585,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
             };
             Body::ReadAhead(ReadAhead::start(run, output, room))
         }
-        // The head was read, none of it was sent: the client can still be told.
+        // The head was read, but nothing was sent yet: the client can still get an error.
         Err(failure) => {
             let pool = record.pool.as_ref();
             return Err(match pool {
@@ -607,7 +608,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
                 bytes.len()
             );
             if (bytes.len() as u64) < length {
-                // Nothing of it was sent: the client is told instead of being cut off.
+                // Nothing was sent yet: the client gets an error instead of a cut connection.
                 let message = format!(
                     "the script said Content-Length {length} and printed {} bytes",
                     bytes.len()
@@ -626,7 +627,7 @@ async fn finish(record: &Record, settings: &Settings, started: Started) -> Resul
     }
 }
 
-/// Reads on for as long as there is something to read at once, up to about `limit` bytes in all.
+/// Reads as long as data is available at once, up to about `limit` bytes in total.
 ///
 /// # Errors
 ///
@@ -648,7 +649,7 @@ pub(crate) async fn read_what_is_there(
     .await
 }
 
-/// The answer to a request whose body is not there; `max_body` is the limit in force.
+/// The answer to a request whose body could not be read; `max_body` is the limit that applies.
 pub(crate) fn refuse_body(error: BodyError, max_body: u64) -> Refusal {
     match error {
         BodyError::TooLarge => Refusal::client(
@@ -697,7 +698,7 @@ fn no_worker(pool: &PoolHandle, message: String) -> Refusal {
     .retry_after(pool.retry_after())
 }
 
-/// The answer where a worker failed before a byte of its answer was sent.
+/// The answer if a worker failed before any of its answer was sent.
 pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusal {
     let bad_gateway =
         |reason, error, message| Refusal::upstream(StatusCode::BAD_GATEWAY, reason, error, message);
@@ -731,7 +732,7 @@ pub(crate) async fn worker_failed(pool: &PoolHandle, failure: Failure) -> Refusa
     }
 }
 
-/// What the log's lines about a request name.
+/// The subject of a request's log lines.
 pub(crate) fn about(record: &Record) -> About<'_> {
     About {
         site: record.site_name(),
@@ -754,14 +755,14 @@ impl std::fmt::Display for WorkerText<'_> {
     }
 }
 
-/// To how many workers a request is given that end before they have read it.
+/// How many workers that end before they read it a request is given to, at most.
 const MAX_UNREAD: u32 = 16;
 
-/// How much of a body that nobody wants is read to save the connection, bytes.
+/// How many bytes of a body are discarded to keep the connection open.
 const MAX_DISCARDED: u64 = 64 * 1024;
 
-/// How long it is waited for, while the answer waits too.
+/// How long weir waits for such a body. The answer waits meanwhile.
 const DISCARD_TIME: Duration = Duration::from_millis(500);
 
-/// When a client may try again after the spool was full, seconds.
+/// After how many seconds a client may try again when the spool was full.
 const SPOOL_RETRY: u64 = 10;

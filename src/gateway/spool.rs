@@ -1,8 +1,8 @@
-//! Request bodies: all of it is here before a worker is asked for.
+//! Request bodies: a body is read completely before a worker is requested.
 //!
-//! A body goes to memory and, past `body_memory`, to a temporary file without a name. So a slow or stalled upload
-//! holds no worker, PHP always gets a Content-Length, and a request can be handed to a second worker if the first one
-//! dies before it began.
+//! A body is stored in memory and, beyond `body_memory`, in a temporary file without a name. So a slow or stalled
+//! upload holds no worker, PHP always gets a Content-Length, and a request can be given to a second worker if the
+//! first one dies before it began.
 
 use std::{
     io,
@@ -21,45 +21,45 @@ use hyper::body::Incoming;
 use super::{client_io::Conn, open_file::OpenFile};
 use crate::clock;
 
-/// A whole request body.
+/// A complete request body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spooled {
-    /// Its first bytes.
+    /// The first bytes.
     memory: Bytes,
-    /// The rest of them.
+    /// The rest of the bytes.
     file: Option<Arc<SpoolFile>>,
-    /// Its first bytes are counted for as long as this lives; none: there are none.
+    /// Counts the bytes in memory as long as this lives; `None` if there are none.
     _held: Option<Arc<Held>>,
 }
 
-/// Bytes of a body in memory, counted for as long as it is there.
+/// Bytes of a body in memory. They are counted until this is dropped.
 #[derive(Debug)]
 struct Held {
     bytes: u64,
     space: Arc<SpoolSpace>,
 }
 
-/// A body on its way: what has come of it.
+/// A body that is being received.
 #[derive(Debug)]
 pub(crate) struct Spooler {
     memory: Vec<u8>,
     held: Held,
     memory_limit: usize,
-    /// What is to go to the file.
+    /// Bytes that must be written to the file.
     pending: Vec<u8>,
     file: Option<Arc<SpoolFile>>,
     received: u64,
     space: Arc<SpoolSpace>,
 }
 
-/// A temporary file and the share of the spool that it takes.
+/// A temporary file and its share of the spool's space.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     file: Arc<OpenFile>,
     space: Arc<SpoolSpace>,
 }
 
-/// Where temporary files are made, and how much all of them take.
+/// Where temporary files are created, and the total size of all of them.
 #[derive(Debug)]
 pub(crate) struct SpoolSpace {
     dir: OwnedFd,
@@ -69,18 +69,18 @@ pub(crate) struct SpoolSpace {
     memory: AtomicU64,
 }
 
-/// Why a body is not there.
+/// Why a body could not be read.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// More than `max_body`: 413.
+    /// Larger than `max_body`: 413.
     TooLarge,
     /// The client sent nothing for `body_timeout`: 408.
     TimedOut,
     /// The request's deadline has passed: 408.
     Late,
-    /// What the client sent is no body (a bad chunk): 400.
+    /// The body is invalid (a bad chunk): 400.
     Malformed,
-    /// The client left.
+    /// The client has left.
     Left,
     /// The temporary file cannot be written: 503.
     Spool(io::Error),
@@ -90,7 +90,7 @@ pub(crate) enum BodyError {
 ///
 /// # Errors
 ///
-/// See [`BodyError`]; nothing of the body is kept then.
+/// See [`BodyError`]. Nothing of the body is kept then.
 pub(crate) async fn spool(
     mut body: Incoming,
     conn: &Conn,
@@ -117,19 +117,19 @@ pub(crate) async fn spool(
 }
 
 impl SpoolSpace {
-    /// What bodies of requests take in memory, bytes.
+    /// Memory that the bodies of requests use, bytes.
     pub(crate) fn in_memory(&self) -> u64 {
         self.memory.load(Relaxed)
     }
 
-    /// What temporary files take now, bytes.
+    /// Disk space that temporary files use now, bytes.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 }
 
 impl Spooler {
-    /// Nothing yet of a body that has `announced` bytes, as far as its sender says.
+    /// Starts a body of `announced` bytes, if its sender has said that.
     pub(crate) fn new(announced: u64, memory_limit: usize, space: &Arc<SpoolSpace>) -> Spooler {
         Spooler {
             memory: Vec::with_capacity(announced.min(memory_limit as u64) as usize),
@@ -145,7 +145,7 @@ impl Spooler {
         }
     }
 
-    /// Takes the next piece. What does not fit the memory waits for [`Self::settle`].
+    /// Adds the next piece. Bytes beyond the memory limit wait for [`Self::settle`].
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.received += data.len() as u64;
         let room = match self.file.is_none() && self.pending.is_empty() {
@@ -158,12 +158,12 @@ impl Spooler {
         self.pending.extend_from_slice(far);
     }
 
-    /// Whether it is time for [`Self::settle`]: there is enough for a write, or no file yet.
+    /// Whether [`Self::settle`] should be called: there is enough for a write, or there is no file yet.
     pub(crate) fn is_due(&self) -> bool {
         self.pending.len() >= FILE_BLOCK || (self.file.is_none() && !self.pending.is_empty())
     }
 
-    /// Makes the file where there is none yet, and writes to it if there is enough.
+    /// Creates the file if there is none, and writes to it if there is enough.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Spooler {
         Ok(())
     }
 
-    /// That was all.
+    /// Ends the body: there is no more data.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Drop for Held {
 }
 
 impl Spooled {
-    /// Bytes in all.
+    /// Total size in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.memory.len() as u64 + self.file.as_ref().map_or(0, |file| file.len())
     }
@@ -238,7 +238,7 @@ impl SpoolFile {
     ///
     /// # Errors
     ///
-    /// What open(2) says: the folder is missing, not writable, or descriptors are used up.
+    /// The error of open(2): the folder is missing or not writable, or descriptors are used up.
     pub(crate) async fn create(space: &Arc<SpoolSpace>) -> io::Result<SpoolFile> {
         let space = space.clone();
         off_the_reactor(move || {
@@ -251,17 +251,17 @@ impl SpoolFile {
         .await
     }
 
-    /// Writes behind what is there.
+    /// Appends bytes.
     ///
     /// # Errors
     ///
-    /// `StorageFull` where the disk or the spool's share of it is full; what write(2) says otherwise.
+    /// `StorageFull` if the disk or the spool is full; otherwise the error of write(2).
     pub(crate) async fn append(self: &Arc<Self>, bytes: Vec<u8>) -> io::Result<()> {
         let file = self.clone();
         off_the_reactor(move || file.append_now(&bytes)).await
     }
 
-    /// As [`Self::append`], on a thread that may wait.
+    /// As [`Self::append`], on a thread that may block.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl Drop for SpoolFile {
 }
 
 impl SpoolSpace {
-    /// Temporary files in the folder `dir`, together at most `max` bytes.
+    /// Temporary files in the folder `dir`, with a total size of at most `max` bytes.
     pub(crate) fn new(dir: OwnedFd, max: u64) -> SpoolSpace {
         SpoolSpace {
             dir,
@@ -331,11 +331,11 @@ impl SpoolSpace {
     }
 }
 
-/// Runs what may wait for the disk on a thread of its own.
+/// Runs `work`, which may wait for the disk, on another thread.
 ///
 /// # Errors
 ///
-/// What `work` says.
+/// The error of `work`.
 pub(crate) async fn off_the_reactor<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -344,7 +344,8 @@ pub(crate) async fn off_the_reactor<T: Send + 'static>(
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// The next piece of the body, by `latest` ([`clock::now`]); none at its end. Trailers are read and left out: CGI has no place for them.
+/// The next piece of the body, by `latest` ([`clock::now`]); `None` at its end. Trailers are read and dropped,
+/// because CGI has no place for them.
 pub(super) async fn next_data(
     body: &mut Incoming,
     conn: &Conn,
@@ -383,7 +384,7 @@ pub(super) async fn next_data(
     .await
 }
 
-/// Whether hyper's decoder refused what came, rather than that nothing more came.
+/// Whether hyper's decoder refused the data (and not that no more data came).
 fn is_malformed(error: &hyper::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -398,5 +399,5 @@ fn is_malformed(error: &hyper::Error) -> bool {
     false
 }
 
-/// How much goes to the file at once.
+/// How many bytes are written to the file at once.
 const FILE_BLOCK: usize = 256 * 1024;

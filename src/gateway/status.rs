@@ -1,8 +1,9 @@
 //! PHP-FPM's status page and ping page (`status_path`, `ping_path`), answered by the gateway.
 //!
-//! Keys, order, layout and types are those of PHP-FPM 8.2, with `memory peak` of 8.4 at the end where the pool runs that
-//! or newer, so that what reads its pages reads these. No worker is asked: the pages are there also when none is free. The figures come from [`super::scoreboard`]. What a client has sent is
-//! escaped for each format, also where PHP-FPM does not.
+//! Keys, order, layout and types are those of PHP-FPM 8.2, so that tools that read its pages can read these. If the
+//! pool runs PHP 8.4 or newer, `memory peak` of 8.4 is added at the end. The gateway answers without a worker, so the
+//! pages work also when no worker is free. The figures come from [`super::scoreboard`]. Values from clients are
+//! escaped for each format, also where PHP-FPM does not do that.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,11 +26,11 @@ pub(crate) struct Page {
     content_type: &'static str,
     body: Vec<u8>,
     is_ping: bool,
-    /// `PHP/8.2.29`, where PHP says who it is (`expose_php`).
+    /// `PHP/8.2.29`, if PHP names itself (`expose_php`).
     powered_by: Option<String>,
 }
 
-/// The page that `path` is, with its `query`; none where it is neither.
+/// The page at `path` with its `query`; `None` if `path` is not one of the two.
 pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page> {
     let settings = &pool.settings;
     let is = |page: &Option<String>| page.as_ref().is_some_and(|page| page.as_bytes() == path);
@@ -60,7 +61,7 @@ pub(crate) fn page(pool: &PoolHandle, path: &[u8], query: &[u8]) -> Option<Page>
 }
 
 impl Page {
-    /// As an answer over HTTP.
+    /// The page as an HTTP answer.
     pub(crate) fn reply(self) -> Reply {
         let mut headers = HeaderMap::with_capacity(4);
         let powered_by = self.powered_by.map(HeaderValue::try_from);
@@ -77,16 +78,17 @@ impl Page {
         }
     }
 
-    /// As a script would answer, to a web server in front; to HEAD without its body. Says where the body begins.
+    /// The page as a script would send it to a web server in front; for HEAD without its body. Also returns where the
+    /// body begins.
     pub(crate) fn cgi(&self, head_only: bool) -> (Vec<u8>, usize) {
-        // PHP writes the name with a small t where it has added the charset.
+        // PHP writes this name with a lower-case t if it has added the charset.
         let name = match self.content_type.ends_with("UTF-8") {
             true => "Content-type",
             false => "Content-Type",
         };
         let mut content_type = format!("{name}: {}\r\n", self.content_type);
         if head_only && !self.is_ping {
-            // PHP-FPM is done before it knows the format, and PHP adds its default.
+            // PHP-FPM ends the request before it knows the format, so PHP adds its default.
             content_type = "Content-type: text/html; charset=UTF-8\r\n".to_owned();
         }
         let cache = format!("Expires: {LONG_AGO}\r\nCache-Control: {NO_CACHE}\r\n");
@@ -108,7 +110,7 @@ impl Page {
     }
 }
 
-/// How the status page is written.
+/// The output format of the status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
@@ -118,7 +120,8 @@ enum Format {
     OpenMetrics,
 }
 
-/// What a query asks for: the first of the formats, in PHP-FPM's order, that is a name in it; and each worker too?
+/// The format in a query: the first format, in PHP-FPM's order, that the query names. Also whether each worker is
+/// listed.
 fn asked(query: &[u8]) -> (Format, bool) {
     let has = |name: &str| {
         let mut pairs = query.split(|byte| *byte == b'&');
@@ -137,7 +140,7 @@ fn asked(query: &[u8]) -> (Format, bool) {
     )
 }
 
-/// A figure of the page.
+/// A value on the page.
 enum Value<'s> {
     Text(&'s [u8]),
     Number(u64),
@@ -315,11 +318,11 @@ impl Format {
     }
 }
 
-/// What stands around the figures.
+/// The text around the values.
 #[derive(Default)]
 struct Layout {
     begin: &'static str,
-    /// Behind each figure of the pool.
+    /// After each value of the pool.
     breaks: &'static str,
     end_of_pool: &'static str,
     workers: &'static str,
@@ -330,7 +333,7 @@ struct Layout {
     end: &'static str,
 }
 
-/// The pool's figures, each with PHP-FPM's name.
+/// The pool's values with PHP-FPM's names.
 fn of_pool(status: &PoolStatus, now: SystemTime) -> Vec<(&'static str, Value<'_>)> {
     let count = |count: usize| Value::Number(count as u64);
     let mut figures = vec![
@@ -357,7 +360,7 @@ fn of_pool(status: &PoolStatus, now: SystemTime) -> Vec<(&'static str, Value<'_>
     figures
 }
 
-/// A worker's figures, each with PHP-FPM's name.
+/// A worker's values with PHP-FPM's names.
 fn of_worker(worker: &WorkerStatus, now: SystemTime) -> [(&'static str, Value<'_>); 13] {
     let request = &worker.request;
     fn or_dash(text: &[u8]) -> &[u8] {
@@ -384,7 +387,7 @@ fn of_worker(worker: &WorkerStatus, now: SystemTime) -> [(&'static str, Value<'_
     ]
 }
 
-/// The pool's figures in the format that Prometheus reads (OpenMetrics 1.0).
+/// The pool's values in the format of Prometheus (OpenMetrics 1.0).
 fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
     let up = format!(
         "Could pool {} using a {} PM on PHP-FPM be reached?",
@@ -476,7 +479,7 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
             format!("# TYPE phpfpm_{name} {kind}\n"),
         ];
         if name == "listen_queue_length" {
-            // PHP-FPM has these two the other way round.
+            // PHP-FPM has these two in the other order.
             about.reverse();
         }
         out.extend_from_slice(format!("{}phpfpm_{name} {value}\n", about.concat()).as_bytes());
@@ -484,11 +487,11 @@ fn put_metrics(status: &PoolStatus, now: SystemTime, out: &mut Vec<u8>) {
     out.extend_from_slice(b"# EOF\n");
 }
 
-/// A string as PHP's json_encode() writes it: slashes escaped, and everything beyond ASCII as UTF-16.
+/// A string as PHP's json_encode() writes it: slashes are escaped, and characters beyond ASCII are UTF-16.
 fn put_php_json_string(text: &[u8], out: &mut Vec<u8>) {
     let mut json = Vec::with_capacity(text.len() + 2);
     put_json_string(text, &mut json);
-    // What is left beyond ASCII is whole characters; control characters are escaped by now.
+    // The remaining characters beyond ASCII are complete; control characters are already escaped.
     for character in String::from_utf8_lossy(&json).chars() {
         match character {
             '/' => out.extend_from_slice(b"\\/"),
@@ -511,7 +514,7 @@ fn since(then: SystemTime, now: SystemTime) -> u64 {
     seconds(now).saturating_sub(seconds(then))
 }
 
-/// As PHP writes it with its default charset.
+/// The type as PHP writes it with its default charset.
 const TEXT: &str = "text/plain;charset=UTF-8";
 
 const LONG_AGO: &str = "Thu, 01 Jan 1970 00:00:00 GMT";

@@ -1,7 +1,7 @@
-//! A response that is passed on as it comes: event streams, and what asks for it with `X-Accel-Buffering: no`.
+//! A response that is passed on as it arrives: event streams, and responses with `X-Accel-Buffering: no`.
 //!
-//! The worker is read when the client has room, and is held for as long as the response lasts. A client that leaves
-//! ends the script, since nobody else ever would, whatever `on_client_left` says.
+//! The worker's output is read when the client has room. The worker is held as long as the response lasts. A client
+//! that leaves ends the script, whatever `on_client_left` says, because otherwise nothing would end it.
 
 use std::task::{Context, Poll};
 
@@ -18,13 +18,13 @@ use crate::error_log::tell;
 pub(crate) struct WorkerStream {
     run: Run,
     owner: Owner,
-    /// What has come and was not passed on yet.
+    /// Bytes that arrived and were not passed on yet.
     pending: Vec<u8>,
     ended: bool,
 }
 
 impl WorkerStream {
-    /// The response of `run` from `first` on.
+    /// The response of `run`, starting with `first`.
     pub(crate) fn new(mut run: Run, first: Vec<u8>) -> WorkerStream {
         run.streams();
         WorkerStream {
@@ -35,7 +35,7 @@ impl WorkerStream {
         }
     }
 
-    /// The next bytes; none at the end of the response.
+    /// The next bytes; `None` at the end of the response.
     pub(crate) fn poll_bytes(
         &mut self,
         cx: &mut Context<'_>,

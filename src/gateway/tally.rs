@@ -1,7 +1,7 @@
-//! What requests leave behind: counts and durations by site and by pool, for the operator's window.
+//! Counts and durations of finished requests by site and by pool, for the operator's window.
 //!
-//! Each reactor counts in a part of its own, so that counting is an addition to memory that no other core writes:
-//! nobody waits, and nothing is allocated. Whoever looks adds the parts up.
+//! Each reactor counts in its own part, so that counting is an addition to memory that no other core writes, without
+//! locks and allocations. Readers add the parts up.
 
 use std::{
     cell::Cell,
@@ -11,7 +11,7 @@ use std::{
 use crate::{histogram::Histogram, metrics::Durations};
 
 thread_local! {
-    /// Which part this thread counts in.
+    /// The part of this thread.
     static PART: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -24,37 +24,37 @@ pub(crate) struct Tally {
 /// A request whose answer has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
-    /// Index into the configuration's sites; none: no site's.
+    /// Index into the configuration's sites; `None`: no site.
     pub(crate) site: Option<usize>,
-    /// Index into the configuration's pools, where it asked for a worker, and how long it waited for that, µs.
+    /// Index into the configuration's pools, if it asked for a worker, and how long it waited for one, µs.
     pub(crate) pool: Option<(u16, u64)>,
     pub(crate) status: u16,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    /// From its first byte to the last of its answer, µs.
+    /// From its first byte to the last byte of its answer, µs.
     pub(crate) total: u64,
-    /// Its client left while a worker had it.
+    /// The client left while a worker processed the request.
     pub(crate) left_running: bool,
 }
 
-/// What is known of a site, or of what belongs to none.
+/// The counts of a site, or of requests without a site.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SiteCounts {
-    /// By the first digit of the status, from 1 to 5.
+    /// By the first digit of the status, 1 to 5.
     pub(crate) statuses: [u64; CLASSES],
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) times: TimeCounts,
 }
 
-/// What is known of a pool beside what the pool itself counts.
+/// Counts of a pool that the pool itself does not have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PoolCounts {
     pub(crate) left_running: u64,
     pub(crate) times: TimeCounts,
 }
 
-/// Waiting for a worker, having one, and all of it.
+/// Durations of waiting for a worker, of having one, and of the whole request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TimeCounts {
     pub(crate) wait: Durations,
@@ -62,11 +62,11 @@ pub(crate) struct TimeCounts {
     pub(crate) total: Durations,
 }
 
-/// What one reactor has counted. Parts do not share a line of the processor's cache.
+/// The counts of one reactor. Two parts never share a cache line of the processor.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Part {
-    /// One for each site, and one for what belongs to none.
+    /// One per site, and one for requests without a site.
     sites: Box<[Site]>,
     pools: Box<[Pool]>,
 }
@@ -108,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// A request's answer has ended.
+    /// Counts a request whose answer has ended.
     pub(crate) fn ended(&self, ended: &Ended) {
         let part = self.part();
         if let Some(site) = part.site(ended.site) {
@@ -130,7 +130,7 @@ impl Tally {
         }
     }
 
-    /// A worker is free again after `service` µs.
+    /// Counts a worker that is free again after `service` µs.
     pub(crate) fn served(&self, site: Option<usize>, pool: u16, service: u64) {
         let part = self.part();
         if let Some(site) = part.site(site) {
@@ -141,7 +141,7 @@ impl Tally {
         }
     }
 
-    /// What there is of a site; none: of what belongs to no site.
+    /// The counts of a site; `None`: of requests without a site.
     pub(crate) fn site(&self, index: Option<usize>) -> SiteCounts {
         let mut counts = SiteCounts::default();
         for site in self.parts.iter().filter_map(|part| part.site(index)) {
@@ -155,7 +155,7 @@ impl Tally {
         counts
     }
 
-    /// What there is of a pool.
+    /// The counts of a pool.
     pub(crate) fn pool(&self, index: u16) -> PoolCounts {
         let mut counts = PoolCounts::default();
         let pools = self.parts.iter();
@@ -187,7 +187,7 @@ impl SiteCounts {
 }
 
 impl TimeCounts {
-    /// What came after `before`, which was taken earlier.
+    /// The difference to `before`, an earlier value.
     pub(crate) fn since(&self, before: &TimeCounts) -> TimeCounts {
         TimeCounts {
             wait: self.wait.since(&before.wait),

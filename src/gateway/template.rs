@@ -1,14 +1,14 @@
-//! What a configured text with `${variable}` in it means for one request.
+//! Renders a configured text with `${variable}` in it for one request.
 //!
-//! Templates stand for the values of `redirect`, `params`, `set_headers` and the like, and for lines of the access
-//! log. Each of them escapes in its own way, so nothing is escaped here.
+//! Templates are used for the values of `redirect`, `params`, `set_headers` and the like, and for lines of the access
+//! log. Each of these has its own escaping, so nothing is escaped here.
 
 use weir_config::{Piece, Template, Variable};
 
-/// Something that knows the values of variables.
+/// Provides the values of variables.
 pub trait Variables {
-    /// Appends the value of `variable`, or nothing where there is none (a header that was not sent, what only the
-    /// log knows).
+    /// Appends the value of `variable`, or nothing if there is none (a header that was not sent, a value that only
+    /// the log has).
     fn put(&self, variable: &Variable, out: &mut Vec<u8>);
 }
 

@@ -1,4 +1,4 @@
-//! `--trace`: each step of each request on standard error, as it happens.
+//! `--trace`: writes each step of each request to standard error as it happens.
 //!
 //! ```text
 //! 12:14:00.123511 #42     +0.000012 head        GET /index.php
@@ -7,8 +7,8 @@
 //! 12:14:00.204010 #42     +0.080511 left        0 bytes
 //! ```
 //!
-//! Local time, the request's number (as in the logs), seconds since its head was whole, the step, and what there is to
-//! say of it. Lines are in the order of events whichever reactor they come from. Where it is off, a step
+//! Each line has: local time, the request's number (as in the logs), seconds since its head was complete, the step,
+//! and its details. Lines are in the order of events, whichever reactor they come from. If tracing is off, a step
 //! costs a load and a branch; its arguments are not evaluated.
 
 use std::env;
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::log_sink::{Options, Sink, Target};
 use crate::log_text as text;
 
-/// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of a request,
-/// `start` the [`Instant`] at which its head was whole.
+/// Traces a step: `step!(id, start, "queue", "pool={} waiting={n}", pool.name)`. `id` is the number of the request,
+/// `start` the [`Instant`] at which its head was complete.
 macro_rules! step {
     ($id:expr, $start:expr, $step:expr, $($detail:tt)+) => {
         if $crate::gateway::trace::is_on() {
@@ -32,10 +32,10 @@ macro_rules! step {
 }
 pub(crate) use step;
 
-/// Turns tracing on, for good.
+/// Turns tracing on. It cannot be turned off again.
 ///
 /// # Errors
-/// No thread or no descriptor is left.
+/// If no thread can be started or no descriptor is left.
 pub fn enable() -> io::Result<()> {
     let options = Options {
         max_delay: Duration::ZERO,
@@ -79,7 +79,7 @@ impl Trace {
     fn write(&self, id: u64, start: Instant, step: &str, detail: fmt::Arguments<'_>) {
         let mut said = Vec::new();
         text::put_formatted(detail, &mut said);
-        // Both clocks are read under the sink's lock: lines and their times are in the same order.
+        // Both clocks are read under the sink's lock, so that lines and times have the same order.
         self.sink.push_with(said.len() + 64, |out| {
             put_line(
                 SystemTime::now(),
@@ -126,7 +126,7 @@ fn put_line(
     out.push(b'\n');
 }
 
-/// Waiting is yellow, work is green, the end is cyan: what a glance looks for.
+/// Waiting is yellow, work is green, the end is cyan, so that they are easy to find.
 fn colour_of(step: &str) -> &'static str {
     match step {
         "queue" | "retry" => "\x1b[33m",

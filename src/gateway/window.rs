@@ -1,4 +1,4 @@
-//! What the operator's window shows of the gateway, and how it reaches the manager. See [`crate::window`].
+//! The gateway's data in the operator's window, and the operator's requests to the manager. See [`crate::window`].
 
 mod servers;
 
@@ -32,14 +32,14 @@ use crate::{
     window::{Task, Window},
 };
 
-/// What operators have asked the manager for and wait for.
+/// Requests of operators that the manager has not answered yet.
 pub(super) struct Asked {
     manager: Manager,
     next: AtomicU32,
     waiting: Mutex<HashMap<u32, oneshot::Sender<Result<String, String>>>>,
 }
 
-/// A gateway, as an operator sees it.
+/// A gateway as an operator sees it.
 pub(super) struct View(pub(super) Arc<Gateway>);
 
 impl Asked {
@@ -59,10 +59,10 @@ impl Asked {
         receiver
     }
 
-    /// The manager has said what became of it.
+    /// The manager reports the result of a request.
     pub(super) fn done(&self, id: u32, done: bool, text: String) {
         if let Some(sender) = self.waiting().remove(&id) {
-            // Whoever asked may have gone meanwhile.
+            // The task that asked may have ended meanwhile.
             let _ = sender.send(if done { Ok(text) } else { Err(text) });
         }
     }
@@ -101,7 +101,7 @@ impl Window for View {
                 "limit_reached": gateway.census.at_limit(),
                 "closed_for_others": gateway.census.closed_for_others(),
             },
-            // What shows that a part of weir hangs.
+            // Shows that a part of weir hangs.
             "silent": {
                 "manager": gateway.measured.silent().map(|time| time.as_secs_f64()),
                 "reactors": gateway.pulses.silent_reactors(SILENT).into_iter().map(|(reactor, time)| {
@@ -109,7 +109,7 @@ impl Window for View {
                 }).collect::<Vec<_>>(),
             },
             "logs": logs(),
-            // Of requests that got no further than to weir itself.
+            // Requests that failed without a pool.
             "failures": gateway.failures.status(None),
             "spool": {
                 "bytes": gateway.spool_space.used(),
@@ -154,8 +154,8 @@ impl Window for View {
         let gateway = self.0.clone();
         Box::pin(async move {
             let answer = gateway.asked.ask(action).await;
-            // Who is told that another configuration serves is not to meet this one once more. The window itself is
-            // the last to close.
+            // After this answer another configuration serves, so a client must not reach this one again: wait until
+            // the listeners are closed. The window itself closes last.
             while gateway.drain.has_started() && gateway.listening.load(Relaxed) > 1 {
                 tokio::time::sleep(LOOK).await;
             }
@@ -272,7 +272,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "idle": status.idle,
             "starting": figures.as_ref().map_or(0, |figures| figures.starting),
             "max": pool.max_children().unwrap_or_else(|| pool.maxconn()),
-            // What `pm = "auto"` allows now.
+            // The limit that `pm = "auto"` allows now.
             "limit": figures.as_ref().map_or_else(|| pool.limit(), |figures| figures.limit),
             "running_limit": running_limit,
             "leaving": stats.leaving,
@@ -304,7 +304,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
             "seconds": seconds(stats.queue_time.0),
             "seconds_per_second": rates.waiting,
         },
-        // Of the last ten seconds: busy workers, on average, and which part that is of all there may be.
+        // Over the last ten seconds: the mean number of busy workers, and its share of the maximum.
         "load": { "busy": rates.busy, "capacity": capacity, "ratio": ratio(rates.busy, capacity) },
         "requests": {
             "taken": stats.admitted,
@@ -361,7 +361,7 @@ fn pool_status(gateway: &Gateway, index: usize, pool: &PoolHandle, uses: Option<
     })
 }
 
-/// How the logs do that this gateway writes.
+/// The state of the logs that this gateway writes.
 fn logs() -> Vec<Value> {
     let log = |log: log_sink::Health| {
         json!({
@@ -375,7 +375,7 @@ fn logs() -> Vec<Value> {
     log_sink::health().into_iter().map(log).collect()
 }
 
-/// Which part `busy` is of `capacity`.
+/// The share of `busy` in `capacity`.
 pub(super) fn ratio(busy: f64, capacity: usize) -> f64 {
     match capacity {
         0 => 0.0,
@@ -391,13 +391,13 @@ fn times(times: &TimeCounts) -> Value {
     })
 }
 
-/// `values` under the reasons that refusals have, in their order.
+/// `values` with the refusal reasons as keys, in their order.
 fn by_reason(values: [Value; REASONS]) -> serde_json::Map<String, Value> {
     let reasons = figures::shed_reasons(&Stats::default()).map(|(reason, _)| reason.to_owned());
     reasons.into_iter().zip(values).collect()
 }
 
-/// What the workers do now, and for how long all of them have been stuck.
+/// What the workers do now, and how long all of them have been stuck.
 fn running(gateway: &Gateway, pool: &PoolHandle) -> Value {
     let limit = gateway.config.server.ready_stalled;
     let running = pool.running();
@@ -413,7 +413,7 @@ fn running(gateway: &Gateway, pool: &PoolHandle) -> Value {
         "oldest": running.oldest.as_ref().map(process),
         "scripts": running.scripts.iter().map(script).collect::<Vec<_>>(),
         "stalled": pool.stalled().map(|time| time.as_secs_f64()),
-        // From there on weir is not ready; 0: it is.
+        // After this time weir counts as not ready; 0: never.
         "ready_stalled": limit.as_secs_f64(),
     })
 }
@@ -441,7 +441,7 @@ fn process(worker: &WorkerStatus) -> Value {
         "requests": worker.requests,
         "time": request.duration.as_secs_f64(),
         "method": text(&request.method),
-        // Without its query, which may hold what is nobody's business.
+        // Without its query, which may hold private data.
         "uri": text(&request.uri),
         "script": text(&request.script),
         "cpu_percent": request.cpu,
@@ -470,7 +470,7 @@ fn old_generation(old: &OldGeneration) -> Value {
 /// Longer than the machine's load delays a thread: a reactor that has not moved for so long is shown.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// How often a draining gateway looks whether its listeners are closed.
+/// How often a draining gateway checks whether its listeners are closed.
 const LOOK: Duration = Duration::from_millis(1);
 
 fn seconds(micros: u64) -> f64 {

@@ -1,8 +1,8 @@
-//! A connection to a worker, on whichever reactor needs it.
+//! A connection to a worker, which can move between reactors.
 //!
-//! The reactor watches it for reading only. A unix socket tells its writer each time that its reader has taken
-//! something; watched for writing too, as a runtime's own sockets are, it would wake the gateway once more for every
-//! request. Only where a write does not fit is the socket watched for that as well, until it does.
+//! The reactor watches the socket only for reading. A unix socket notifies its writer each time that the reader has
+//! taken something. If it was also watched for writing, as the runtime's own sockets are, the gateway would wake up
+//! once more for every request. The socket is watched for writing only while a write does not fit.
 
 use std::{
     io,
@@ -23,31 +23,31 @@ use crate::clock;
 #[derive(Debug)]
 pub(crate) struct WorkerConn {
     socket: Socket,
-    /// A second descriptor of the socket, watched while a write waits for room.
+    /// A second descriptor of the socket, which is watched while a write waits for room.
     room: Option<Watched>,
-    /// The reactor that watches it; it can be watched by one only.
+    /// The reactor that watches it; only one reactor can.
     home: u16,
-    /// Requests that it has carried.
+    /// How many requests it has carried.
     pub(crate) requests: u64,
     /// When it was last given a request, or made.
     used: u64,
-    /// The first byte of the next request is there already.
+    /// The first byte of the next request was already sent.
     primed: bool,
 }
 
 #[derive(Debug)]
 enum Socket {
-    /// Watched by no reactor yet.
+    /// Not watched by a reactor yet.
     Loose(OwnedFd),
     ForReading(Watched),
 }
 
 impl WorkerConn {
-    /// Connects to a server. Without a time limit of its own.
+    /// Connects to a server. Has no time limit of its own.
     ///
     /// # Errors
     ///
-    /// What connect(2) says; `WouldBlock` where a unix socket's accept queue is full.
+    /// The error of connect(2); `WouldBlock` if the accept queue of a unix socket is full.
     pub(crate) async fn connect(address: &Address) -> io::Result<WorkerConn> {
         let socket = match address {
             Address::Unix(path) => {
@@ -72,11 +72,11 @@ impl WorkerConn {
         WorkerConn::new(stream.into(), false)
     }
 
-    /// A connection that the manager has made to a program.
+    /// A connection to a program that the manager has made.
     ///
-    /// It may lie idle for long, and PHP closes one on which nothing comes for 5 s after it was accepted. So the
-    /// first byte of a request, which is the same for all (FastCGI 1.0 §3.3), is sent ahead; the rest follows when
-    /// there is a request.
+    /// It may be idle for long, and PHP closes an accepted connection if no byte arrives for 5 s. So the first byte
+    /// of a request, which is always the same (FastCGI 1.0 §3.3), is sent in advance; the rest follows with the
+    /// request.
     pub(crate) fn to_program(fd: OwnedFd) -> WorkerConn {
         let mut conn = WorkerConn::of_worker(fd);
         conn.primed = watch::send_now(conn.as_fd(), &[weir_fcgi::VERSION]).is_ok();
@@ -94,11 +94,11 @@ impl WorkerConn {
         }
     }
 
-    /// Has the connection watched by the calling reactor, which is `home`.
+    /// Registers the connection with the calling reactor, which is `home`.
     ///
     /// # Errors
     ///
-    /// Where the reactor cannot watch it (epoll_ctl(2)); the connection is closed then.
+    /// If the reactor cannot watch it (epoll_ctl(2)); the connection is closed then.
     pub(crate) fn at_home(self, home: u16) -> io::Result<WorkerConn> {
         let socket = match self.socket {
             Socket::ForReading(_) if self.home == home => return Ok(self),
@@ -113,13 +113,13 @@ impl WorkerConn {
         })
     }
 
-    /// The FastCGI id of the next request. Another one than the last one's, although a connection carries one request
-    /// at a time: what a worker still says of an old request is then never taken for the answer to the new one.
+    /// The FastCGI id of the next request. It differs from the last one, although a connection carries one request at
+    /// a time: so late records of an old request are never taken for the answer to the new one.
     pub(crate) fn next_id(&self) -> u16 {
         1 + (self.requests % IDS) as u16
     }
 
-    /// Takes note of a request that begins. Answers how many of its bytes have been sent before.
+    /// Notes the beginning of a request. Returns how many of its bytes were sent in advance.
     pub(crate) fn begin_request(&mut self) -> usize {
         self.requests += 1;
         self.used = clock::now();
@@ -131,13 +131,13 @@ impl WorkerConn {
         clock::now().saturating_sub(self.used) > REST
     }
 
-    /// Whether the worker has closed an idle connection, or said something that nobody asked for. Costs a system call.
+    /// Whether the worker has closed an idle connection or sent unexpected data. Needs a system call.
     pub(crate) fn is_stale(&self) -> bool {
         weir_sys::socket::peer_closed(self.as_fd())
     }
 
-    /// Whether a worker that has nothing to do has said something, or has gone, as far as the reactor has heard. Costs
-    /// nothing where it has not.
+    /// Whether an idle worker has sent data or closed the connection, as far as the reactor knows. Costs nothing if
+    /// it has not.
     pub(crate) fn has_spoken(&self) -> bool {
         match &self.socket {
             Socket::Loose(_) => false,
@@ -145,7 +145,7 @@ impl WorkerConn {
         }
     }
 
-    /// Reads what there is; nothing at the end of the stream.
+    /// Reads the available bytes; an empty result at the end of the stream.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -158,7 +158,7 @@ impl WorkerConn {
         received.map_ok(|count| buf.advance(count))
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as much as fits.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl WorkerConn {
         }
     }
 
-    /// All of a request is written.
+    /// The whole request is written.
     pub(crate) fn written(&mut self) {
         self.room = None;
     }
@@ -197,8 +197,8 @@ impl AsFd for WorkerConn {
     }
 }
 
-/// Ids in use on a connection: one byte's worth, in case a worker reads no more of them.
+/// Number of ids that are used on a connection: they fit into one byte, in case a worker reads only that.
 const IDS: u64 = 255;
 
-/// Idle for less, a connection is taken to be open without asking, µs.
+/// A connection that was idle for less than this is assumed to be open, µs.
 const REST: u64 = 1_000_000;

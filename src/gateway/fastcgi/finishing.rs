@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! STDOUT … END_REQUEST READY           usually in one piece: the next request follows at once
-//! STDOUT … END_REQUEST   …   READY     fastcgi_finish_request(): the client has its answer, but the worker is not
-//! free
+//! STDOUT … END_REQUEST   …   READY     fastcgi_finish_request(): the client has its answer, the worker is not free
 //! ```
 //!
 //! Both records are management records (request 0) with types that FastCGI 1.0 leaves free:

@@ -1,17 +1,17 @@
-//! What a reactor remembers between requests: open roots, names that are there, small files.
+//! What a reactor caches between requests: open roots, existing names, small files.
 //!
-//! Each reactor has its own, so nothing is locked. Nothing is believed for longer than it says:
+//! Each reactor has its own cache, so there are no locks. Each kind of entry has its own time limit:
 //!
-//! | what | believed |
+//! | what | used without a check for |
 //! |---|---|
 //! | the folder that a root leads to | 1 s ([`ROOT_AGE`]) |
-//! | "this script is there", "this folder is there" | 1 s ([`KNOWN_AGE`]); that something is *not* there is never kept |
-//! | a file: contents, length, type, validators | not at all: one stat at every request; its descriptor stays open, so that the same inode cannot be another file |
-//! | that no `.br`, `.zst`, `.gz` appeared beside it | 1 s; those that are there are asked about like the file |
+//! | "this script exists", "this folder exists" | 1 s ([`KNOWN_AGE`]); that something does *not* exist is never cached |
+//! | a file: contents, length, type, validators | 0 s: one stat for each request; its descriptor stays open, so that its inode cannot become another file |
+//! | that there is no new `.br`, `.zst`, `.gz` beside it | 1 s; existing ones are checked like the file |
 //!
-//! A file that changed less than two seconds before it was opened is not kept, because its next change might not
-//! show in its times (file systems count in steps of up to two seconds). Files are dropped when they were not
-//! asked for in [`UNUSED_AGE`], so that deleted ones do not hold their disk space for long.
+//! A file that changed less than two seconds before it was opened is not cached, because its next change might have
+//! the same time (file systems have a resolution of up to two seconds). Files that were not used for [`UNUSED_AGE`]
+//! are dropped, so that deleted ones do not keep their disk space for long.
 
 use std::{
     cell::RefCell,
@@ -41,7 +41,8 @@ impl Default for CacheLimits {
     }
 }
 
-/// Runs `act` with this reactor's memory for the router of that number, empty if another one was in use.
+/// Runs `act` with this reactor's cache for the router with that number. The cache is empty if another router was in
+/// use.
 pub(super) fn with<T>(router: u64, limits: CacheLimits, act: impl FnOnce(&mut Cache) -> T) -> T {
     CACHE.with_borrow_mut(|cache| {
         if cache.router != router {
@@ -63,12 +64,12 @@ pub(super) fn sweep(now: Instant) {
     });
 }
 
-/// The memory of one reactor for one router.
+/// The cache of one reactor for one router.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    /// Number of the router; 0: of none.
+    /// Number of the router; 0: none.
     router: u64,
-    /// By root's number.
+    /// Indexed by the root's number.
     roots: Vec<Option<KnownRoot>>,
     pub(super) files: FileCache,
 }
@@ -77,18 +78,19 @@ pub(super) struct Cache {
 struct KnownRoot {
     open: Arc<OpenRoot>,
     opened_at: Instant,
-    /// Scripts, and folders with a slash at the end: when they were seen.
+    /// Scripts, and folders with a slash at the end: when they were last seen.
     known: HashMap<Box<[u8]>, Instant>,
 }
 
 impl Cache {
-    /// The open root of that number, if it is young enough.
+    /// The open root with that number, if it is not too old.
     pub(super) fn root(&self, id: usize, now: Instant) -> Option<Arc<OpenRoot>> {
         let root = self.roots.get(id)?.as_ref()?;
         is_young(root.opened_at, now, ROOT_AGE).then(|| root.open.clone())
     }
 
-    /// Remembers a root that was just opened; answers the one to use. What was known of another folder is dropped.
+    /// Stores a root that was just opened; returns the one to use. If it is a different folder, everything about the
+    /// old one is dropped.
     pub(super) fn keep_root(
         &mut self,
         id: usize,
@@ -114,14 +116,14 @@ impl Cache {
         }
     }
 
-    /// Whether `name` was there a moment ago.
+    /// Whether `name` existed a moment ago.
     pub(super) fn knows(&self, root: usize, name: &[u8], now: Instant) -> bool {
         let root = self.roots.get(root).and_then(Option::as_ref);
         let seen = root.and_then(|root| root.known.get(name));
         seen.is_some_and(|seen| is_young(*seen, now, KNOWN_AGE))
     }
 
-    /// Remembers that `name` is there, if `open` still is the root.
+    /// Notes that `name` exists, if `open` is still the root.
     pub(super) fn keep_known(&mut self, root: usize, open: &OpenRoot, name: &[u8], now: Instant) {
         let Some(Some(root)) = self.roots.get_mut(root) else {
             return;
@@ -143,8 +145,8 @@ impl Cache {
     }
 }
 
-/// Files by space and path. Those that were used since the hand last passed are spared once (a clock, after
-/// Corbató), so that a run over many files does not drive out the few that are always asked for.
+/// Files by space and path. Files that were used since the hand last passed are kept for another round (clock
+/// algorithm, after Corbató), so that reading many files once does not displace the few popular ones.
 #[derive(Debug, Default)]
 pub(super) struct FileCache {
     limits: CacheLimits,
@@ -167,12 +169,12 @@ struct Slot {
     variants_seen_at: Instant,
 }
 
-/// What the cache has of a file.
+/// A cached file.
 #[derive(Debug)]
 pub(super) struct Kept<'c> {
-    /// Opened some time ago: to be compared with what is there now.
+    /// It was opened some time ago and must be compared with the present file.
     pub(super) entry: &'c Arc<FileEntry>,
-    /// Variants may have appeared since they were last looked for.
+    /// New variants may have appeared since the last check.
     pub(super) look_for_variants: bool,
     /// Its slot.
     pub(super) slot: usize,
@@ -197,7 +199,7 @@ impl FileCache {
         })
     }
 
-    /// The variants in `slot` are all that there are, as of now.
+    /// Notes that there are no other variants of `slot`, as of now.
     pub(super) fn variants_seen(&mut self, slot: usize, now: Instant) {
         if let Some(Some(slot)) = self.slots.get_mut(slot) {
             slot.variants_seen_at = now;
@@ -241,7 +243,7 @@ impl FileCache {
         }
     }
 
-    /// Closes everything, where descriptors ran out.
+    /// Closes everything, because descriptors ran out.
     pub(super) fn clear(&mut self) {
         *self = Self {
             limits: self.limits,
@@ -250,7 +252,7 @@ impl FileCache {
     }
 
     fn evict_one(&mut self) {
-        // Two rounds at most: the first takes the mark off all of them.
+        // At most two rounds: the first one clears the marks.
         for _ in 0..self.slots.len() * 2 {
             let slot = self.hand;
             self.hand = (self.hand + 1) % self.slots.len();
@@ -262,7 +264,7 @@ impl FileCache {
         }
     }
 
-    /// Looks at the next `steps` slots.
+    /// Checks the next `steps` slots.
     fn sweep(&mut self, now: Instant, steps: usize) {
         self.swept_at = Some(now);
         for _ in 0..steps.min(self.slots.len()) {
@@ -294,11 +296,11 @@ thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
 }
 
-/// That a script or a folder is there is believed for so long.
+/// How long an existing script or folder is not checked again.
 const KNOWN_AGE: Duration = Duration::from_secs(1);
-/// Names remembered per root.
+/// Maximum number of cached names per root.
 const MAX_KNOWN: usize = 4096;
-/// A file that nobody asked for in this time is closed.
+/// A file that was not requested for this long is closed.
 const UNUSED_AGE: Duration = Duration::from_secs(20);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SWEEP_STEPS: usize = 128;

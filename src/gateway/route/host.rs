@@ -1,4 +1,4 @@
-//! Which site a host name belongs to: one table per listener.
+//! Finds the site for a host name: one table per listener.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -6,7 +6,7 @@ use weir_config::HostPattern;
 
 use super::Refusal;
 
-/// The sites of one listener by host. A site is an index into the configuration's.
+/// The sites of one listener by host. A site is an index into the configuration's sites.
 #[derive(Debug, Default)]
 pub(super) struct HostTable {
     exact: HashMap<Box<[u8]>, usize>,
@@ -14,14 +14,14 @@ pub(super) struct HostTable {
     suffixes: HashMap<Box<[u8]>, usize>,
     /// `shop.`, with its last dot.
     prefixes: HashMap<Box<[u8]>, usize>,
-    /// The site that names no host.
+    /// The site without a host.
     default: Option<usize>,
     /// The first site of the listener, in the order of the file.
     first: Option<usize>,
 }
 
 impl HostTable {
-    /// Adds a site; of two that name the same host the first keeps it.
+    /// Adds a site; if two sites have the same host, the first one gets it.
     pub(super) fn add(&mut self, site: usize, hosts: &[HostPattern]) {
         self.first.get_or_insert(site);
         if hosts.is_empty() {
@@ -40,12 +40,12 @@ impl HostTable {
 
     /// The exact name, else the longest `*.name`, else the longest `name.*`, else the default site.
     ///
-    /// A client that names no host (HTTP/1.0, a health check) gets the default site or, where there is none, the
-    /// listener's first.
+    /// A client that sends no host (HTTP/1.0, a health check) gets the default site, or the listener's first site if
+    /// there is no default site.
     ///
     /// # Errors
-    /// [`Refusal::UnknownHost`] for a host that no site answers to, on a listener without a default site: the
-    /// first site would else answer for names that it never heard of, and take them into its links and caches.
+    /// [`Refusal::UnknownHost`] if no site has the host and the listener has no default site. Otherwise the first
+    /// site would answer for foreign names, and use them in its links and caches.
     pub(super) fn find(&self, host: &[u8]) -> Result<usize, Refusal> {
         if host.is_empty() {
             return self.default.or(self.first).ok_or(Refusal::UnknownHost);
@@ -82,8 +82,8 @@ impl HostTable {
 /// Allocates only for upper case.
 ///
 /// # Errors
-/// [`Refusal::BadHost`] for what cannot be a host (RFC 3986 §3.2.2), names nobody (nothing, dots only, two dots in a row),
-/// and for a port that is no number.
+/// [`Refusal::BadHost`] if it is not a valid host (RFC 3986 §3.2.2), if it is empty, has only dots or two dots in a
+/// row, and if the port is not a number.
 pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     let is_literal = header.first() == Some(&b'[');
     let name_len = if is_literal {
@@ -114,7 +114,7 @@ pub(super) fn host_name(header: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     Ok(Cow::Borrowed(name))
 }
 
-/// reg-name of RFC 3986 §3.2.2; a percent sign stands for itself.
+/// reg-name of RFC 3986 §3.2.2; a percent sign is an ordinary character.
 fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }

@@ -1,8 +1,8 @@
-//! Which methods there are.
+//! The registered HTTP methods.
 
 use http::Method;
 
-/// Methods of the registry that RFC 9110 §16.1.1 has IANA keep.
+/// Whether the method is in IANA's registry (RFC 9110 §16.1.1).
 pub(super) fn is_registered(method: &Method) -> bool {
     const OTHERS: [&str; 31] = [
         "ACL",

@@ -1,32 +1,31 @@
-//! The path of a URL: decoded once, without dot segments, nothing in it that a file system reads differently.
+//! The path of a URL: decoded once, without dot segments, and without anything that a file system reads differently.
 //!
-//! What comes out begins with a slash, holds no NUL, no empty, `.` or `..` segment, and never rose above the root
-//! on the way. A backslash and bytes that are no UTF-8 are ordinary. It is not a URL any more: [`encode`] makes one.
+//! The result begins with a slash. It has no NUL and no empty, `.` or `..` segment, and `..` never led above the
+//! root. Backslashes and bytes that are not UTF-8 are ordinary bytes. The result is not a URL; [`encode`] makes one.
 
 use std::borrow::Cow;
 
 use super::Refusal;
 
-/// A path that was decoded and normalised.
+/// A decoded and normalised path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Normal<'r> {
-    /// Begins with a slash; see this module's head.
+    /// Begins with a slash; see the module's head.
     pub(super) path: Cow<'r, [u8]>,
-    /// How much of `path` may name a file: all of it, or what stands in front of the first encoded slash. Such a
-    /// slash belongs to a segment, and no file's name has one.
+    /// How much of `path` may name a file: all of it, or the part before the first encoded slash. That slash belongs
+    /// to a segment, and no file name contains a slash.
     pub(super) plain: usize,
-    /// Dot segments were removed.
+    /// Whether dot segments were removed.
     pub(super) dotted: bool,
 }
 
-/// Decodes `%XX` once, merges runs of slashes (as nginx's `merge_slashes`) and removes dot segments
-/// (RFC 3986 §5.2.4), also those that were written encoded. An encoded slash separates segments as a plain one does,
-/// so that no path passes the rules of another; [`Normal::plain`] says where it was. Allocates only where something
-/// has to change.
+/// Decodes `%XX` once, merges slashes (as nginx's `merge_slashes`) and removes dot segments (RFC 3986 §5.2.4), also
+/// encoded ones. An encoded slash separates segments like a plain one, so that the rules for a path cannot be
+/// bypassed with it; [`Normal::plain`] says where it was. Allocates only if something has to change.
 ///
 /// # Errors
-/// [`Refusal::BadPath`] for a path that does not begin with a slash, an unfinished or wrong escape and a NUL;
-/// [`Refusal::AboveRoot`].
+/// [`Refusal::BadPath`] for a path that does not begin with a slash, for an incomplete or wrong escape, and for a
+/// NUL; [`Refusal::AboveRoot`].
 pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
     if raw.first() != Some(&b'/') {
         return Err(Refusal::BadPath);
@@ -73,7 +72,7 @@ pub(super) fn normalise(raw: &[u8]) -> Result<Normal<'_>, Refusal> {
     })
 }
 
-/// As [`normalise`], with the dot segments left where they are: what an application sees that reads `REQUEST_URI`.
+/// As [`normalise`], but keeps the dot segments: this is the path that an application sees in `REQUEST_URI`.
 ///
 /// # Errors
 /// As [`normalise`].
@@ -94,7 +93,7 @@ pub(super) fn with_dots(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(path)
 }
 
-/// The segments of a decoded path, each with the slash in front of it.
+/// The segments of a decoded path, each with the slash before it.
 fn segments(decoded: &[u8]) -> impl Iterator<Item = (&[u8], u8)> {
     let mut rest = Some(decoded);
     core::iter::from_fn(move || {
@@ -105,7 +104,7 @@ fn segments(decoded: &[u8]) -> impl Iterator<Item = (&[u8], u8)> {
     })
 }
 
-/// A normalised path as a URL has it: safe in a `Location`, whatever bytes its names have.
+/// Encodes a normalised path for a URL: safe in a `Location`, whatever bytes its names have.
 pub(super) fn encode(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         // RFC 3986 §3.3: pchar and the slash.
@@ -117,7 +116,7 @@ pub(super) fn encode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// True where nothing has to be decoded, merged or removed. A dot file is taken the long way.
+/// True if nothing has to be decoded, merged or removed. Dot files are not recognized here and take the slow path.
 fn is_normal(raw: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in raw {
@@ -160,7 +159,7 @@ fn hex_digit(value: u8) -> u8 {
     b"0123456789ABCDEF"[usize::from(value)]
 }
 
-/// Stands for an encoded slash in a decoded path. No path has a NUL of its own.
+/// Stands for an encoded slash in a decoded path. A path cannot contain a NUL itself.
 const ENCODED_SLASH: u8 = 0;
 
 #[cfg(test)]

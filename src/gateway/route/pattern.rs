@@ -1,15 +1,15 @@
-//! Matchers over a normalised path: globs and regular expressions of routes, scripts, hidden files.
+//! Matches normalised paths: globs and regular expressions of routes, scripts, hidden files.
 //!
-//! A path is bytes, not text: expressions are compiled without Unicode classes, so that `.` takes a byte that is
-//! no UTF-8 too. A rule that such a byte could slip past would be none.
+//! A path is bytes, not text. Expressions are compiled without Unicode classes, so that `.` matches bytes that are
+//! not UTF-8, too. Otherwise such bytes could bypass a rule.
 
 use regex::bytes::{Regex, RegexBuilder};
 use weir_config::{PathPattern, ValuePattern};
 
-/// The pattern of `script` where the configuration gives none.
+/// The default of `script`.
 pub(super) const DEFAULT_SCRIPT: &str = r"^(/.+\.php)(/.*)?$";
 
-/// Which paths a route is for, or which values a rule.
+/// Which paths a route applies to, or which values a rule.
 #[derive(Debug)]
 pub(crate) enum Matcher {
     Glob(Glob),
@@ -24,11 +24,11 @@ impl Matcher {
         })
     }
 
-    /// What a part of a request has to be.
+    /// Compiles the pattern for a part of a request.
     ///
     /// # Errors
     ///
-    /// An expression that cannot be compiled.
+    /// If an expression cannot be compiled.
     pub(crate) fn of_value(pattern: &ValuePattern) -> Result<Self, String> {
         Ok(match pattern {
             ValuePattern::Glob(glob) => Self::Glob(Glob::new(glob)),
@@ -36,7 +36,7 @@ impl Matcher {
         })
     }
 
-    /// The expression, whose groups a rewrite may use.
+    /// The expression, if it is one; a rewrite may use its groups.
     pub(super) fn regex(&self) -> Option<&Regex> {
         match self {
             Self::Glob(_) => None,
@@ -44,7 +44,7 @@ impl Matcher {
         }
     }
 
-    /// Whether this is one of them.
+    /// Whether the path matches.
     pub(crate) fn matches(&self, path: &[u8]) -> bool {
         match self {
             Self::Glob(glob) => glob.matches(path),
@@ -56,7 +56,7 @@ impl Matcher {
 /// A glob over a whole path: `*` is any run of characters, slashes included, `?` one character.
 #[derive(Debug)]
 pub(crate) enum Glob {
-    /// No star, no question mark.
+    /// No star and no question mark.
     Exact(Box<[u8]>),
     /// One star, at the end.
     Prefix(Box<[u8]>),
@@ -83,10 +83,10 @@ impl Glob {
     }
 }
 
-/// Which paths are scripts, and where the script's name ends.
+/// Which paths are scripts, and where the name of the script ends.
 #[derive(Debug)]
 pub(super) enum ScriptPattern {
-    /// [`DEFAULT_SCRIPT`], matched by hand.
+    /// [`DEFAULT_SCRIPT`], matched without a regular expression.
     Default,
     Regex(Regex),
 }
@@ -99,9 +99,9 @@ impl ScriptPattern {
         compile(pattern, false).map(Self::Regex)
     }
 
-    /// Calls `found` for each script that `path` may name with something behind it, the longest first, until that
-    /// answers true. Workers may look for a shorter one where the longest is not there (PHP's `cgi.fix_pathinfo`), so
-    /// rules see all of them. False where there are more than [`MAX_NAMES`].
+    /// Calls `found` for each script that `path` may name with something after it, the longest first, until `found`
+    /// returns true. If the longest does not exist, workers may use a shorter one (PHP's `cgi.fix_pathinfo`), so
+    /// rules must check all of them. False if there are more than [`MAX_NAMES`].
     pub(super) fn with_path_info(&self, path: &[u8], mut found: impl FnMut(&[u8]) -> bool) -> bool {
         let mut rest = path;
         let mut left = MAX_NAMES;
@@ -123,10 +123,10 @@ impl ScriptPattern {
         true
     }
 
-    /// Script name (1st group, else the whole match) and path-info (2nd group, else nothing).
+    /// Script name (first group, otherwise the whole match) and path-info (second group, otherwise empty).
     ///
-    /// A path with a newline is no script under the default pattern: worker programs that read their parameters
-    /// by lines or by regular expressions of their own have been misled by it.
+    /// With the default pattern, a path with a newline is not a script: it has misled worker programs that read
+    /// parameters line by line or with regular expressions.
     pub(super) fn split<'p>(&self, path: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
         match self {
             Self::Default => split_php(path),
@@ -140,13 +140,13 @@ impl ScriptPattern {
     }
 }
 
-/// Which paths are as if they were not there.
+/// Which paths are hidden, as if they did not exist.
 ///
-/// The operator's own expressions look at the URL and at the script's name, whatever is there. The default ones are
-/// about files: what is no file under such a name belongs to the application.
+/// The operator's own expressions match the URL and the script's name, whether the file exists or not. The default
+/// expressions are about files: if there is no file with such a name, the path belongs to the application.
 #[derive(Debug)]
 pub(super) struct Hidden {
-    /// Of the default's expressions, by their place in it.
+    /// Which of the default expressions are used, by their position.
     default: [bool; 3],
     others: Vec<Regex>,
 }
@@ -154,9 +154,9 @@ pub(super) struct Hidden {
 /// Why the default hides a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HiddenFile {
-    /// So much of the path names a dot-file or a folder with such a name.
+    /// A dot-file or dot-folder: this many bytes of the path name it.
     Dot(usize),
-    /// The name of a copy that an editor or an administrator left.
+    /// The name of a copy that an editor or an administrator has made.
     Copy,
 }
 
@@ -174,17 +174,17 @@ impl Hidden {
         Ok(Self { default, others })
     }
 
-    /// Whether an expression of the operator's own matches.
+    /// Whether one of the operator's own expressions matches.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         self.others.iter().any(|regex| regex.is_match(path))
     }
 
-    /// Whether the operator has expressions of his own.
+    /// Whether the operator has configured own expressions.
     pub(super) fn has_own(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// Whether the default hides what has this name, if it is there.
+    /// Whether the default hides a file with this name, if it exists.
     pub(super) fn file(&self, name: &[u8]) -> Option<HiddenFile> {
         let [root, deeper, copies] = self.default;
         if (root || deeper)
@@ -197,7 +197,7 @@ impl Hidden {
     }
 }
 
-/// Where the first hidden segment ends that begins with a dot: `/.well-known` in the root is none.
+/// The end of the first hidden segment that begins with a dot. `/.well-known` in the root is not hidden.
 fn dot_segment(path: &[u8], root: bool, deeper: bool) -> Option<usize> {
     memchr::memmem::find_iter(path, b"/.").find_map(|at| {
         let rest = &path[at + 1..];
@@ -210,7 +210,7 @@ fn dot_segment(path: &[u8], root: bool, deeper: bool) -> Option<usize> {
     })
 }
 
-/// The default's third expression by hand.
+/// The third default expression, without a regular expression.
 fn is_copy(path: &[u8]) -> bool {
     let name = last_segment(path);
     match name.last() {
@@ -225,9 +225,9 @@ fn is_copy(path: &[u8]) -> bool {
     }
 }
 
-/// Whether a name is one of a PHP source: by an extension that PHP's packages run, or by such an extension with
-/// something behind it (`x.php.bak`, `x.php~`, `#x.php#`, `x.php.1`). Such a file is a program: where no rule runs it,
-/// its source is not for clients either. What is made to be read (`x.php.html`, `x.php.txt`) is none.
+/// Whether a name is that of a PHP source: it has an extension that PHP packages run, or such an extension with
+/// something after it (`x.php.bak`, `x.php~`, `#x.php#`, `x.php.1`). Such a file is a program: if no rule runs it,
+/// clients must not get its source. Files that are made for reading (`x.php.html`, `x.php.txt`) are not sources.
 pub(super) fn is_php_source(path: &[u8]) -> bool {
     let name = last_segment(path);
     memchr::memchr_iter(b'.', name).any(|dot| {
@@ -249,7 +249,7 @@ fn is_php_extension(extension: &[u8]) -> bool {
     }
 }
 
-/// Whether what stands behind a script's extension makes it something to be read.
+/// Whether the part after a script's extension makes it a file for reading.
 fn is_published(behind: &[u8]) -> bool {
     extension(behind).is_some_and(|extension| {
         PUBLISHED
@@ -267,15 +267,15 @@ fn extension(name: &[u8]) -> Option<&[u8]> {
     memchr::memrchr(b'.', name).map(|dot| &name[dot + 1..])
 }
 
-/// Names of scripts in one path.
+/// Maximum number of script names in one path.
 const MAX_NAMES: usize = 16;
 
-/// Extensions of copies that are never meant for clients, and of files that scripts include.
+/// Extensions of copies that are never meant for clients, and of include files.
 const COPIES: [&str; 9] = [
     "bak", "old", "orig", "save", "dist", "inc", "swn", "swo", "swp",
 ];
 
-/// Extensions of what is made from a script in order to be read, and of signatures of published archives.
+/// Extensions of files that are made from scripts for reading, and of signatures of published archives.
 const PUBLISHED: [&str; 39] = [
     "html", "htm", "xhtml", "txt", "text", "md", "css", "js", "mjs", "json", "xml", "svg", "png",
     "jpg", "jpeg", "gif", "webp", "avif", "ico", "pdf", "map", "woff", "woff2", "mp3", "mp4",
@@ -283,14 +283,14 @@ const PUBLISHED: [&str; 39] = [
     "less", "wasm",
 ];
 
-/// [`DEFAULT_SCRIPT`] by hand: the last `.php` that a slash or the end follows.
+/// [`DEFAULT_SCRIPT`] without a regular expression: the last `.php` before a slash or the end.
 fn split_php(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.first() != Some(&b'/') {
         return None;
     }
     let mut before = path.len();
     while let Some(dot) = memchr::memrchr(b'.', &path[..before]) {
-        // The slash, one character at least, the dot.
+        // A slash, at least one character, and the dot.
         if dot < 2 {
             return None;
         }
@@ -306,7 +306,8 @@ fn split_php(path: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-/// A dot that takes newlines keeps rules tight where a match forbids, and loose where a match runs a script.
+/// `dot_matches_newline` is set where a match forbids, so that a newline cannot bypass the rule, and not where a
+/// match runs a script.
 fn compile(pattern: &str, dot_matches_newline: bool) -> Result<Regex, String> {
     let build = |unicode| {
         RegexBuilder::new(pattern)
@@ -314,13 +315,13 @@ fn compile(pattern: &str, dot_matches_newline: bool) -> Result<Regex, String> {
             .dot_matches_new_line(dot_matches_newline)
             .build()
     };
-    // Classes such as `\p{L}` exist with Unicode only.
+    // Classes such as `\p{L}` need Unicode.
     build(false)
         .or_else(|_| build(true))
         .map_err(|error| format!("`{pattern}`: {error}"))
 }
 
-/// Backtracks to the last star only: at most pattern × path steps.
+/// Backtracks only to the last star: at most pattern × path steps.
 fn glob_matches(pattern: &[u8], path: &[u8]) -> bool {
     let (mut p, mut s) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -350,7 +351,7 @@ fn glob_matches(pattern: &[u8], path: &[u8]) -> bool {
     pattern[p..].iter().all(|&b| b == b'*')
 }
 
-/// Bytes of the first character; 1 where it is no UTF-8.
+/// Length of the first character in bytes; 1 if it is not UTF-8.
 fn char_len(bytes: &[u8]) -> usize {
     let len = match bytes[0] {
         0xC2..=0xDF => 2,

@@ -1,27 +1,28 @@
-//! From a path to what it means under its rules: a file, a script, a redirect, or nothing.
+//! Finds what a path means under its rules: a file, a script, a redirect, or nothing.
 //!
-//! The order, as users of nginx's `try_files $uri $uri/ /index.php` and of Apache's `!-f !-d` rules expect it:
+//! The order is what users of nginx's `try_files $uri $uri/ /index.php` and of Apache's `!-f !-d` rules expect:
 //!
-//! 1. What an expression of `hide_files` matches is not there (404), whatever the rest says: the path, and the name of
-//!    a script that has path-info behind it. The default of `hide_files` is about files: it hides what is there under
-//!    such a name, and leaves path-info and what is no file to the application.
-//! 2. A path that the script pattern matches runs that script, if it is there. If it is not, the path is one that
-//!    is no file: the fallback has it (so that a front controller owns `/old-page.php` and `/wiki/Index.php` too), else
-//!    404. So with `/index.php/Page.php`: what is no script may be the path-info of one. Where files are not checked
-//!    (`check_files`) the script runs in any case.
+//! 1. A path that an expression of `hide_files` matches does not exist (404), whatever the other rules say. This
+//!    applies to the path, and to the name of a script with path-info after it. The default of `hide_files` is about
+//!    files: it hides existing files with such names. Path-info and names without a file are left to the application.
+//! 2. A path that matches the script pattern runs that script, if it exists. If it does not, the fallback gets the
+//!    path (so a front controller also serves `/old-page.php` and `/wiki/Index.php`), otherwise 404. With
+//!    `/index.php/Page.php`, the second name may be path-info of the first. If files are not checked (`check_files`),
+//!    the script runs in any case.
 //! 3. A path that ends in a slash is a folder: its index files in order, scripts among them.
 //! 4. Any other path is a file; if it is a folder, its URL is the one with a slash (301, 308).
-//! 5. What is no file, folders without index included, goes to the fallback, with no path-info and the request's own URI;
-//!    without a fallback 404.
+//! 5. A path without a file, or a folder without index, goes to the fallback, with no path-info and the request's own
+//!    URI; without a fallback 404.
 //!
-//! A path with an encoded slash is no file and no folder; it may be a script's path-info, or the fallback's.
+//! A path with an encoded slash is neither file nor folder; it may be the path-info of a script or of the fallback.
 //!
-//! Below `deny_scripts` nothing runs, also not as index: scripts there are text. Elsewhere a PHP source that the
-//! pattern does not match is refused (403), never sent: by its name, or because it begins with `<?php`. A link out of the root, a file that may not be read and
-//! anything that is neither file nor folder is refused too, without asking the fallback.
+//! Below `deny_scripts` nothing runs, not even an index file: scripts there are text. Elsewhere a PHP source that the
+//! pattern does not match is refused (403) and never sent. It is recognized by its name, or because it begins with
+//! `<?php`. A link out of the root, a file that may not be read and anything that is neither file nor folder is
+//! refused too, without asking the fallback.
 //!
-//! The same steps run twice at most: first on the reactor, with what is remembered and with lookups that answer from
-//! the kernel's caches only; where those would have to wait for the disk, once more on a thread that may wait.
+//! The same steps run at most twice: first on the reactor, with cached results and lookups that use only the kernel's
+//! caches. If these would have to wait for the disk, the steps run again on a blocking thread.
 
 use std::{
     ffi::OsStr, io, os::fd::AsFd, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc, time::Instant,
@@ -41,22 +42,22 @@ use super::{
 };
 use crate::gateway::files::{FileEntry, Source};
 
-/// What is asked for.
+/// What is requested.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted<'w> {
     /// Decoded and normalised.
     pub(super) path: &'w [u8],
-    /// So much of it may name a file; see [`super::path::Normal`].
+    /// How much of it may name a file; see [`super::path::Normal`].
     pub(super) plain: usize,
-    /// None: a file that a script or the configuration names; no scripts, no folders, no fallback.
+    /// `None`: a file that a script or the configuration names. Then there are no scripts, no folders, no fallback.
     pub(super) request: Option<(&'w Method, Option<&'w str>)>,
-    /// The query is not the one that was asked with.
+    /// The query was changed by a rewrite.
     pub(super) rewritten: bool,
     /// The route's expression, whose groups a fallback may use.
     pub(super) regex: Option<&'w Regex>,
 }
 
-/// A [`Wanted`] of its own, for another thread.
+/// An owned [`Wanted`], for another thread.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: Vec<u8>,
@@ -67,7 +68,7 @@ pub(super) struct Kept {
 }
 
 impl<'w> Wanted<'w> {
-    /// A file that a script or the configuration names.
+    /// For a file that a script or the configuration names.
     pub(super) fn file(path: &'w [u8]) -> Self {
         Self {
             path,
@@ -89,12 +90,12 @@ impl<'w> Wanted<'w> {
         }
     }
 
-    /// The path may name a file as a whole.
+    /// Whether the whole path may name a file.
     pub(super) fn is_plain(&self) -> bool {
         self.plain == self.path.len()
     }
 
-    /// The query that a script is told where it is not the request's own.
+    /// The query for the script, if it differs from the request's own.
     pub(super) fn new_query(&self) -> Option<Box<str>> {
         let query = self.request.filter(|_| self.rewritten)?.1;
         Some(query.unwrap_or_default().into())
@@ -114,21 +115,21 @@ impl Kept {
     }
 }
 
-/// Why the steps stopped without an answer.
+/// Why the steps ended without an answer.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The kernel would have to read the disk.
+    /// The kernel would have to read from the disk.
     WouldBlock,
-    /// Something that is nobody's rule: descriptors used up, a disk that fails.
+    /// An error outside of the rules: descriptors are used up, or the disk fails.
     Failed(io::Error, PathBuf),
 }
 
-/// One walk through the steps.
+/// One run through the steps.
 pub(super) struct Walk<'l> {
     pub(super) rules: &'l Rules,
     pub(super) space: &'l Space,
     pub(super) root: &'l OpenRoot,
-    /// On the reactor: what is remembered. None on a thread that may wait.
+    /// On the reactor: its cache. `None` on a blocking thread.
     pub(super) cache: Option<&'l mut Cache>,
     pub(super) now: Instant,
 }
@@ -148,7 +149,7 @@ enum SeenName {
 }
 
 impl Walk<'_> {
-    /// What `wanted` means.
+    /// Finds what `wanted` means.
     ///
     /// # Errors
     /// [`Stop`]; `WouldBlock` only with a cache.
@@ -215,7 +216,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A script that is there, in front of one that is not.
+    /// An existing script before one that does not exist in the path.
     fn shorter<'p>(
         &mut self,
         wanted: &Wanted<'p>,
@@ -256,7 +257,7 @@ impl Walk<'_> {
             {
                 continue;
             }
-            // A folder that is not there costs one lookup instead of one for each index file.
+            // For a folder that does not exist, this needs one lookup instead of one per index file.
             let is_known = is_there || is_script && self.knows(&candidate);
             if !is_known {
                 match self.see(path)? {
@@ -354,7 +355,7 @@ impl Walk<'_> {
         Target::Script(script)
     }
 
-    /// Runs what is no file here.
+    /// Runs a script that has no file on this machine.
     fn run_unseen(&self, wanted: &Wanted<'_>, name: &[u8], info: &[u8]) -> Target<'static> {
         match self.run(wanted, name, info) {
             Target::Script(script) => Target::Script(script.unseen()),
@@ -375,7 +376,7 @@ impl Walk<'_> {
         cache.is_some_and(|cache| cache.knows(self.space.root.id, inner, self.now))
     }
 
-    /// Whether a script or folder is there; it is not opened for reading, which may be its worker's right alone.
+    /// Whether a script or folder exists. It is not opened for reading, because perhaps only its worker may read it.
     fn see(&mut self, name: &[u8]) -> Result<SeenName, Stop> {
         if self.knows(name) {
             return Ok(if name.ends_with(b"/") {
@@ -415,10 +416,10 @@ impl Walk<'_> {
         self.open_any(path, false)
     }
 
-    /// Opens what is there, or takes it from memory; the source of a script only where that is `wanted`.
+    /// Opens a file or takes it from the cache; the source of a script only if it is `wanted`.
     fn open_any(&mut self, path: &[u8], wanted: bool) -> Result<Seen, Stop> {
         let relative = &self.space.inner(path)[1..];
-        // An entry may be in memory because a script had its file sent.
+        // The entry may be cached because a script had the file sent.
         let may_send = |rules: &Rules, entry: &FileEntry| {
             wanted || !entry.is_source() || rules.denies_script(path)
         };
@@ -440,7 +441,7 @@ impl Walk<'_> {
                 let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
                 return match self.meaning(error, path)? {
                     None => Ok(Seen::Missing),
-                    // A folder may be entered without the right to list it.
+                    // The gateway may have the right to enter a folder without the right to list it.
                     Some(_) if is_denied && matches!(self.see(path)?, SeenName::Dir) => {
                         Ok(Seen::Dir)
                     }
@@ -479,7 +480,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The file from memory, if it is still the one that is there.
+    /// The cached file, if it has not changed.
     fn kept(&mut self, path: &[u8]) -> Option<Arc<FileEntry>> {
         let cache = self.cache.as_deref_mut()?;
         let kept = cache.files.get(self.space.id, path, self.now)?;
@@ -505,7 +506,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Once more with the cached files closed, where descriptors are used up.
+    /// Tries again with the cached files closed, if descriptors are used up.
     fn retry<T>(&mut self, act: impl Fn(&OpenRoot) -> io::Result<T>) -> io::Result<T> {
         match (act(self.root), self.cache.as_deref_mut()) {
             (Err(error), Some(cache)) if is_out_of_descriptors(&error) => {
@@ -516,7 +517,7 @@ impl Walk<'_> {
         }
     }
 
-    /// None: there is nothing. Some: there is something that is not for clients.
+    /// `None`: it does not exist. `Some`: it exists, but clients must not get it.
     fn meaning(&self, error: io::Error, path: &[u8]) -> Result<Option<&'static str>, Stop> {
         use io::ErrorKind as Kind;
         match error.kind() {
@@ -559,16 +560,16 @@ pub struct Script {
     pub filename: Vec<u8>,
     /// `DOCUMENT_ROOT`, as the worker sees it, without a slash at the end.
     pub document_root: Arc<[u8]>,
-    /// `QUERY_STRING`, where a rewrite has made another one than was asked with.
+    /// `QUERY_STRING`, if a rewrite has made a different one.
     pub query: Option<Box<str>>,
-    /// It was seen to be a file here.
+    /// A file of this name was found here.
     is_file: bool,
-    /// So much of `script_name` is an alias's prefix.
+    /// This many bytes of `script_name` are an alias's prefix.
     prefix: usize,
 }
 
 impl Script {
-    /// `inner` is the name without an alias's prefix.
+    /// `inner` is the name without the prefix of an alias.
     pub(super) fn new(
         wanted: &Wanted<'_>,
         name: &[u8],
@@ -590,13 +591,13 @@ impl Script {
         }
     }
 
-    /// The same, where no such file was seen.
+    /// The same script, if its file was not found here.
     pub(super) fn unseen(mut self) -> Self {
         self.is_file = false;
         self
     }
 
-    /// As a web server in front has found it.
+    /// A script as a web server in front has found it.
     pub fn elsewhere(name: &[u8], info: &[u8], filename: &[u8], document_root: &[u8]) -> Self {
         Self {
             script_name: name.into(),
@@ -609,7 +610,7 @@ impl Script {
         }
     }
 
-    /// [`Self::script_name`] beneath the folder that it was found in; none where it was not looked for.
+    /// [`Self::script_name`] relative to the folder in which it was found; `None` if it was not looked for.
     pub(super) fn seen_name(&self) -> Option<&[u8]> {
         self.is_file.then_some(&self.script_name[self.prefix..])
     }
@@ -620,7 +621,7 @@ impl Script {
     }
 }
 
-/// 301 changes the method of a POST to GET in practice (RFC 9110 §15.4.2), 308 does not.
+/// In practice a 301 changes a POST to GET (RFC 9110 §15.4.2), a 308 does not.
 pub(super) fn redirect_to_folder(
     path: &[u8],
     method: &Method,
@@ -639,7 +640,7 @@ pub(super) fn redirect_to_folder(
     };
     match HeaderValue::from_maybe_shared(bytes::Bytes::from(location)) {
         Ok(location) => Target::DirectoryRedirect { location, status },
-        // The path is ASCII now; a query with control characters is not passed on by the head's parser.
+        // The path is ASCII now, and the parser of the head refuses a query with control characters.
         Err(_) => Target::DirectoryRedirect {
             location: HeaderValue::from_static("/"),
             status,

@@ -1,8 +1,8 @@
-//! URLs made from other URLs: `rewrite` of a route, and a `fallback` with a query.
+//! Makes URLs from other URLs: `rewrite` of a route, and a `fallback` with a query.
 //!
-//! `$1` to `$9` (or `${1}`, `${name}`) are the groups of the route's regular expression, `$$` is a dollar sign. In the
-//! path a group stands as it is, and what comes out is normalised like the path of a request: it cannot lead out of
-//! the root, or past a rule. In the query it is encoded, so that it stays one value.
+//! `$1` to `$9` (or `${1}`, `${name}`) are the groups of the route's regular expression, `$$` is a dollar sign. In
+//! the path a group is inserted unchanged, and the result is normalised like the path of a request: it cannot lead
+//! out of the root or bypass a rule. In the query a group is encoded, so that it stays one value.
 
 use regex::bytes::{Captures, Regex};
 
@@ -11,12 +11,12 @@ use super::{
     path::{encode, normalise},
 };
 
-/// A text of the configuration, taken apart.
+/// A parsed rewrite of the configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rewrite {
     path: Vec<Piece>,
     query: Vec<Piece>,
-    /// The request's own query is put behind it.
+    /// Whether the request's own query is appended.
     keeps_query: bool,
 }
 
@@ -27,7 +27,7 @@ enum Piece {
     Named(Box<str>),
 }
 
-/// A path and query that were made.
+/// The resulting path and query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub(super) path: Vec<u8>,
@@ -35,7 +35,7 @@ pub(super) struct Rewritten {
     pub(super) query: Query,
 }
 
-/// A query that was made.
+/// A query that a rewrite has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     text: String,
@@ -43,7 +43,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// With the request's own query behind it, where that is kept.
+    /// The query, with the request's own query appended if that is kept.
     pub(super) fn with(&self, asked: Option<&str>) -> String {
         let asked = asked.filter(|asked| self.keeps_query && !asked.is_empty());
         match (asked, self.text.is_empty()) {
@@ -53,7 +53,7 @@ impl Query {
         }
     }
 
-    /// Of a rewrite that follows another one.
+    /// Combines it with the query of an earlier rewrite.
     pub(super) fn before(&self, earlier: Self) -> Self {
         Self {
             text: self.with(Some(&earlier.text)),
@@ -63,7 +63,7 @@ impl Query {
 }
 
 impl Rewrite {
-    /// Takes a checked text apart: `/path?query`; a question mark at its end drops the request's own query.
+    /// Parses a checked text: `/path?query`. A question mark at the end drops the request's own query.
     pub(super) fn new(text: &str) -> Self {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let bare = query.strip_suffix('?');
@@ -75,7 +75,7 @@ impl Rewrite {
         }
     }
 
-    /// It is a path and nothing else.
+    /// Whether it is only a path.
     pub(super) fn is_plain(&self) -> bool {
         self.query.is_empty()
             && self.keeps_query
@@ -85,10 +85,10 @@ impl Rewrite {
                 .all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// What it makes of `path`, of which `plain` bytes may name a file, with the groups of `matcher`.
+    /// Applies it to `path`, of which `plain` bytes may name a file, with the groups of `matcher`.
     ///
     /// # Errors
-    /// As of a request's path.
+    /// As for a request's path.
     pub(super) fn apply(
         &self,
         matcher: Option<&Regex>,
@@ -114,7 +114,7 @@ impl Rewrite {
                 group => encode_value(group.value(captures.as_ref()), &mut query),
             }
         }
-        // What stood behind an encoded slash names no file here either.
+        // The part that came after an encoded slash does not name a file here either.
         let plain = match from_path.filter(|_| plain < path.len()) {
             Some(from) if made == raw => from,
             Some(_) => 0,
@@ -187,7 +187,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// RFC 3986 §3.4, without what separates values in a query, and without the plus sign, which is read as a space.
+/// RFC 3986 §3.4, but also encodes the separators of query values, and the plus sign, which means a space.
 fn encode_value(value: &[u8], out: &mut Vec<u8>) {
     for &byte in value {
         if byte.is_ascii_alphanumeric() || b"-._~/:@!*(),".contains(&byte) {

@@ -1,8 +1,9 @@
-//! Document roots: folders that files are opened beneath.
+//! Document roots: the folders whose files are served.
 //!
-//! A root is a path of the configuration; what is opened is the folder that it leads to now. Deployments switch a
-//! symbolic link (`current` → `releases/42`) and expect the switch to be seen soon and whole: a root is opened
-//! anew every [`ROOT_AGE`], and one request uses one open root from its first lookup to `SCRIPT_FILENAME`.
+//! A root is a path of the configuration. The folder that the path leads to now is opened. Deployments switch a
+//! symbolic link (`current` → `releases/42`) and expect that the switch is seen soon and completely. So a root is
+//! opened again every [`ROOT_AGE`], and one request uses the same open root from its first lookup to
+//! `SCRIPT_FILENAME`.
 
 use std::{
     collections::HashMap,
@@ -19,27 +20,27 @@ use std::{
 
 use weir_sys::file::{self, FileStat, Open};
 
-/// An open root is used for so long before its path is looked up again.
+/// After this time the path of an open root is looked up again.
 pub(super) const ROOT_AGE: Duration = Duration::from_secs(1);
 
-/// How the gateway reaches the folders that the configuration names. The default: as they are written.
+/// How the gateway reaches the folders of the configuration. The default: by their paths.
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// The folder that the gateway is locked into. Paths below it are opened without it.
+    /// The folder of the gateway's chroot. Paths below it are opened relative to it.
     pub chroot: Option<PathBuf>,
-    /// Folders that were opened before (they lie outside of `chroot`), by the path in the configuration. Such a
-    /// folder stays the same for the life of the process: its path cannot be looked up again.
+    /// Folders that were opened before, because they are outside of `chroot`; by their path in the configuration.
+    /// Such a folder stays the same for the life of the process: its path cannot be looked up again.
     pub opened: HashMap<PathBuf, OwnedFd>,
 }
 
-/// A folder that files are opened beneath.
+/// A folder below which files are opened.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// Place in the per-reactor table of open roots.
+    /// Index into the table of open roots of each reactor.
     pub(super) id: usize,
     /// As written in the configuration, absolute.
     pub(super) path: PathBuf,
-    /// Symbolic links may lead out of it.
+    /// Whether symbolic links may lead out of it.
     pub(super) follow_symlinks: bool,
     by: By,
 }
@@ -52,7 +53,7 @@ enum By {
         path: PathBuf,
         chroot: Option<PathBuf>,
     },
-    /// Opened before, for ever.
+    /// Was opened before and stays open.
     Opened(Arc<OpenRoot>),
 }
 
@@ -66,7 +67,7 @@ pub(super) struct OpenRoot {
     pub(super) real: Arc<[u8]>,
 }
 
-/// All roots of a configuration; the same path is one root.
+/// All roots of a configuration; equal paths share one root.
 #[derive(Debug)]
 pub(super) struct Roots {
     slash: Arc<OwnedFd>,
@@ -86,7 +87,7 @@ impl Roots {
     /// The root for `path`.
     ///
     /// # Errors
-    /// A path outside of the chroot that was not opened before.
+    /// If the path is outside of the chroot and was not opened before.
     pub(super) fn root(&mut self, path: &Path, follow_symlinks: bool) -> Result<Arc<Root>, String> {
         let path =
             std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -164,11 +165,12 @@ impl Root {
             .as_os_str()
             .as_bytes();
         let how = Open {
-            // From `/` nothing is outside; an absolute link would count as a way out.
+            // Nothing is outside of `/`; otherwise an absolute link would count as leading out.
             follow_symlinks_out: true,
             cached_only,
         };
-        // What lies above a link is only known once it was followed, which that way of opening does not do.
+        // The parent of a link's target is known only after following the link, which this way of opening does not
+        // do.
         let has_parent = path.components().any(|part| part == Component::ParentDir);
         let fd = match (has_parent, cached_only) {
             (true, true) => return Err(io::ErrorKind::WouldBlock.into()),
@@ -180,7 +182,7 @@ impl Root {
         Ok(Arc::new(root))
     }
 
-    /// How lookups beneath it walk.
+    /// The options for lookups below it.
     pub(super) fn walk(&self, cached_only: bool) -> Open {
         Open {
             follow_symlinks_out: self.follow_symlinks,
@@ -188,7 +190,7 @@ impl Root {
         }
     }
 
-    /// `path` beneath it, for the error log.
+    /// `path` below it, for the error log.
     pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
         let relative = path.strip_prefix(b"/").unwrap_or(path);
         self.path.join(OsStr::from_bytes(relative))
@@ -210,19 +212,19 @@ impl OpenRoot {
         self.fd.as_fd()
     }
 
-    /// The same folder under the same name.
+    /// Whether it is the same folder under the same name.
     pub(super) fn is(&self, other: &Self) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino) && self.real == other.real
     }
 }
 
-/// A path without its last slash: `/` becomes nothing, so that a script's name can be put after it.
+/// A path without its last slash: `/` becomes empty, so that the name of a script can be appended.
 pub(super) fn trim_slash(path: &[u8]) -> &[u8] {
     path.strip_suffix(b"/").unwrap_or(path)
 }
 
-/// `path` without symbolic links if it still leads to `root`, else as written. The links were followed a moment
-/// ago, when the root was opened: reading them again does not wait for the disk.
+/// `path` without symbolic links if it still leads to `root`, otherwise as written. The links were followed a moment
+/// ago when the root was opened, so reading them again does not wait for the disk.
 fn real_path(path: &Path, chroot: Option<&Path>, root: &OpenRoot) -> Vec<u8> {
     let is_root = |stat: FileStat| (stat.dev, stat.ino) == (root.dev, root.ino);
     let real = fs::canonicalize(path)
@@ -278,7 +280,7 @@ mod tests {
     fn a_chroot_is_taken_off_to_open_and_put_back_to_show() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
-        // As if locked into /, named /jail outside: the inner path is the real one.
+        // As in a chroot at / that is /jail outside: the inner path is the real one.
         let reach = Reach {
             chroot: Some(PathBuf::from("/jail")),
             ..Reach::default()

@@ -1,4 +1,4 @@
-//! What a site or a route says, compiled once for every request that follows.
+//! The settings of a site or a route, compiled once for all requests.
 
 use std::{
     collections::BTreeMap,
@@ -21,20 +21,20 @@ use crate::{
     gateway::{files::Presentation, policy::Policy},
 };
 
-/// The settings in force for a request, ready to be used.
+/// The compiled settings for a request.
 #[derive(Debug)]
 pub struct Rules {
     /// As the configuration has them.
     pub settings: Settings,
-    /// What a request for a script is worth.
+    /// The policy for requests of scripts.
     pub(crate) policy: Policy,
     pub(super) script: ScriptPattern,
     pub(super) hidden: Hidden,
     pub(super) fallback: Option<Fallback>,
     pub(super) check: Check,
-    /// Extensions that the pool runs; empty: any.
+    /// Extensions that the pool runs; empty: all.
     pub(super) limit_extensions: Vec<String>,
-    /// Where files come from; none without a root.
+    /// Where files come from; `None` without a root.
     pub(super) space: Option<Space>,
     pub(super) accel: Vec<(Box<[u8]>, Space)>,
     pub(super) sendfile: Vec<Space>,
@@ -45,7 +45,7 @@ pub struct Rules {
 /// A script's name and its path-info.
 pub(super) type Split<'p> = (&'p [u8], &'p [u8]);
 
-/// Where a URL goes that is no file.
+/// Where a URL without a file goes.
 #[derive(Debug)]
 pub(super) enum Fallback {
     Path(Box<[u8]>),
@@ -53,43 +53,43 @@ pub(super) enum Fallback {
     Made(Rewrite),
 }
 
-/// Whether scripts are looked for on this machine.
+/// Whether the files of scripts are checked on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
-    /// A script is a file.
+    /// Every script must be a file.
     Always,
-    /// A script with an extension of PHP is a file. Others may be names that the program behind the pool knows; what
-    /// there is under such a name is subject to the rules for files all the same.
+    /// A script with a PHP extension must be a file. Other names may be known to the program behind the pool. If
+    /// there is a file with such a name, the rules for files still apply.
     ByName,
-    /// Whoever runs the scripts knows them.
+    /// Not checked: the workers know their scripts.
     Never,
 }
 
-/// A folder and how its files are presented.
+/// A folder and the settings for its files.
 #[derive(Debug, Clone)]
 pub(super) struct Space {
     pub(super) root: Arc<Root>,
     pub(super) presentation: Arc<Presentation>,
-    /// Of an alias: the URL prefix that stands for the folder, with its slash.
+    /// For an alias: the URL prefix of the folder, with its slash.
     prefix: Arc<[u8]>,
-    /// Number of the pair: files are kept in memory by it.
+    /// Number of this pair of folder and settings; the file cache uses it as a key.
     pub(super) id: usize,
 }
 
-/// What a worker calls the document root.
+/// The workers' name of the document root.
 #[derive(Debug)]
 enum WorkerRoot {
-    /// `script_root`, or the root as written for workers on other hosts.
+    /// `script_root`, or the configured root for workers on other hosts.
     Given(Arc<[u8]>),
-    /// The folder that the root leads to: a switched link means other file names, so that caches of compiled
-    /// scripts and of resolved paths cannot mix two releases.
+    /// The folder that the root leads to: after a link was switched, files have other names, so that caches of
+    /// compiled scripts and of resolved paths cannot mix two releases.
     Real,
-    /// The same, as workers call it that are locked into this folder.
+    /// The same, as seen by workers in a chroot at this folder.
     Inside(PathBuf),
 }
 
 impl Space {
-    /// The part of a URL path that is looked for in the folder; begins with a slash.
+    /// The part of a URL path that is looked up in the folder; begins with a slash.
     pub(super) fn inner<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         match path.starts_with(&self.prefix) {
             true => &path[self.prefix.len().saturating_sub(1)..],
@@ -97,7 +97,7 @@ impl Space {
         }
     }
 
-    /// Whether a URL path leads into the folder.
+    /// Whether a URL path is in the folder.
     pub(super) fn has(&self, path: &[u8]) -> bool {
         path.starts_with(&self.prefix)
     }
@@ -105,7 +105,7 @@ impl Space {
 
 impl Rules {
     /// Whether an expression of `hide_files` that the operator has written matches the path, or the name of a script
-    /// that has path-info behind it there. A path with too many such names is hidden as well.
+    /// in it with path-info after it. A path with too many such names is hidden, too.
     pub(super) fn hides(&self, path: &[u8]) -> bool {
         if !self.hidden.has_own() {
             return false;
@@ -118,13 +118,13 @@ impl Rules {
         hidden || !complete
     }
 
-    /// The script that a path names, unless none may run there.
+    /// The script that a path names, unless no script may run there.
     pub(super) fn script_of<'p>(&self, path: &'p [u8]) -> Option<Split<'p>> {
         let split = self.script.split(path)?;
         (!self.denies_script(split.0)).then_some(split)
     }
 
-    /// The same for a request: the slash behind the script's name is not an encoded one.
+    /// The same for a request: the slash after the script's name must not be an encoded one.
     pub(super) fn script_in<'p>(&self, wanted: &Wanted<'p>) -> Option<Split<'p>> {
         let longest = self.script_of(wanted.path)?;
         match wanted.is_plain() || longest.0.len() < wanted.plain {
@@ -133,8 +133,8 @@ impl Rules {
         }
     }
 
-    /// The longest script that the path names in front of the one that [`Self::script_of`] finds, and that is `fit`:
-    /// what follows a script may look like another one (`/index.php/Page.php`).
+    /// The longest script in the path before the one that [`Self::script_of`] finds, for which `fit` holds: path-info
+    /// may look like a script (`/index.php/Page.php`).
     pub(super) fn shorter_script<'p>(
         &self,
         wanted: &Wanted<'p>,
@@ -153,7 +153,7 @@ impl Rules {
         found.map(|end| path.split_at(end))
     }
 
-    /// Whether a script of this name runs only if it is a file here.
+    /// Whether a script with this name runs only if it is a file here.
     pub(super) fn must_be_file(&self, name: &[u8]) -> bool {
         match self.check {
             Check::Always => true,
@@ -170,7 +170,7 @@ impl Rules {
         (!self.may_run(name)).then_some("not among the pool's limit_extensions")
     }
 
-    /// What workers call `root`, which is not there.
+    /// The workers' name for `root`, which does not exist here.
     pub(super) fn absent_root(&self, root: &[u8]) -> Arc<[u8]> {
         match &self.worker_root {
             WorkerRoot::Given(path) => path.clone(),
@@ -178,7 +178,7 @@ impl Rules {
         }
     }
 
-    /// Scripts whose path begins so are files to be read, never run.
+    /// Scripts whose path begins like this are shown as text and never run.
     pub(super) fn denies_script(&self, path: &[u8]) -> bool {
         let prefixes = &self.settings.deny_scripts;
         prefixes
@@ -206,7 +206,7 @@ impl Rules {
     }
 }
 
-/// Compiles settings; equal ones share their rules, equal folders their files in memory.
+/// Compiles settings. Equal settings share their rules; equal folders share their cached files.
 pub(super) struct Compiler<'c> {
     config: &'c Config,
     roots: Roots,
@@ -224,7 +224,7 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    /// The rules that `settings` mean.
+    /// Compiles `settings`.
     ///
     /// # Errors
     /// What cannot be compiled or reached, and where.
@@ -335,7 +335,7 @@ impl<'c> Compiler<'c> {
     }
 }
 
-/// Of PHP and of fcgiwrap it is known that their scripts are files.
+/// The scripts of PHP and of fcgiwrap are always files.
 fn check(settings: &Settings, pool: Option<&Pool>) -> Check {
     let runs_files = |program: &str| {
         let name = program.rsplit('/').next().unwrap_or_default();
@@ -363,8 +363,8 @@ fn check(settings: &Settings, pool: Option<&Pool>) -> Check {
     }
 }
 
-/// Workers on this host see the same folder, whatever links lead to it; what other hosts see is only known by the
-/// name that the configuration uses.
+/// Workers on this host see the same folder, whatever links lead to it. For other hosts only the configured name is
+/// known.
 fn worker_root(settings: &Settings, pool: Option<&Pool>) -> WorkerRoot {
     let runtime = pool.map(|pool| &pool.runtime);
     let chroot = pool.and_then(|pool| pool.workers()?.chroot.as_ref());

@@ -1,4 +1,4 @@
-//! Scripts of a site whose files are elsewhere: `check_files = false`, and its root is not on this machine.
+//! Scripts of a site whose files are on another machine: `check_files = false`, and its root does not exist here.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Rules {
-    /// What `wanted` means where there are no files to look at. None: files are to be looked at.
+    /// What `wanted` means without files to check. `None`: files must be checked.
     pub(super) fn unchecked(&self, wanted: &Wanted<'_>, root: &[u8]) -> Option<Target<'static>> {
         if self.check != Check::Never {
             return None;

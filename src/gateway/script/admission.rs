@@ -1,4 +1,4 @@
-//! A request asks its pool for a worker, waits for it, and learns why it gets none.
+//! A request asks its pool for a worker, waits for it, or learns why it gets none.
 
 use std::{
     future::{Future, poll_fn},
@@ -19,12 +19,12 @@ use super::super::{
     trace,
 };
 
-/// The right to a worker of `pool`. While the request waits for long, its connection has nothing but it, and it keeps
-/// its headers folded.
+/// Gets the right to a worker of `pool`. During a long wait its connection keeps nothing but this request, and the
+/// request keeps its headers in compact form.
 ///
 /// # Errors
 ///
-/// The answer where it gets none.
+/// The answer if it gets no worker.
 pub(super) async fn admit(
     record: &mut Record,
     conn: &Arc<Conn>,
@@ -41,7 +41,7 @@ pub(super) async fn admit(
     );
     let turn = match policy::serial(record, pool) {
         0 => None,
-        // Boxed: without `serialize_by` no request that waits needs the room.
+        // Boxed: without `serialize_by` no waiting request should reserve this memory.
         key => Some(Box::pin(take_turn(record, conn, pool, key)).await?),
     };
     let ask = Ask {
@@ -51,7 +51,7 @@ pub(super) async fn admit(
         priority: record.worth.priority,
         client: record.worth.client,
     };
-    // A call of a worker's own script needs a worker while another one waits for it.
+    // A call of a worker's own script needs a worker while another worker waits for it.
     let looks = record.params.is_none() && pool.has_workers();
     let gateway = looks.then(|| record.gateway.clone());
     let caller = || gateway.and_then(|gateway| gateway.find_caller(conn));
@@ -96,11 +96,11 @@ pub(super) async fn admit(
     })
 }
 
-/// Waits until no other request of its key runs.
+/// Waits until no other request with its key runs.
 ///
 /// # Errors
 ///
-/// The answer where it waits for too long.
+/// The answer if it waits too long.
 async fn take_turn(
     record: &mut Record,
     conn: &Conn,
@@ -153,7 +153,7 @@ async fn take_turn(
     })
 }
 
-/// The answer to a call of a worker that nobody can ever serve.
+/// The answer to a call of a worker that no worker can ever serve.
 fn refuse_own_call(pool: &PoolHandle) -> Refusal {
     let message = match pool.say_refusal() {
         None => String::new(),
@@ -174,7 +174,7 @@ fn refuse_own_call(pool: &PoolHandle) -> Refusal {
     .retry_after(pool.retry_after())
 }
 
-/// What an operator has to know of a request that no worker took.
+/// The error log message for a request that got no worker.
 fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
     let (wait, stats) = (record.wait.unwrap_or_default(), pool.stats());
     let why = match (reason, wait.foreseen) {
@@ -220,7 +220,7 @@ fn why_shed(record: &Record, pool: &PoolHandle, reason: ShedReason) -> String {
     )
 }
 
-/// Microseconds, as seconds with three places.
+/// Microseconds as seconds with three decimals.
 fn seconds(micros: u64) -> String {
     format!("{:.3}", Duration::from_micros(micros).as_secs_f64())
 }
@@ -243,7 +243,7 @@ impl std::fmt::Display for QueueText<'_> {
     }
 }
 
-/// What is special about a request in the queue.
+/// The special properties of a request in the queue.
 struct WorthText<'r>(&'r Record);
 
 impl std::fmt::Display for WorthText<'_> {

@@ -1,4 +1,4 @@
-//! What operators are shown of servers.
+//! The data about servers in the operator's window.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::{
     log_text,
 };
 
-/// A pool's servers; nothing where weir runs the workers itself.
+/// A pool's servers; empty if weir runs the workers itself.
 pub(super) fn servers(pool: &PoolHandle) -> Vec<Value> {
     pool.servers().iter().map(server).collect()
 }
 
-/// Names of its servers that cannot be looked up.
+/// Server names that cannot be looked up.
 pub(super) fn unknown_names(pool: &PoolHandle) -> Vec<Value> {
     let name = |name: UnknownName| {
         json!({
@@ -41,15 +41,15 @@ fn server(server: &ServerStatus) -> Value {
         "backup": server.backup,
         "weight": server.weight,
         "busy": server.busy,
-        // Requests it may have at once.
+        // Maximum number of requests at once.
         "limit": server.limit,
         "kept": server.kept,
         "requests": server.requests,
         "failures": server.failures,
         "downs": server.downs,
-        // How long its requests take while none waits there, as far as its limit was found out.
+        // How long its requests take without load, if that was measured.
         "unloaded": server.unloaded.map(|time| time.as_secs_f64()),
-        // Seconds for which it has had requests and answered none.
+        // For how many seconds it has had requests without answering any.
         "silent": server.silent.map(|time| time.as_secs_f64()),
         "last_check": check,
     })
