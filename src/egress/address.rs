@@ -1,23 +1,22 @@
-//! Which addresses are not public, and may be called only where a rule names them.
+//! Decides which addresses are not public. They may be called only if a rule names them.
 //!
-//! A name that is allowed may lead anywhere: whoever answers for it in DNS says where. So an address is judged when it
-//! is known, right before it is connected to, and not when the name was. What IANA's registries of special-purpose
-//! addresses (IPv4 and IPv6, RFC 6890) do not call globally reachable is refused, and of IPv6 what is outside
-//! `2000::/3`, from which addresses of the internet are given out. A few single addresses inside of protocol blocks
-//! (PCP, TURN, AS112, ORCHID) are global by the registry, too; nobody answers HTTP there, and their blocks are refused
-//! as a whole.
+//! An allowed name may resolve to any address, because its DNS server decides that. So the address is checked after
+//! the lookup, right before connecting, and not the name alone. Refused is what IANA's registries of special-purpose
+//! addresses (IPv4 and IPv6, RFC 6890) do not call globally reachable, and every IPv6 address outside of `2000::/3`,
+//! from which internet addresses are assigned. A few single addresses inside of protocol blocks (PCP, TURN, AS112,
+//! ORCHID) are global in the registry, too. They serve no HTTP, so their blocks are refused completely.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_config::Network;
 
-/// Whether an address may be connected to: it is public, or one of `networks`, which are those that the rule names.
+/// Whether weir may connect to an address: it is public, or in one of `networks`, which the rule names.
 ///
-/// An IPv4 address that is written as one of IPv6 (`::ffff:0:0/96`) is what it stands for; so is what a NAT64 or a 6to4
-/// relay makes IPv4 of (`64:ff9b::/96`, `2002::/16`), since it ends there.
+/// An IPv4-mapped IPv6 address (`::ffff:0:0/96`) counts as its IPv4 address. So does an address that a NAT64 or 6to4
+/// relay translates to IPv4 (`64:ff9b::/96`, `2002::/16`), because the packets arrive there.
 ///
 /// # Errors
-/// What kind of address it is, to be put into a message: "a private address".
+/// The kind of address, for a message: "a private address".
 pub(crate) fn permitted(ip: IpAddr, networks: &[Network]) -> Result<(), &'static str> {
     let is_named = |ip: IpAddr| networks.iter().any(|network| network.contains(ip));
     if is_named(ip) {
@@ -33,7 +32,7 @@ pub(crate) fn permitted(ip: IpAddr, networks: &[Network]) -> Result<(), &'static
     }
 }
 
-/// The IPv4 address at which a packet to this one arrives.
+/// The IPv4 address at which packets to this address arrive.
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = ip.to_bits();
     match ip.segments() {
@@ -58,7 +57,7 @@ fn public_v4(ip: Ipv4Addr) -> Result<(), &'static str> {
         }
         [192, 88, 99, _] => Err("an address of a 6to4 relay"),
         [198, 18..=19, ..] => Err("an address for benchmarks"),
-        // Public by the registry; of Azure's machines it is what 169.254.169.254 is elsewhere.
+        // Public in the registry, but on Azure's machines it has the role of 169.254.169.254.
         [168, 63, 129, 16] => Err("a platform's own address, where cloud metadata is"),
         [224..=239, ..] => Err("a multicast address"),
         [255, 255, 255, 255] => Err("a broadcast address"),
@@ -71,7 +70,7 @@ fn public_v6(ip: Ipv6Addr) -> Result<(), &'static str> {
     match ip.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Err("the unspecified address"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Err("a loopback address"),
-        // IPv4-compatible (RFC 4291 §2.5.5.1): given up, and never routed.
+        // IPv4-compatible (RFC 4291 §2.5.5.1): deprecated, and never routed.
         [0, 0, 0, 0, 0, 0, ..] => {
             public_v4(Ipv4Addr::from_bits(ip.to_bits() as u32))?;
             Err("an IPv4-compatible address")
@@ -98,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// First and last addresses of what is refused; the neighbours are public if `open`.
+    /// First and last address of each refused range; `open`: the neighbours are public.
     const REFUSED: &[(&str, &str, Neighbours)] = &[
         ("0.0.0.0", "0.255.255.255", Neighbours::After),
         ("10.0.0.0", "10.255.255.255", Neighbours::Both),

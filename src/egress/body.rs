@@ -1,11 +1,11 @@
-//! What a caller is given as the body of its answer.
+//! The body of the answer that a caller gets.
 //!
-//! Layers from the origin outwards: [`Guarded`] is the origin's body with what it holds (connection, place) and how
-//! long it may take; the cache and the compressor put themselves around it; [`Answer`] is what hyper gets. It counts
-//! what was sent, and says once how it ended.
+//! The layers from the origin outwards: [`Guarded`] is the origin's body with the resources that it holds
+//! (connection, place) and its timeouts. The cache and the compressor wrap it. hyper gets [`Answer`], which counts
+//! the sent bytes and reports once how it ended.
 //!
-//! A body that ends before its end is an error, whereupon hyper cuts the caller's connection: what is not whole is
-//! never passed off as whole.
+//! A body that ends too early is an error, and hyper then cuts the caller's connection. So an incomplete answer never
+//! looks complete.
 
 use std::{
     fmt,
@@ -21,75 +21,75 @@ use tokio::time::Sleep;
 use super::{cache::Filling, compress::Compressed, failure, fault::Kind};
 use crate::clock;
 
-/// The body of an answer, on its way to the caller.
+/// The body of an answer for the caller.
 pub(crate) struct Answer {
     source: Source,
-    /// Bytes handed over.
+    /// How many bytes were handed to hyper.
     sent: u64,
-    /// Bytes still to come, where that was known before the first.
+    /// How many bytes are left, if the length was known at the start.
     left: Option<u64>,
     tell: Option<Tell>,
 }
 
-/// Who is told how an answer ended, and how many bytes of its body were handed over.
+/// Is called with how an answer ended, and how many bytes of its body were handed to hyper.
 type Tell = Box<dyn FnOnce(Ended, u64) + Send>;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// All of it was handed over.
+    /// All of it was handed to hyper.
     Whole,
-    /// The origin stopped within it, or took too long.
+    /// The origin stopped before the end, or took too long.
     Cut(Kind),
-    /// The caller left before its end.
+    /// The caller left before the end.
     Left,
 }
 
-/// Where the bytes come from.
+/// The source of the bytes.
 pub(super) enum Source {
-    /// There are none.
+    /// No bytes.
     Empty,
     /// From memory.
     Bytes(Bytes),
     /// From the origin, a [`Guarded`].
     Origin(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
-    /// Another one, compressed.
+    /// Another source, compressed.
     Compressed(Box<Compressed>),
-    /// Another one, read by the cache.
+    /// Another source, which the cache reads.
     Filling(Box<Filling>),
 }
 
-/// Why a body ended before its end.
+/// Why a body ended too early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BodyError(pub(crate) Kind);
 
-/// A body from the origin, and what is held until its end: its connection, its place.
+/// A body from the origin, with the resources that are held until its end: its connection, its place.
 ///
-/// `guard` is dropped when the last byte is there, or the error; it does not wait for the caller to have read it.
+/// `guard` is dropped when the last byte has arrived, or the error; it does not wait until the caller has read it.
 pub(crate) struct Guarded<B, G> {
-    /// None after the end. The body goes first: it belongs to the connection.
+    /// `None` after the end. The body is dropped first, because it belongs to the connection.
     held: Option<(B, G)>,
     pace: Pace,
-    /// When the last piece came ([`clock::now`]).
+    /// When the last piece arrived ([`clock::now`]).
     last: u64,
-    /// Runs while a piece is waited for. It is not moved with each piece, but looked at when it ends.
+    /// Runs while a piece is awaited. It is not reset with each piece; when it fires, `last` is checked.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// How long a body may take.
+/// The timeouts of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// From one piece to the next; zero: any time.
+    /// Maximum time between two pieces; zero: no limit.
     pub(crate) read_timeout: Duration,
-    /// All of it has to be there by then ([`clock::now`]).
+    /// The whole body must have arrived by then ([`clock::now`]).
     pub(crate) deadline: u64,
-    /// What it is if it is not: the call's own limit, or that of the request that it belongs to.
+    /// The error if it has not: the call's own limit, or the limit of the request that the call belongs to.
     pub(crate) overdue: Kind,
 }
 
 #[cfg(test)]
 impl Pace {
-    /// As long as it takes.
+    /// No limits.
     pub(crate) const ANY: Pace = Pace {
         read_timeout: Duration::ZERO,
         deadline: clock::NEVER,
@@ -98,7 +98,7 @@ impl Pace {
 }
 
 impl Answer {
-    /// No bytes: also what goes to a HEAD.
+    /// No bytes; also used for HEAD.
     pub(crate) fn empty() -> Answer {
         Answer::new(Source::Empty)
     }
@@ -112,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// What the origin sends. One without bytes is over at once, its guard dropped.
+    /// The origin's body. If it has no bytes, it ends at once and its guard is dropped.
     pub(crate) fn origin<B, G>(body: Guarded<B, G>) -> Answer
     where
         B: Body<Data = Bytes> + Unpin + Send + 'static,
@@ -134,13 +134,13 @@ impl Answer {
         }
     }
 
-    /// `tell` is called once, when the last byte was handed over, or when it is known that none will be any more.
+    /// `tell` is called once: after the last byte was handed to hyper, or when it is known that no more will be.
     pub(crate) fn then(mut self, tell: impl FnOnce(Ended, u64) + Send + 'static) -> Answer {
         self.tell = Some(Box::new(tell));
         self
     }
 
-    /// What is left of it, for a layer around it. Only before [`Answer::then`].
+    /// Takes the rest as a source for another layer. Only before [`Answer::then`].
     pub(super) fn into_source(mut self) -> Source {
         std::mem::replace(&mut self.source, Source::Empty)
     }
@@ -179,7 +179,7 @@ impl Body for Answer {
             this.sent += len;
             this.left = this.left.map(|left| left.saturating_sub(len));
         } else if frame.is_trailers() {
-            // Nothing comes after them, and hyper does not ask.
+            // Trailers are the last frame, and hyper does not ask for more.
             this.ended(Ended::Whole);
         }
         Poll::Ready(Some(Ok(frame)))
@@ -198,8 +198,7 @@ impl Body for Answer {
 }
 
 impl Drop for Answer {
-    /// hyper drops a body without asking for its end when its length is known and reached, or when there is to be
-    /// none (HEAD, 304).
+    /// hyper drops a body without polling its end if its known length is reached, or if no body is sent (HEAD, 304).
     fn drop(&mut self) {
         let whole = self.left == Some(0) || self.source.is_end_stream();
         self.ended(if whole { Ended::Whole } else { Ended::Left });
@@ -261,7 +260,7 @@ impl Source {
 }
 
 impl<B: Body, G> Guarded<B, G> {
-    /// `body`, which holds `guard` until its end.
+    /// A body that holds `guard` until its end.
     pub(crate) fn new(body: B, guard: G, pace: Pace) -> Self {
         let held = (!body.is_end_stream()).then_some((body, guard));
         Guarded {
@@ -272,7 +271,7 @@ impl<B: Body, G> Guarded<B, G> {
         }
     }
 
-    /// Ready when the piece that is waited for takes too long.
+    /// Ready when the awaited piece takes too long.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Kind> {
         let piece = match self.pace.read_timeout.as_micros() as u64 {
             0 => clock::NEVER,
@@ -356,9 +355,9 @@ where
     }
 }
 
-/// An error of a body from an origin, and what it means.
+/// Translates the error of a body from an origin.
 pub(crate) trait Blame {
-    /// What went wrong.
+    /// The kind of the error.
     fn kind(&self) -> Kind;
 }
 
@@ -397,7 +396,7 @@ pub(super) mod testing {
         left: Option<u64>,
     }
 
-    /// A body of so many bytes, or of a length that nobody knows before; it ends when its feed is dropped.
+    /// A body with this length, or with an unknown length. It ends when its feed is dropped.
     pub(in crate::egress) fn feed(length: Option<u64>) -> (Feed, Fed) {
         let (feed, pieces) = unbounded_channel();
         let left = length;
@@ -442,7 +441,7 @@ pub(super) mod testing {
         })
     }
 
-    /// All of it, and how it ended.
+    /// The whole body, and how it ended.
     pub(in crate::egress) async fn all(
         mut body: impl Body<Data = Bytes, Error = BodyError> + Unpin,
     ) -> Result<Vec<u8>, Kind> {
@@ -466,7 +465,7 @@ mod tests {
 
     type Told = Arc<Mutex<Vec<(Ended, u64)>>>;
 
-    /// An answer that is fed, what was told of it, and what is held until the origin's part is over.
+    /// An answer that the test feeds, what it reported, and the resource that is held until the origin has finished.
     fn answer(length: Option<u64>, pace: Pace) -> (Feed, Answer, Told, Arc<()>) {
         let (feed, body) = feed(length);
         let held = Arc::new(());

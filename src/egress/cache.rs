@@ -1,7 +1,7 @@
-//! Answers that are kept for those who ask the same (RFC 9111), in bounded memory.
+//! Caches answers for equal requests (RFC 9111), in limited memory.
 //!
-//! What may be kept, for how long and for whom says [`stored`]; which questions the cache has nothing to do with says
-//! [`question`]. The steps of a call:
+//! [`stored`] decides what may be stored, for how long and for whom; [`question`] decides which requests the cache
+//! handles. The steps of a call:
 //!
 //! ```text
 //! look ─┬─ Hit      the answer
@@ -9,8 +9,7 @@
 //!       └─ Follow   an equal question is on its way: wait ─► Hit, Ask or Failed
 //! ```
 //!
-//! One lock is around all of it, held for as long as it takes to find an answer, and never while anything is waited
-//! for.
+//! One lock guards everything. It is held only while an answer is looked up, and never while waiting.
 
 mod directives;
 mod fill;
@@ -50,7 +49,7 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct Cache {
     store: Mutex<Store>,
-    /// A longer body is not kept, bytes.
+    /// Longer bodies are not stored, bytes.
     max_object: u64,
 }
 
@@ -58,19 +57,19 @@ pub(crate) struct Cache {
 pub(crate) enum Look {
     /// The answer.
     Hit(Box<Response<Answer>>, CacheUse),
-    /// Nothing, or something of which the origin has to be asked whether it is still right.
+    /// The origin must be asked: nothing is stored, or a stored answer must be revalidated.
     Ask(Asking),
-    /// Perhaps soon: another asks the same.
+    /// Another call is asking the same: its answer may be used.
     Follow(Following),
-    /// What another that asked the same has met.
+    /// The failure of another call that asked the same.
     Failed(Fault),
 }
 
-/// What comes of the origin's answer.
+/// What to do with the origin's answer.
 pub(crate) enum Answered {
     /// The answer for the caller.
     Done(Response<Answer>, CacheUse),
-    /// It is about something that is not kept here: the origin has to be asked once more, without conditions.
+    /// The answer is about something that is not stored here: the origin must be asked again without conditions.
     Again(Asking),
 }
 
@@ -82,43 +81,43 @@ pub(crate) struct Asking {
 }
 
 enum Purpose {
-    /// The cache has nothing to do with it.
+    /// The cache does not handle this call.
     Pass(Apart),
-    /// What is kept under that key is no longer true when it succeeds.
+    /// If the call succeeds, the stored answer with that key is outdated.
     Write { origin: String, key: Key },
-    /// Its answer may be kept.
+    /// Its answer may be stored.
     Fetch(Box<Fetch>),
 }
 
 struct Fetch {
     question: Arc<Question>,
-    /// What is there already.
+    /// The answer that is already stored.
     stored: Option<Arc<Stored>>,
-    /// The origin was asked whether that is still right.
+    /// The origin is asked whether the stored answer is still valid.
     is_validating: bool,
-    /// The caller's own conditions go to the origin.
+    /// The caller's own conditions are sent to the origin.
     is_apart: bool,
     leader: Option<Leader>,
     journey: Journey,
-    /// Why it was not answered from what is kept (RFC 9211 §2.2).
+    /// Why no stored answer was used (RFC 9211 §2.2).
     forward: &'static str,
 }
 
-/// How something is looked for.
+/// How to look for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// Others may be waited for; so many have left without an answer.
+    /// Other calls may be waited for; `left`: how many of them have left without an answer.
     Usual { left: u32 },
-    /// Its answer has just been kept.
+    /// The answer that this call waited for was just stored.
     Joined,
-    /// Nobody is waited for any more.
+    /// Other calls are not waited for any more.
     Alone,
-    /// As usual, but something stale will do: one that asked the same has met an origin that fails.
+    /// As usual, but a stale answer is accepted: another call with the same question has met a failing origin.
     AfterFailure { left: u32 },
 }
 
 impl Cache {
-    /// One that takes `size` bytes at most, and keeps bodies of at most `max_object`.
+    /// A cache of at most `size` bytes, for bodies of at most `max_object` bytes.
     pub(crate) fn new(size: u64, max_object: u64) -> Arc<Cache> {
         Arc::new(Cache {
             store: Mutex::new(Store::new(size)),
@@ -126,7 +125,7 @@ impl Cache {
         })
     }
 
-    /// What there is for a call. Only for those that may be made, to origins whose answers are to be kept.
+    /// Looks for an answer. Only for calls that the rules allow, to origins whose answers are cached.
     pub(crate) fn look(self: &Arc<Self>, asked: &Asked<'_>, now: SystemTime) -> Look {
         let purpose = match Question::of(asked) {
             Ok(question) => return self.look_at(question.into(), now, Manner::Usual { left: 0 }),
@@ -175,7 +174,7 @@ impl Cache {
         if question.only_if_cached() {
             return Look::Hit(Box::new(nothing_kept()), CacheUse::Miss);
         }
-        // What is right for no time at all can be nobody else's answer.
+        // An answer that is fresh for no time at all cannot be shared with other calls.
         let is_joint = !question.is_head
             && !question.is_personal
             && !found.is_apart
@@ -208,7 +207,7 @@ impl Cache {
         })
     }
 
-    /// What who waited gets when the one that asked has met that.
+    /// The result for calls that waited for another call, when that one has failed.
     fn after_failure(&self, question: &Question, now: SystemTime, failure: &Failure) -> Look {
         let stored = self.store().find(question, now).stored;
         if let Some(kept) = &stored {
@@ -264,8 +263,8 @@ impl CacheState for Cache {
 }
 
 impl Asking {
-    /// Makes of the caller's conditions those of the cache: what it has, or nothing, so that all of an answer comes and
-    /// can be kept.
+    /// Replaces the caller's conditions by those of the cache: for its stored answer, or none, so that a complete
+    /// answer comes and can be stored.
     pub(crate) fn prepare(&mut self, headers: &mut HeaderMap) {
         let Purpose::Fetch(fetch) = &mut self.purpose else {
             return;
@@ -287,12 +286,12 @@ impl Asking {
         }
     }
 
-    /// Whether the origin is asked about something that is kept, so that it may have to be asked once more.
+    /// Whether the call revalidates a stored answer, so that a second call to the origin may be needed.
     pub(crate) fn may_come_again(&self) -> bool {
         matches!(&self.purpose, Purpose::Fetch(fetch) if fetch.stored.is_some())
     }
 
-    /// What the caller gets, after the origin's answer; headers of the hop are gone from that.
+    /// The answer for the caller, made from the origin's answer (without hop-by-hop headers).
     pub(crate) fn outcome(self, answer: Response<Answer>, now: SystemTime) -> Answered {
         let (mut answer, forward) = match self.purpose {
             Purpose::Fetch(fetch) => return fetch.answered(&self.cache, answer, self.asked, now),
@@ -313,10 +312,10 @@ impl Asking {
         Answered::Done(answer, CacheUse::None)
     }
 
-    /// What the caller gets though the origin cannot be had.
+    /// The answer for the caller if the origin cannot be reached.
     ///
     /// # Errors
-    /// The fault, where nothing stale will do.
+    /// The fault, if no stale answer may be used.
     pub(crate) fn failed(
         self,
         fault: Fault,
@@ -351,7 +350,7 @@ impl Fetch {
         if let Some(stored) = self.stored.take() {
             if status == StatusCode::NOT_MODIFIED && self.is_validating {
                 if !stored.is_meant_by(answer.headers()) {
-                    // What is kept is another one, and what the origin means is not here.
+                    // The stored answer is a different one, and the one that the origin means is not stored.
                     cache.store().forget(&self.question.key);
                     let since = cache.store().sets_out(&self.question.key);
                     self.journey = Journey::new(cache, &self.question.key, since);
@@ -390,7 +389,7 @@ impl Fetch {
             return Answered::Done(answer, CacheUse::Miss);
         };
         if !stored.lives() {
-            // Who waits would have to ask by itself anyway.
+            // Waiting calls would have to ask the origin themselves anyway.
             self.ends(Stage::Apart);
         }
         let bytes = stored.cost() + length.unwrap_or(0);
@@ -421,7 +420,7 @@ impl Fetch {
         Answered::Done(answer, CacheUse::Miss)
     }
 
-    /// The origin says that what is kept is still right.
+    /// The origin says that the stored answer is still valid.
     fn validated(
         mut self,
         cache: &Arc<Cache>,
@@ -461,7 +460,7 @@ impl Fetch {
         (answer, CacheUse::Revalidated)
     }
 
-    /// An answer that is not to be kept; nor is what was kept for it, unless it is only that the origin fails.
+    /// An answer that is not stored. The old stored answer is removed as well, unless the origin only has an error.
     fn passes(&mut self, cache: &Cache, answer: &Response<Answer>, now: SystemTime) {
         let status = answer.status();
         if status.is_server_error() {
@@ -481,7 +480,7 @@ impl Fetch {
     }
 }
 
-/// An answer that says that the origin fails.
+/// The failure that an answer reports.
 fn failed(answer: &Response<Answer>) -> Failure {
     let after = answer.headers().get(header::RETRY_AFTER).cloned();
     Failure::Status(answer.status(), after)
@@ -501,7 +500,7 @@ fn hit(stored: &Stored, question: &Question, now: SystemTime, manner: Manner) ->
     Look::Hit(Box::new(answer), how)
 }
 
-/// A kept answer in the place of one that the origin cannot give; `status` is what it gave.
+/// A stale stored answer in place of the origin's error; `status` is the origin's status.
 fn stale(
     stored: &Stored,
     question: &Question,
@@ -521,7 +520,7 @@ fn stale(
     answer
 }
 
-/// The answer to `only-if-cached` where nothing is kept (RFC 9111 §5.2.1.7).
+/// The answer to `only-if-cached` if nothing is stored (RFC 9111 §5.2.1.7).
 fn nothing_kept() -> Response<Answer> {
     let mut answer = Response::new(Answer::bytes(
         "weir: nothing is kept for this request (504)\n",
@@ -540,7 +539,7 @@ fn say(answer: &mut Response<Answer>, what: &str) {
     }
 }
 
-/// Other keys of the same origin that an answer to a write names (RFC 9111 §4.4).
+/// Other keys of the same origin that the answer to a write names (RFC 9111 §4.4).
 fn named<'a>(origin: &'a str, headers: &'a HeaderMap) -> impl Iterator<Item = Key> + 'a {
     let names = [header::LOCATION, header::CONTENT_LOCATION];
     names.into_iter().filter_map(move |name| {
@@ -558,7 +557,7 @@ fn named<'a>(origin: &'a str, headers: &'a HeaderMap) -> impl Iterator<Item = Ke
     })
 }
 
-/// Whether something stale may be used instead.
+/// Whether a stale answer may be used after this error.
 fn excuses(kind: Kind) -> bool {
     kind.blames_origin()
         || matches!(
@@ -575,5 +574,5 @@ const FAILURES: [StatusCode; 4] = [
     StatusCode::GATEWAY_TIMEOUT,
 ];
 
-/// For so long it is remembered that answers under a key are not to be kept, so that nobody waits for one.
+/// For this long the cache remembers that answers for a key are not stored, so that calls do not wait for each other.
 const APART: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
 //! A call, step by step.
 //!
-//! [`call`] is the list; each step is a function of that name. What goes wrong at any of them is a [`Fault`], and one
-//! place ([`refuse`]) makes an answer of it. However a call ends (answered, refused, cut, left by its caller), its
-//! [`Course`] writes its line.
+//! [`call`] is the list of steps; each step is a function of that name. An error at any step is a [`Fault`], and
+//! [`refuse`] turns it into an answer. However a call ends (answered, refused, cut, left by its caller), its
+//! [`Course`] writes its log line.
 
 use std::{
     sync::Arc,
@@ -103,7 +103,7 @@ async fn steps(
     }
     let (mut parts, body) = request.into_parts();
     if !body.is_end_stream() {
-        // A caller that waits for `100 Continue`, which it gets when its body is read, is told at once where it is of no use.
+        // A caller that sent `Expect: 100-continue` learns a refusal at once, before it sends its body.
         host.admits()?;
     }
     let upload = Upload::begin(body, host.settings.read_timeout, &seat.gauge).await?;
@@ -127,12 +127,12 @@ async fn steps(
     })
 }
 
-/// How long a call may take. That of its caller's request, which may be lifted while the call lasts, ends it from outside
-/// until its answer begins ([`Calling::over`]).
+/// The time limits of a call. The limit of the caller's own request may be removed during the call; until the answer
+/// begins, [`Calling::over`] enforces it from outside.
 struct Limits<'a> {
     /// [`clock::now`].
     deadline: u64,
-    /// Who calls: callers take turns where calls wait.
+    /// The client for the queue: clients take turns if calls wait.
     client: u64,
     calling: &'a Calling,
 }
@@ -146,7 +146,7 @@ impl Limits<'_> {
         }
     }
 
-    /// For the body of an answer that begins now.
+    /// The limits for the body of an answer that begins now.
     fn pace(&self, host: &Host) -> Pace {
         let callers = self.calling.deadline();
         let (deadline, overdue) = match callers < self.deadline {
@@ -160,7 +160,7 @@ impl Limits<'_> {
         }
     }
 
-    /// The time is over.
+    /// The time limit was reached.
     fn over(&self, host: &Host, sent: Sent) -> Fault {
         let what = format!(
             "{}: no answer within the call's time (timeout)",
@@ -173,7 +173,7 @@ impl Limits<'_> {
     }
 }
 
-/// What the cache has for the call; none: answers of that host are not kept.
+/// Looks into the cache; `None` if answers of that host are not cached.
 async fn look(
     egress: &Egress,
     host: &Host,
@@ -206,7 +206,7 @@ async fn look(
     found.ok_or_else(late).map(Some)
 }
 
-/// Asks the origin what the cache does not have, and tells the cache.
+/// Asks the origin if the cache has no answer, and gives the answer to the cache.
 async fn fetch(
     host: &Arc<Host>,
     limits: &Limits<'_>,
@@ -218,7 +218,7 @@ async fn fetch(
     let Some(Look::Ask(mut asking)) = found else {
         return ask(host, limits, parts, upload, course).await;
     };
-    // Only a question that has no body asks about what is kept.
+    // Only requests without a body revalidate stored answers.
     let mut again = asking.may_come_again().then(|| copy(&parts));
     asking.prepare(&mut parts.headers);
     let mut answered = ask(host, limits, parts, upload, course).await;
@@ -239,7 +239,7 @@ async fn fetch(
             },
             Err(fault) => {
                 let instead = asking.failed(fault.clone(), SystemTime::now())?;
-                // The caller has its answer, and somebody should know all the same.
+                // The caller has a stale answer, but the fault must still be logged.
                 course.complain(&fault);
                 instead
             }
@@ -257,7 +257,7 @@ fn copy(parts: &Parts) -> Parts {
     copy
 }
 
-/// What is sent to the origin: the request as its caller wrote it, without what belongs to this hop.
+/// The request for the origin: the caller's request without hop-by-hop headers.
 fn prepare(
     calling: &Calling,
     host: &Host,
@@ -268,8 +268,8 @@ fn prepare(
     let outbound = host.outbound(calling.address().map(|address| address.ip()));
     headers::toward_origin(&mut parts.headers, &outbound)?;
     if let Some(length) = upload.length() {
-        // A body that came in chunks and is here whole has a length now.
-        // None may be without one where a method usually has a body (RFC 9110 §8.6).
+        // A chunked body that has arrived completely has a known length now. For methods that usually have a body, a
+        // length must be sent also if the body is empty (RFC 9110 §8.6).
         let usual = [Method::POST, Method::PUT, Method::PATCH].contains(&parts.method);
         if length > 0 || usual || parts.headers.contains_key(CONTENT_LENGTH) {
             parts.headers.insert(CONTENT_LENGTH, length.into());
@@ -283,8 +283,8 @@ fn prepare(
     Ok(())
 }
 
-/// Asks the origin, again where that is allowed. Its breaker hears of the call, not of each try: what a second try mends is
-/// no failure.
+/// Asks the origin, and retries if that is allowed. The breaker counts the call, not each try: if a retry succeeds,
+/// the call has not failed.
 async fn ask(
     host: &Arc<Host>,
     limits: &Limits<'_>,
@@ -295,7 +295,7 @@ async fn ask(
     host.admits()?;
     let permit = host.limiter.acquire(limits.client, limits.deadline).await?;
     course.record.waited = permit.waited();
-    // After the wait: those who wait when the breaker opens do not call any more.
+    // Checked again after the wait: if the breaker opens meanwhile, waiting calls fail.
     let trial = host.ask()?;
     host.calls();
     let idempotent = parts.method.is_idempotent();
@@ -304,7 +304,7 @@ async fn ask(
     let (mut attempts, mut not_begun) = (0, 0);
     let mut fresh = false;
     loop {
-        // Made anew for each try: what is sent depends on what its connection speaks.
+        // Made again for each try, because the request depends on the protocol of its connection.
         let request = request(&parts, upload);
         let failed = match attempt(host, limits, request, fresh, course).await {
             Ok((response, carrier)) => {
@@ -315,7 +315,7 @@ async fn ask(
         };
         let fault = failed.fault;
         if failed.not_begun && not_begun < MOST_NOT_BEGUN {
-            // It costs neither a retry nor the budget: the origin has done nothing for it yet.
+            // This costs neither a retry nor budget: the origin has not started to process it.
             let pause = pause_before_again(not_begun);
             not_begun += 1;
             let until = clock::precise().saturating_add(pause.as_micros() as u64);
@@ -344,7 +344,7 @@ async fn ask(
         let may_again = in_time && may_help(fault.kind) && host.may_retry(&failure);
         upload = match may_again.then(|| replay.next()).flatten() {
             Some(again) => again,
-            // That a kept connection was closed says nothing of the origin.
+            // A closed kept connection says nothing about the origin.
             _ if failed.kept && fault.kind == Kind::Terminated => return Err(fault),
             _ => {
                 trial.failed(fault.kind);
@@ -367,7 +367,8 @@ fn request(parts: &Parts, upload: Upload) -> Request<Upload> {
     request
 }
 
-/// Before a request is sent again that the origin has not begun: at once at first, for another connection takes it.
+/// Pause before a request is repeated that the origin has not begun. The first times there is none, because another
+/// connection is used.
 fn pause_before_again(times: u32) -> Duration {
     match times.checked_sub(AT_ONCE) {
         None => Duration::ZERO,
@@ -375,14 +376,14 @@ fn pause_before_again(times: u32) -> Duration {
     }
 }
 
-/// Whether another try may end better: what is wrong with a certificate, a name or a request stays so, and what took too
-/// long takes as long again.
+/// Whether a retry may succeed. Errors of certificates, names or requests stay the same, and after a timeout a retry
+/// would take just as long.
 fn may_help(kind: Kind) -> bool {
     matches!(kind, Kind::Terminated | Kind::Refused | Kind::Unreachable)
 }
 
-/// Who is not there, or about to go, may be about to come back, as a web server that is restarted. A kept connection that
-/// ended says nothing of that.
+/// An origin that refuses or closes connections may be restarting. A kept connection that was closed says nothing
+/// about that.
 fn pause_before(attempts: u32, kind: Kind, kept: bool) -> Duration {
     match (kind, kept) {
         (Kind::Refused | Kind::Unreachable, _) | (Kind::Terminated, false) => {
@@ -392,16 +393,17 @@ fn pause_before(attempts: u32, kind: Kind, kept: bool) -> Duration {
     }
 }
 
-/// A try that came to nothing.
+/// A failed try.
 struct Failed {
     fault: Fault,
-    /// The origin cannot have begun with it, and is not to be blamed ([`Unanswered`]).
+    /// The origin has not begun to process it, and has done nothing wrong ([`Unanswered`]).
     not_begun: bool,
-    /// The connection had been there before.
+    /// The connection was used before.
     kept: bool,
 }
 
-/// One try: a connection, the request, the head of its answer. `fresh`: no connection that was idle.
+/// One try: takes a connection, sends the request, reads the head of the answer. `fresh`: idle connections are not
+/// used.
 async fn attempt(
     host: &Arc<Host>,
     limits: &Limits<'_>,
@@ -441,7 +443,7 @@ async fn attempt(
                         not_begun: false,
                     });
                 }
-                // The body has come further.
+                // The body has made progress meanwhile.
                 None if self::due(host, progress.as_deref(), began) > due => {}
                 None => {
                     break Err(Unanswered {
@@ -460,14 +462,15 @@ async fn attempt(
         Err(Unanswered { fault, not_begun }) => Err(Failed {
             fault,
             not_begun,
-            // One over HTTP/2 that the origin has refused says nothing of the others that are kept.
+            // An HTTP/2 connection on which the origin refused this request says nothing about other kept
+            // connections.
             kept: carrier.is_kept()
                 && !(not_begun && carrier.connection().protocol == Protocol::Http2),
         }),
     }
 }
 
-/// When an answer is late. While its body is still on its way, each piece of that has its time.
+/// When the answer is late. While the request's body is being sent, the limit applies to each piece.
 fn due(host: &Host, progress: Option<&Progress>, began: u64) -> u64 {
     let limit = match progress.is_none_or(Progress::is_whole) {
         true => host.settings.first_byte_timeout,
@@ -477,7 +480,7 @@ fn due(host: &Host, progress: Option<&Progress>, began: u64) -> u64 {
     moved.saturating_add(limit.as_micros() as u64)
 }
 
-/// What it is then.
+/// The fault if it is late.
 fn late(host: &Host, progress: Option<&Progress>) -> Fault {
     let origin = &host.origin;
     match progress.is_none_or(Progress::is_whole) {
@@ -515,7 +518,7 @@ fn relay(
     permit: Permit,
 ) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
-    // Where an answer has two lengths, the origin may see its end elsewhere (RFC 9112 §6.3).
+    // An answer with two lengths may end elsewhere for the origin than for weir (RFC 9112 §6.3).
     let two_lengths =
         parts.headers.contains_key(TRANSFER_ENCODING) && parts.headers.contains_key(CONTENT_LENGTH);
     headers::toward_caller(&mut parts.headers);
@@ -531,25 +534,25 @@ fn relay(
     Response::from_parts(parts, answer)
 }
 
-/// What an answer holds until its last byte is there.
+/// Resources that an answer holds until its last byte has arrived.
 struct Held {
     carrier: Option<Carrier>,
-    /// The connection can take another call.
+    /// The connection can be used for another call.
     keep: bool,
     _permit: Permit,
 }
 
 impl Drop for Held {
-    /// hyper closes the connection by itself where the answer was not read to its end.
+    /// hyper itself closes the connection if the answer was not read to its end.
     fn drop(&mut self) {
-        // Dropped, it closes its connection.
+        // Dropping it closes its connection.
         if let Some(carrier) = self.carrier.take().filter(|_| self.keep) {
             carrier.done();
         }
     }
 }
 
-/// CONNECT: a connection of its own, and what is said over it is not looked at.
+/// CONNECT: uses a new connection; the tunnelled bytes are not inspected.
 async fn tunnelled(
     egress: &Arc<Egress>,
     host: &Arc<Host>,
@@ -580,7 +583,7 @@ async fn tunnelled(
     course.record.connection = Some(connection);
     let upgrade = hyper::upgrade::on(&mut request);
     let idle = host.settings.read_timeout;
-    // Its line is written when it ends.
+    // The log line is written when the tunnel ends.
     let course = course.take();
     tokio::spawn(async move {
         let carried = tunnel::carry(upgrade, stream, idle).await;
@@ -590,7 +593,7 @@ async fn tunnelled(
     Ok(Response::new(Answer::empty()))
 }
 
-/// An answer of weir's own, that says whose fault it is.
+/// weir's own error answer, which tells whose fault it is.
 fn refuse(fault: &Fault, mut course: Box<Course>) -> Response<Answer> {
     let kind = fault.kind;
     let status = kind.status();
@@ -617,12 +620,12 @@ fn refuse(fault: &Fault, mut course: Box<Course>) -> Response<Answer> {
     course.answer(response)
 }
 
-/// So often a call is sent again that the origin has not begun. Two connections that end teach how many calls the next ones
-/// take, so that more are for origins that refuse whatever they are asked.
+/// How often a call is repeated that the origin has not begun. After two closed connections weir knows how many calls
+/// a connection takes, so a higher number is only needed for origins that refuse everything.
 const MOST_NOT_BEGUN: u32 = 40;
 
-/// So many of these tries are made without a pause.
+/// How many of these tries are made without a pause.
 const AT_ONCE: u32 = 6;
 
-/// Before the first try again at an origin that is not there; four times as long before the next.
+/// Pause before the first retry at an origin that does not respond; each further pause is four times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

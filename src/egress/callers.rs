@@ -1,14 +1,14 @@
-//! Who calls: which worker of which pool, and until when its own request may last.
+//! Finds out who makes a call: which worker of which pool, and until when the worker's own request may last.
 //!
-//! Over a unix socket the kernel says which process has connected. Over TCP it says which socket is at the other end, and
-//! whose that is stands in /proc, which costs more than a short call: it is looked for when a call has lasted for
-//! [`LOOK_AFTER`], on a thread that may wait, among the workers that have a request, and a limited number of times a
-//! second ([`BURST`], [`PAUSE`]). Where the gateway may not look there (another user, a process that is not dumpable),
-//! the manager is asked. A call never waits for any of it: what is not known when it ends is not known. A connection whose
-//! caller was not found [`MOST_LOOKS`] times is left alone: it is nobody's worker's.
+//! For a unix socket the kernel names the process that has connected. For TCP the kernel names the socket at the
+//! other end, and /proc tells which process has it. That lookup costs more than a short call. So it starts when a
+//! call has lasted for [`LOOK_AFTER`], on a blocking thread, only among busy workers, and a limited number of times
+//! per second ([`BURST`], [`PAUSE`]). If the gateway may not look into /proc (another user, a process that is not
+//! dumpable), the manager is asked. A call never waits for this lookup: if it ends earlier, its caller stays unknown.
+//! After [`MOST_LOOKS`] failed lookups a connection is not checked any more: it does not belong to a worker.
 //!
-//! A process that is no worker is taken for the worker that has started it, if one has, up to [`GENERATIONS`] steps up;
-//! over TCP only workers themselves are looked at.
+//! A process that is not a worker counts as the worker that has started it, up to [`GENERATIONS`] levels up. For TCP
+//! only workers themselves are checked.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -34,10 +34,10 @@ use crate::{
     sidecar::{WorkerNow, Workers},
 };
 
-/// Finds callers.
+/// Finds the callers.
 pub(crate) struct Callers {
     workers: Arc<dyn Workers>,
-    /// The pools that run as a user of their own, and its number.
+    /// The pools that run as a user of their own, with the user's number.
     users: Vec<(Arc<str>, u32)>,
     looks: Mutex<Looks>,
     proc: Mutex<Proc>,
@@ -47,18 +47,18 @@ pub(crate) struct Callers {
 pub(crate) struct Peer {
     callers: Arc<Callers>,
     kind: Kind,
-    /// The worker that it belongs to; 0: not known.
+    /// The process id of its worker; 0: not known.
     worker: AtomicU32,
-    /// When it was found, over TCP ([`clock::now`]).
+    /// When it was found, for TCP ([`clock::now`]).
     found_at: AtomicU64,
-    /// Looks that were in vain.
+    /// Number of failed lookups.
     vain: AtomicU32,
 }
 
-/// A call, as far as it is known whose it is.
+/// A call, with what is known of its caller.
 pub(crate) struct Calling {
     peer: Arc<Peer>,
-    /// The worker, and what it did when the call was tied to it.
+    /// The worker, and its request when the call was tied to it.
     worker: Mutex<Option<(u32, WorkerNow)>>,
     /// When the call began ([`clock::now`]).
     since: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Calling {
 
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// The process that has connected; none: it is in another pid namespace.
+    /// The process that has connected; `None` if it is in another pid namespace.
     Unix(Option<Peercred>),
     Tcp {
         own: SocketAddr,
@@ -74,38 +74,38 @@ enum Kind {
     },
 }
 
-/// What the kernel says of who has connected.
+/// The kernel's data about the process that has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Peercred {
     pid: u32,
     uid: u32,
 }
 
-/// How often may be looked.
+/// Limits the rate of lookups.
 #[derive(Debug)]
 struct Looks {
     left: u32,
-    /// When the next one is added ([`clock::now`]).
+    /// When the next one becomes available ([`clock::now`]).
     next: u64,
 }
 
-/// What is kept for the next look.
+/// What one lookup keeps for the next.
 #[derive(Default)]
 struct Proc {
     diag: Option<Diag>,
     finder: Finder,
 }
 
-/// What a look has found.
+/// The result of a lookup.
 enum Found {
     Worker(u32),
-    /// The socket has this number, and we may not look who has it.
+    /// The socket has this inode, but the gateway may not see which process has it.
     Barred(u32),
     Nobody,
 }
 
 impl Callers {
-    /// Calls of these workers can be tied to them. `users`: as whom pools run.
+    /// Ties calls to these workers. `users`: the users of the pools.
     pub(crate) fn new(workers: Arc<dyn Workers>, users: Vec<(Arc<str>, u32)>) -> Arc<Callers> {
         Arc::new(Callers {
             workers,
@@ -118,13 +118,13 @@ impl Callers {
         })
     }
 
-    /// Who is at the other end of a unix stream.
+    /// The peer of a unix stream.
     pub(crate) fn over_unix(self: &Arc<Callers>, stream: impl AsFd) -> Arc<Peer> {
         let peer = socket::peer_process(stream.as_fd());
         self.peer(Kind::Unix(peer.map(|(pid, uid)| Peercred { pid, uid })))
     }
 
-    /// Who is at the other end of a TCP connection: `own` is weir's address.
+    /// The peer of a TCP connection: `own` is weir's address.
     pub(crate) fn over_tcp(self: &Arc<Callers>, own: SocketAddr, peer: SocketAddr) -> Arc<Peer> {
         self.peer(Kind::Tcp { own, peer })
     }
@@ -151,7 +151,7 @@ impl Callers {
         looks.take(clock::now())
     }
 
-    /// Looks in /proc; may take some hundred microseconds.
+    /// Searches /proc; may take some hundred microseconds.
     fn look(&self, kind: Kind) -> Found {
         match kind {
             Kind::Unix(None) => Found::Nobody,
@@ -190,7 +190,7 @@ impl Peer {
         calling
     }
 
-    /// Finds the worker, if that may be done now. Whether it is known.
+    /// Looks for the worker, if a lookup is allowed now. Returns whether it is known.
     async fn find(self: &Arc<Peer>) -> bool {
         if !self.callers.may_look() {
             return false;
@@ -212,14 +212,14 @@ impl Peer {
         worker.is_some()
     }
 
-    /// Whether it may still be found.
+    /// Whether another lookup may find it.
     fn may_be_found(&self) -> bool {
         self.vain.load(Relaxed) < MOST_LOOKS
     }
 }
 
 impl Calling {
-    /// The address that it comes from; none over a unix socket.
+    /// The address of the caller; `None` for a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self.peer.kind {
             Kind::Unix(_) => None,
@@ -227,7 +227,7 @@ impl Calling {
         }
     }
 
-    /// Whose turn it is where calls wait: those of one pool share one; 0: not known.
+    /// The client for the queue: all calls of a pool share one turn; 0: not known.
     pub(crate) fn client(&self) -> u64 {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         worker.as_ref().map_or(0, |(_, now)| {
@@ -237,7 +237,7 @@ impl Calling {
         })
     }
 
-    /// Who calls, as far as it is known by now.
+    /// The caller, as far as it is known now.
     pub(crate) fn caller(&self) -> Caller {
         let (address, process) = match self.peer.kind {
             Kind::Unix(process) => (None, process.map(|process| process.pid)),
@@ -259,14 +259,14 @@ impl Calling {
         }
     }
 
-    /// Finds out who calls, for a call that is not to be made otherwise: it waits for its turn to look.
+    /// Finds out the caller for a call that may not be made without that: waits until a lookup is allowed.
     pub(crate) async fn identify(&self) {
         let until = clock::deadline(MOST_IDENTIFY);
         if let Kind::Tcp { .. } = self.peer.kind
             && clock::precise().saturating_sub(self.peer.found_at.load(Relaxed)) > FOUND_FOR
         {
-            // Whose the connection was a while ago says nothing: it may have been left to another process, and the number of
-            // the worker be another worker's now.
+            // An earlier result does not count: another process may have the connection now, and the process id may
+            // belong to another worker.
             *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.peer.worker.store(0, Relaxed);
         }
@@ -278,7 +278,7 @@ impl Calling {
         }
     }
 
-    /// Who calls, as far as the kernel says so: a worker that is known by now, else its user's pools.
+    /// The caller according to the kernel: the worker, if it is known by now, otherwise the pools of its user.
     pub(crate) fn who(&self) -> Who {
         let uid = match self.peer.kind {
             Kind::Unix(peer) => peer.map(|peer| peer.uid),
@@ -287,7 +287,7 @@ impl Calling {
         let users = &self.peer.callers.users;
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let pool = worker.as_ref().map(|(_, now)| now.pool.clone());
-        // The number of a process that has ended may have become a worker's.
+        // The process id of an ended process may have been reused by a worker.
         let is_another = |pool: &Arc<str>| {
             let own = users.iter().find(|(name, _)| name == pool);
             matches!((own, uid), (Some((_, own)), Some(uid)) if *own != uid)
@@ -299,16 +299,16 @@ impl Calling {
         }
     }
 
-    /// Until when the call may last ([`clock::now`]), as far as it is known by now; [`NEVER`]: nothing is.
+    /// Until when the call may last ([`clock::now`]), as far as it is known now; [`NEVER`]: nothing is known.
     ///
-    /// It is a little before the deadline of the request that the call belongs to, so that its script may still say
-    /// something: a twentieth of what was left when the call began, [`MOST_MARGIN`] at most.
+    /// This is a little before the deadline of the request that the call belongs to, so that the script can still
+    /// react: a twentieth of the time that was left when the call began, at most [`MOST_MARGIN`].
     pub(crate) fn deadline(&self) -> u64 {
         let tied = {
             let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
             worker.as_ref().map(|(pid, now)| (*pid, now.request))
         };
-        // Its answer may have begun meanwhile, and then it need not end in time any more.
+        // If the request's answer has begun meanwhile, there is no deadline any more.
         let now = tied.and_then(|(pid, request)| {
             let now = self.peer.callers.workers.of_pid(pid)?;
             (now.request == request).then_some(now)
@@ -322,8 +322,8 @@ impl Calling {
         }
     }
 
-    /// Waits until [`deadline`](Self::deadline); finds out who calls meanwhile. Has to be polled for as long as the call
-    /// lasts, and may be dropped at any time.
+    /// Waits until [`deadline`](Self::deadline), and looks for the caller meanwhile. It must be polled as long as the
+    /// call lasts, and may be dropped at any time.
     pub(crate) async fn over(&self) {
         let mut pause = LOOK_AFTER;
         while !self.is_tied() {
@@ -353,7 +353,7 @@ impl Calling {
         worker.is_some()
     }
 
-    /// Notes what the worker does, where it is known and has a request.
+    /// Notes the worker's request, if the worker is known and has one.
     fn tie(&self) {
         let pid = self.peer.worker.load(Relaxed);
         if pid == 0 {
@@ -381,7 +381,7 @@ impl Looks {
 }
 
 impl Proc {
-    /// The number of the caller's socket; none: it is gone, or the kernel does not say.
+    /// The inode of the caller's socket; `None` if it is closed, or the kernel does not tell.
     fn inode(&mut self, own: SocketAddr, peer: SocketAddr) -> Option<u32> {
         if self.diag.is_none() {
             self.diag = Diag::open().ok();
@@ -393,13 +393,13 @@ impl Proc {
     }
 }
 
-/// Whether a caller is on this machine: one of another has no worker here.
+/// Whether a caller is on this machine. Others cannot be workers of this machine.
 fn is_here(own: SocketAddr, peer: SocketAddr) -> bool {
     let peer = peer.ip().to_canonical();
     peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
-/// The process itself or the nearest above it that is one of those.
+/// The process itself, or its nearest ancestor for which `is_one` holds.
 fn ancestor(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
     let mut pid = pid;
     for _ in 0..=GENERATIONS {
@@ -411,32 +411,33 @@ fn ancestor(pid: u32, is_one: impl Fn(u32) -> bool) -> Option<u32> {
     None
 }
 
-/// A call that is over sooner is not looked for.
+/// Shorter calls are not looked up.
 const LOOK_AFTER: Duration = Duration::from_millis(10);
 
-/// Between two looks for the same call at most: from 10 ms to this, each four times the one before.
+/// Maximum pause between two lookups for the same call. Pauses start at 10 ms; each is four times as long as the
+/// last.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whose a connection over TCP is holds for so long, where it matters who calls, µs.
+/// For how long the result of a TCP lookup is used if rules depend on the caller, µs.
 const FOUND_FOR: u64 = 1_000_000;
 
-/// A call that is not made before it is known who calls waits for so long to find out.
+/// How long a call may wait for its caller to be found, if it may not be made without that.
 const MOST_IDENTIFY: Duration = Duration::from_secs(2);
 
-/// Looks for the caller of one connection that may be in vain.
+/// Maximum number of failed lookups per connection.
 const MOST_LOOKS: u32 = 4;
 
-/// Looks at once, and how soon one more may be: a hundred a second.
+/// Lookups at once, and the time after which one more is allowed: a hundred per second.
 const BURST: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Links of /proc that are read for one look: some milliseconds.
+/// How many links in /proc are read for one lookup: some milliseconds.
 const MOST_LINKS: usize = 2_000;
 
-/// Steps from a process up to a worker.
+/// How many ancestors of a process are checked.
 const GENERATIONS: usize = 4;
 
-/// A call ends so long before its request's deadline, at most.
+/// How long before its request's deadline a call ends, at most.
 const MOST_MARGIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -449,7 +450,7 @@ mod tests {
     use super::*;
     use crate::window::Task;
 
-    /// One worker: this process, or what the manager would say.
+    /// One worker: this process, or what the manager would report.
     struct One {
         pid: u32,
         now: Mutex<Option<WorkerNow>>,
@@ -529,7 +530,7 @@ mod tests {
             }
         });
         assert_eq!(calling.caller().pool.as_deref(), Some("shop"));
-        // The next one on this connection is known at once.
+        // The next call on this connection is tied at once.
         assert!(calling.peer.calls().is_tied());
     }
 
@@ -544,10 +545,10 @@ mod tests {
         assert!(until < deadline && until > deadline - 11_000, "{until}");
         runtime().block_on(calling.over());
         assert!(clock::now() >= until);
-        // Its answer has begun, and it need not end any more.
+        // Its answer has begun, so there is no deadline any more.
         *one.now.lock().expect("no panic") = works(NEVER);
         assert_eq!(calling.deadline(), NEVER);
-        // The worker is at another one, which is not this call's.
+        // The worker has another request, to which this call does not belong.
         let mut other = works(deadline).expect("some");
         other.request = 43;
         *one.now.lock().expect("no panic") = Some(other);

@@ -1,8 +1,8 @@
-//! What holds of every call, whatever its caller wrote. Unit tests ask it of calls that are put together, `fuzz/` of
-//! bytes that are found.
+//! Properties that hold for every call, whatever its caller sent. Unit tests check them with composed calls, `fuzz/`
+//! with found bytes.
 //!
-//! The other reader is the `url` crate, which reads as browsers do (WHATWG URL): it resolves dots, takes `\` for `/`, and
-//! reads numbers as addresses. What weir lets through has to be the same there.
+//! The second parser is the `url` crate, which reads like browsers (WHATWG URL): it resolves dot segments, treats `\`
+//! as `/`, and reads numbers as addresses. What weir accepts must mean the same there.
 
 use std::{net::IpAddr, path::Path, sync::OnceLock};
 
@@ -15,7 +15,7 @@ use super::{
     target::{Form, Target, target},
 };
 
-/// Rules of each kind; [`may_be_called`] says the same in other words.
+/// Rules of each kind; [`may_be_called`] has the same rules as code.
 const EGRESS: &str = r#"
     allow = [
         "api.example.com",
@@ -28,10 +28,10 @@ const EGRESS: &str = r#"
     connect = true
 "#;
 
-/// The rules of an `[egress]`, without its heading.
+/// The rules of an `[egress]` section, without its heading.
 ///
 /// # Panics
-/// On one that is wrong.
+/// If a rule is invalid.
 pub(crate) fn rules(egress: &str) -> Rules {
     let environment = Environment {
         folder: Path::new("/").into(),
@@ -49,10 +49,10 @@ pub(crate) fn rules(egress: &str) -> Rules {
     Rules::new(&config.egress.expect("[egress] is there"))
 }
 
-/// Reads a call and judges it, and compares what is made of it with what another reader makes of it.
+/// Parses a call, applies the rules, and compares the result with that of the other parser.
 ///
 /// # Panics
-/// If the two differ in something that weir let through.
+/// If both differ in something that weir has accepted.
 pub fn call(method: &str, written: &str, host: Option<&str>) {
     let (Ok(method), Ok(uri)) = (
         Method::from_bytes(method.as_bytes()),
@@ -87,11 +87,11 @@ pub fn call(method: &str, written: &str, host: Option<&str>) {
     }
 }
 
-/// Both readers see the same host and port, in what was written and in what is made of it.
+/// Both parsers see the same host and port, in the received URL and in the one that weir makes.
 fn is_one_host_to_all(target: &Target, uri: &Uri) {
     let origin = &target.origin;
     let made = Url::parse(&origin.to_string());
-    // The other reader looks into names that claim to be other alphabets; whether they are is for name servers.
+    // The other parser validates names in punycode; weir leaves that to DNS.
     if !origin.host.contains("xn--") {
         let made = made.unwrap_or_else(|error| panic!("{origin}: {error}"));
         assert_eq!(host(&made), origin.host, "{origin}");
@@ -115,7 +115,7 @@ fn is_one_host_to_all(target: &Target, uri: &Uri) {
     }
 }
 
-/// As [`super::target::Origin`] has it.
+/// The host in the form of [`super::target::Origin`].
 fn host(url: &Url) -> String {
     match url.host() {
         Some(Host::Domain(name)) => name.strip_suffix('.').unwrap_or(name).to_owned(),
@@ -125,7 +125,7 @@ fn host(url: &Url) -> String {
     }
 }
 
-/// What [`EGRESS`] means.
+/// The meaning of [`EGRESS`].
 fn may_be_called(target: &Target, method: &Method) -> bool {
     let origin = &target.origin;
     let is_tunnel = target.form == Form::Tunnel;
@@ -144,7 +144,7 @@ fn may_be_called(target: &Target, method: &Method) -> bool {
     }
 }
 
-/// Whether the path is beneath `/v1/` however often it is decoded before its dots are resolved.
+/// Whether the path stays below `/v1/`, however often it is decoded before its dot segments are resolved.
 fn stays_beneath(target: &Target) -> bool {
     let mut path = target.path.path().to_owned();
     (0..4).all(|_| {

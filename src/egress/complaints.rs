@@ -1,5 +1,5 @@
-//! What goes wrong with calls, in the error log: the first time, and then now and then with a count, for an origin that is
-//! down fails as often as it is called.
+//! Logs failed calls in the error log: the first time, and then from time to time with a count, because an origin
+//! that is down fails as often as it is called.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::clock;
 
-/// What was said lately.
+/// What was logged recently.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints(Mutex<HashMap<(Option<Origin>, Kind), Said>>);
 
@@ -24,7 +24,7 @@ struct Said {
 }
 
 impl Complaints {
-    /// Says what went wrong, unless the same was said of the same origin a moment ago.
+    /// Logs a fault, unless the same was logged for the same origin a moment ago.
     pub(crate) fn tell(&self, origin: Option<&Origin>, fault: &Fault) {
         if fault.message.is_empty() {
             return;
@@ -56,8 +56,8 @@ impl Complaints {
     }
 }
 
-/// The same is said again after that, µs.
+/// The same fault is logged again after this time, µs.
 const AGAIN: u64 = 10_000_000;
 
-/// Different things that are remembered at once.
+/// How many different faults are remembered.
 const MOST: usize = 1000;

@@ -1,11 +1,11 @@
-//! Answers compressed on their way to the caller, where the caller asks for it and the origin did not do it.
+//! Compresses answers for the caller, if the caller accepts it and the origin did not compress.
 //!
-//! What the origin compressed, and everything else that is not certainly text of some length, is passed on byte for
-//! byte: a coding is never undone, changed, or put around another.
+//! Answers that the origin compressed, and everything that is not certainly text of some length, are passed on byte
+//! for byte: weir never decodes or changes a coding, or adds a second one.
 //!
-//! What has come is compressed and passed on as soon as the origin pauses (the encoder is flushed), instead of being
-//! held until a block is full: a few bytes more for an answer that comes in many pieces, and none of it waits here.
-//! Levels are those at which a processor keeps up with a network.
+//! When the origin pauses, everything that has arrived is compressed and passed on (the encoder is flushed) instead
+//! of waiting for a full block. This costs a few bytes for an answer in many pieces, but nothing is delayed. The
+//! levels are those at which a processor keeps up with a network.
 
 use std::{
     io,
@@ -30,16 +30,16 @@ use super::{
 };
 use crate::content_coding::{Accepted, Coding};
 
-/// What a caller wants compressed, read from its request before that goes to the origin.
+/// The codings that a caller accepts, read before the request goes to the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wish {
     accepted: Accepted,
-    /// Its answer has bytes, all of them, and nobody forbids to touch them.
+    /// The answer will be complete and have a body, and nothing forbids changing it.
     transformable: bool,
 }
 
 impl Wish {
-    /// What the request says.
+    /// Reads the request.
     pub(crate) fn of(method: &Method, headers: &HeaderMap) -> Wish {
         Wish {
             accepted: Accepted::of(headers),
@@ -51,13 +51,13 @@ impl Wish {
     }
 }
 
-/// Compresses the answer if the wish and the answer allow it. Headers of the hop are gone before.
+/// Compresses the answer if both sides allow it. Hop-by-hop headers were removed before.
 pub(crate) fn toward_caller(wish: Wish, answer: Response<Answer>) -> Response<Answer> {
     if !wish.transformable || !is_worth_it(&answer) {
         return answer;
     }
     let (mut head, body) = answer.into_parts();
-    // Also where this caller gets it as it is: what it gets depends on what it accepts.
+    // Also if this caller gets it uncompressed: the answer depends on what the caller accepts.
     vary(&mut head.headers);
     let Some(coding) = wish.accepted.choose(ORDER, |_| true) else {
         return Response::from_parts(head, body);
@@ -65,7 +65,7 @@ pub(crate) fn toward_caller(wish: Wish, answer: Response<Answer>) -> Response<An
     let name = HeaderValue::from_static(coding.name());
     head.headers.insert(header::CONTENT_ENCODING, name);
     head.headers.remove(header::CONTENT_LENGTH);
-    // Ranges are of the bytes as the origin has them.
+    // Ranges would refer to the origin's bytes.
     head.headers.remove(header::ACCEPT_RANGES);
     weaken(&mut head.headers);
     let compressed = Compressed::new(body.into_source(), coding);
@@ -73,15 +73,15 @@ pub(crate) fn toward_caller(wish: Wish, answer: Response<Answer>) -> Response<An
     Response::from_parts(head, body)
 }
 
-/// A body that is compressed as it passes.
+/// A body that is compressed while it is passed on.
 pub(super) struct Compressed {
     source: Source,
     encoder: Encoder,
-    /// What came and is not compressed yet.
+    /// Bytes that have arrived and are not compressed yet.
     input: Bytes,
-    /// The encoder has got something since it was flushed.
+    /// The encoder has unflushed data.
     unflushed: bool,
-    /// Behind the last byte.
+    /// Sent after the last byte.
     trailers: Option<HeaderMap>,
     state: State,
 }
@@ -89,13 +89,13 @@ pub(super) struct Compressed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// The source is at its end.
+    /// The source has ended.
     Ending,
-    /// The encoder has said its last.
+    /// The encoder has ended.
     Ended,
 }
 
-/// They write into memory, and so never wait.
+/// The encoders write into memory, so they never wait.
 enum Encoder {
     Gzip(GzipEncoder<Vec<u8>>),
     Brotli(Box<BrotliEncoder<Vec<u8>>>),
@@ -135,7 +135,7 @@ impl Compressed {
         loop {
             if !self.input.is_empty() {
                 if slices == SLICES {
-                    // Others have calls on this thread.
+                    // Lets other calls on this thread run.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -189,7 +189,7 @@ impl Compressed {
         }
     }
 
-    /// What the encoder has put out.
+    /// Takes the encoder's output.
     fn take(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         let output = std::mem::take(self.encoder.output());
         (!output.is_empty()).then(|| Ok(Frame::data(output.into())))
@@ -251,7 +251,7 @@ impl Encoder {
     }
 }
 
-/// What an encoder that writes into memory answers.
+/// The result of an encoder that writes into memory.
 fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, BodyError> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(done)) => Ok(done),
@@ -259,7 +259,7 @@ fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Res
     }
 }
 
-/// Whether an answer is one that gets smaller and stays right.
+/// Whether an answer becomes smaller by compression and stays correct.
 fn is_worth_it(answer: &Response<Answer>) -> bool {
     let headers = answer.headers();
     let status = answer.status();
@@ -283,8 +283,8 @@ fn no_transform(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether bytes of that type get much smaller as a rule. Unlike for files, where somebody has put a compressed one
-/// beside, an unknown type is left alone. Events are not worth what they would wait.
+/// Whether data of that type usually becomes much smaller. For files, somebody has put a compressed file beside the
+/// original; here an unknown type is not compressed. For event streams compression is not worth the delay.
 fn is_text(content_type: &HeaderValue) -> bool {
     let essence = content_type.as_bytes().split(|&b| b == b';').next();
     let essence = essence.unwrap_or_default().trim_ascii();
@@ -301,7 +301,7 @@ fn is_text(content_type: &HeaderValue) -> bool {
         || TEXT.contains(&essence.as_str())
 }
 
-/// Says that the answer depends on what the caller accepts (RFC 9110 §12.5.5).
+/// Notes in the answer that it depends on what the caller accepts (RFC 9110 §12.5.5).
 fn vary(headers: &mut HeaderMap) {
     let says_so = headers.get_all(header::VARY).iter().any(|value| {
         let mut names = value
@@ -315,7 +315,7 @@ fn vary(headers: &mut HeaderMap) {
     }
 }
 
-/// The bytes are others than the origin's, their meaning is the same (RFC 9110 §8.8.1).
+/// The bytes differ from the origin's, but the meaning is the same, so the tag becomes weak (RFC 9110 §8.8.1).
 fn weaken(headers: &mut HeaderMap) {
     if let Some(tag) = headers.get(header::ETAG)
         && tag.as_bytes().starts_with(b"\"")
@@ -325,27 +325,27 @@ fn weaken(headers: &mut HeaderMap) {
     }
 }
 
-/// The one first that is taken of those that a caller likes equally: zstd costs the least for what it saves.
+/// If a caller accepts several equally, the first is used: zstd needs the least CPU for its effect.
 const ORDER: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
 
 const GZIP: Level = Level::Precise(5);
 const BROTLI: Level = Level::Precise(4);
 const ZSTD: Level = Level::Precise(3);
 
-/// 2¹⁸ bytes are looked back at most: an encoder takes about 1 MB, and RFC 9659 asks for no more than 8 MB.
+/// Window of 2¹⁸ bytes: an encoder then needs about 1 MB. RFC 9659 allows at most 8 MB.
 const WINDOW: i32 = 18;
 
-/// A shorter answer is one packet anyway.
+/// A shorter answer fits into one packet anyway.
 const SMALLEST: u64 = 1024;
 
-/// So many bytes are compressed at a time, and so many times before others have their turn: about a millisecond.
+/// How many bytes are compressed at a time, and how often before other tasks run: about a millisecond.
 const SLICE: usize = 16 << 10;
 const SLICES: u32 = 4;
 
-/// So many bytes are worth to be passed on while more are there to be compressed.
+/// This many bytes are passed on even if more input is available.
 const PIECE: usize = 8 << 10;
 
-/// What is so marked is compressed already, a part, or signed as it is.
+/// An answer with one of these headers is already compressed, a part, or signed as it is.
 const UNTOUCHABLE: [&str; 7] = [
     "content-encoding",
     "content-range",
@@ -356,7 +356,7 @@ const UNTOUCHABLE: [&str; 7] = [
     "signature",
 ];
 
-/// Beside text/* and what ends in +json, +xml and the like.
+/// Besides text/* and types that end in +json, +xml and the like.
 const TEXT: [&str; 16] = [
     "application/json",
     "application/xml",
@@ -392,7 +392,7 @@ mod tests {
         Wish::of(&Method::GET, &headers)
     }
 
-    /// 200 with JSON of some length, and these headers.
+    /// A 200 with JSON of this length, and these headers.
     fn answer(length: usize, headers: &[(&'static str, &str)]) -> Response<Answer> {
         let body = "{\"key\": \"value\"}, ".repeat(length / 18 + 1)[..length].to_owned();
         let mut answer = Response::new(Answer::bytes(body));
@@ -525,7 +525,7 @@ mod tests {
         assert!(!is("") && !is("text/event-stream;x=y"));
     }
 
-    /// A stream that is compressed as it is fed.
+    /// A stream that is compressed while the test feeds it.
     fn fed(accept: &str) -> (Feed, Answer) {
         let (feed, body) = feed(None);
         let mut answer = answer(0, &[]);
@@ -543,7 +543,7 @@ mod tests {
             let mut bytes = Vec::new();
             for text in ["one ", "two ", "three "] {
                 feed.send(data(text)).unwrap();
-                // Comes though nothing follows yet.
+                // It arrives although nothing follows yet.
                 bytes.extend(next(&mut body).await.unwrap().unwrap());
             }
             drop(feed);

@@ -1,11 +1,12 @@
-//! Connections to one origin: kept, made ahead, and made when needed.
+//! Connections to one origin: kept ones, new ones, and ones that are made in advance.
 //!
-//! # Whose connection a call gets
+//! # Which connection a call gets
 //!
-//! One that is idle, the one used last first; else one over HTTP/2 that has room; else it waits for whichever comes
-//! first: a connection that another call gives back, or a new one. New ones are made by tasks of their own, so many as
-//! there are calls that wait and could not share one, so that a caller that leaves costs no handshake: what it asked
-//! for is kept. While it is not known what an origin speaks, one is made at a time, for all that wait may share it.
+//! An idle one, the one used last first; otherwise an HTTP/2 connection that has room; otherwise the call waits for
+//! whichever comes first: a connection that another call gives back, or a new one. Separate tasks make new
+//! connections, as many as there are waiting calls that cannot share one. So a caller that leaves does not waste a
+//! handshake: the connection is kept. While the protocol of an origin is not known, one connection is made at a time,
+//! because all waiting calls may be able to share it.
 //!
 //! # States of a connection
 //!
@@ -15,7 +16,7 @@
 //!                                                           an answer that was not read to its end
 //! ```
 //!
-//! A connection that is too old or leads to a former address takes no new call; what it carries ends in peace.
+//! A connection that is too old, or whose address DNS no longer names, gets no new calls; its running calls continue.
 
 mod carrier;
 mod quota;
@@ -58,18 +59,18 @@ pub(crate) struct Connections {
     state: Mutex<State>,
 }
 
-/// How many there are, for whoever looks.
+/// Numbers of connections, for the operator's window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// They could take a call now and carry none.
+    /// Connections that could take a call now and have none.
     pub(crate) idle: usize,
-    /// They carry calls.
+    /// Connections that carry calls.
     pub(crate) busy: usize,
-    /// They are being made.
+    /// Connections that are being made.
     pub(crate) connecting: usize,
-    /// Calls that wait for one.
+    /// Calls that wait for a connection.
     pub(crate) waiting: usize,
-    /// What the origin speaks; none: not known yet.
+    /// The protocol of the origin; `None`: not known yet.
     pub(crate) protocol: Option<Protocol>,
 }
 
@@ -87,16 +88,16 @@ struct State {
     /// HTTP/1.1 connections that carry a call.
     busy: usize,
     connecting: usize,
-    /// Calls that wait, in the order in which they came.
+    /// Waiting calls in order of arrival.
     waiting: VecDeque<oneshot::Sender<Result<Carrier, Fault>>>,
-    /// What the last new connection spoke.
+    /// The protocol of the last new connection.
     spoken: Option<Protocol>,
     /// How many calls the origin takes over one HTTP/2 connection.
     quota: Quota,
-    /// Nothing is made ahead before that, because it failed; and how long the pause after the next failure is, µs.
+    /// After a failure, no connection is made in advance before this time; and the pause after the next failure, µs.
     ahead_at: u64,
     ahead_pause: u64,
-    /// The origin is forgotten: what comes back is closed.
+    /// The origin was forgotten: connections that are given back are closed.
     closed: bool,
 }
 
@@ -114,18 +115,18 @@ struct Shared {
     sender: http2::SendRequest<Upload>,
     connection: Connection,
     made: u64,
-    /// When the last call ended, or it was made.
+    /// When the last call ended, or when it was made.
     used: AtomicU64,
     streams: AtomicUsize,
-    /// As many as the origin allows at once.
+    /// How many streams the origin allows at once.
     most: Arc<AtomicUsize>,
-    /// Calls that were given a share of it so far, and those of them that the origin has not begun.
+    /// How many calls were given to it so far, and how many of them the origin has not begun.
     given: AtomicUsize,
     refused: AtomicUsize,
 }
 
 impl Connections {
-    /// None yet.
+    /// Starts without connections.
     pub(crate) fn new(
         dialer: Arc<Dialer>,
         route: Route,
@@ -145,11 +146,11 @@ impl Connections {
         })
     }
 
-    /// A connection for a call, kept or new. It is there within `connect_timeout`, or the fault is. `fresh`: none that was
-    /// idle, because one of those has turned out to be dead, and the others may have died with it.
+    /// A connection for a call, kept or new. Returns it, or a fault, within `connect_timeout`. `fresh`: no idle
+    /// connection is used, because one of them was dead, and the others may be dead as well.
     ///
     /// # Errors
-    /// Why none could be made.
+    /// Why no connection could be made.
     pub(crate) async fn take(self: &Arc<Self>, fresh: bool) -> Result<Carrier, Fault> {
         if let Some(carrier) = self.ready(fresh) {
             return Ok(carrier);
@@ -173,7 +174,7 @@ impl Connections {
         waiting.await.unwrap_or_else(forgotten)
     }
 
-    /// A connection that is there and can take a call at once. `fresh`: as for [`take`](Self::take).
+    /// A connection that exists and can take a call at once. `fresh`: as for [`take`](Self::take).
     pub(crate) fn ready(self: &Arc<Self>, fresh: bool) -> Option<Carrier> {
         match fresh {
             true => None,
@@ -181,7 +182,8 @@ impl Connections {
         }
     }
 
-    /// Closes what is idle for too long, too old, or leads where the name no longer does; makes connections ahead.
+    /// Closes connections that are idle for too long, too old, or lead to an address that DNS no longer names; makes
+    /// connections in advance.
     /// Called about once a second.
     pub(crate) fn tend(self: &Arc<Self>) {
         let now = clock::precise();
@@ -193,9 +195,9 @@ impl Connections {
             let mut spare = open.saturating_sub(settings.preconnect);
             let State { idle, shared, .. } = &mut *state;
             let all = mem::take(idle);
-            // Those beyond `keepalive` are there because they were in use at once a moment ago.
+            // There are more than `keepalive` because they were all in use a moment ago.
             let mut beyond = all.len().saturating_sub(settings.keepalive);
-            // The one that was not used for the longest time comes first.
+            // The least recently used one comes first.
             for kept in all {
                 let unfit = kept.sender.is_closed() || !self.fit(&kept.connection, kept.made, now);
                 let limit = match beyond > 0 {
@@ -227,12 +229,12 @@ impl Connections {
             });
             self.dial_ahead(&mut state, now);
         }
-        // Closed outside of the lock.
+        // Dropped outside of the lock, because dropping closes them.
         drop(leaving);
     }
 
-    /// Closes what is idle, and keeps nothing from now on: the origin is forgotten. A call that still comes is given a
-    /// connection of its own.
+    /// Closes idle connections and keeps none from now on, because the origin was forgotten. A call that still comes
+    /// gets a new connection.
     pub(crate) fn close(&self) {
         let (idle, shared);
         {
@@ -244,12 +246,12 @@ impl Connections {
         drop((idle, shared));
     }
 
-    /// Where its connections lead.
+    /// Where its connections lead to.
     pub(crate) fn route(&self) -> &Route {
         &self.route
     }
 
-    /// How many there are now.
+    /// The current numbers.
     pub(crate) fn census(&self) -> Census {
         let state = self.lock();
         let unused = |one: &&Arc<Shared>| one.streams.load(Relaxed) == 0;
@@ -263,7 +265,7 @@ impl Connections {
         }
     }
 
-    /// One that is there and can take a call.
+    /// An existing connection that can take a call.
     fn kept(self: &Arc<Self>, state: &mut State) -> Option<Carrier> {
         let now = clock::now();
         while let Some(kept) = state.idle.pop() {
@@ -296,9 +298,9 @@ impl Connections {
         }
     }
 
-    /// Makes as many connections as those that wait need.
+    /// Makes as many connections as the waiting calls need.
     fn dial_for_waiting(self: &Arc<Self>, state: &mut State) {
-        // Nothing is made for a call that has gone.
+        // Nothing is made for a call that has ended.
         state.waiting.retain(|waiter| !waiter.is_closed());
         let waiting = state.waiting.len();
         let wanted = match state.spoken {
@@ -311,7 +313,7 @@ impl Connections {
         }
     }
 
-    /// Makes connections so that `preconnect` are open, unless the last one made ahead failed a moment ago.
+    /// Makes connections until `preconnect` are open, unless the last attempt to do so failed a moment ago.
     fn dial_ahead(self: &Arc<Self>, state: &mut State, now: u64) {
         if state.closed || now < state.ahead_at {
             return;
@@ -322,7 +324,7 @@ impl Connections {
         };
         while state.open() + state.connecting < wanted {
             self.dial(state);
-            // An origin that closes them at once is not to be stormed.
+            // Protects an origin that closes connections at once against a flood of attempts.
             state.ahead_at = now + FIRST_PAUSE;
         }
     }
@@ -331,9 +333,9 @@ impl Connections {
         let me = self.clone();
         state.connecting += 1;
         tokio::spawn(async move {
-            // Counted down also where the task is dropped.
+            // The count also goes down if the task is dropped.
             let connecting = Connecting(&me);
-            // It is no single call's: `connect_timeout` alone limits it.
+            // It belongs to no single call, so only `connect_timeout` limits it.
             let linked = match me.dialer.dial(&me.route, clock::NEVER).await {
                 Ok(link) => me.speak(link).await,
                 Err(fault) => Err(fault),
@@ -346,7 +348,7 @@ impl Connections {
         });
     }
 
-    /// Begins to speak HTTP over a new connection.
+    /// Starts HTTP on a new connection.
     async fn speak(self: &Arc<Self>, link: Link) -> Result<Hold, Fault> {
         let Link { stream, connection } = link;
         let now = clock::precise();
@@ -381,7 +383,7 @@ impl Connections {
                     });
                     let most = shared.most.clone();
                     tokio::spawn(async move {
-                        // What goes wrong is told to each of its calls.
+                        // Errors are reported to each of its calls.
                         let _ = poll_fn(|cx| {
                             let polled = Pin::new(&mut conversation).poll(cx);
                             most.store(conversation.current_max_send_streams(), Relaxed);
@@ -406,7 +408,7 @@ impl Connections {
                             let _ = conversation.await;
                             ended.one_ended();
                         });
-                        // Until its task has run once, it would be taken for one that has ended.
+                        // Until its task has run once, the connection would look closed.
                         let ready = sender.ready().await;
                         ready.map(|()| {
                             Hold::Own(Kept {
@@ -425,7 +427,7 @@ impl Connections {
         begun.map_err(|error| failure::of_handshake(&self.route.origin, &error))
     }
 
-    /// A new connection is there.
+    /// A new connection is ready.
     fn arrived(self: &Arc<Self>, hold: Hold) {
         let connection = match &hold {
             Hold::Own(own) => own.connection,
@@ -447,12 +449,12 @@ impl Connections {
             Hold::Own(own) => self.offer(own, false),
             Hold::Share(share) => self.spread(&share),
         }
-        // Those that waited for what the origin speaks.
+        // For those that waited to know the protocol.
         let mut state = self.lock();
         self.dial_for_waiting(&mut state);
     }
 
-    /// Gives an HTTP/1.1 connection to who waits, or keeps it.
+    /// Gives an HTTP/1.1 connection to a waiting call, or keeps it.
     fn offer(self: &Arc<Self>, mut own: Kept, kept: bool) {
         loop {
             let waiter = {
@@ -464,8 +466,9 @@ impl Connections {
                     }
                     None if state.closed => return,
                     None => {
-                        // As many as may be at work: closing one that is needed again at once costs a handshake. Those
-                        // beyond `keepalive` go when they were not needed for a moment.
+                        // As many are kept as may be in use: closing one that is needed again at once costs a
+                        // handshake. Connections beyond `keepalive` are closed when they were not needed for a
+                        // moment.
                         let settings = self.settings();
                         let room = match settings.keepalive {
                             0 => 0,
@@ -473,7 +476,7 @@ impl Connections {
                         };
                         let room = room.max(settings.preconnect);
                         if state.idle.len() >= room {
-                            // The oldest one makes room, unless there is to be none at all.
+                            // The oldest one is closed to make room, unless none may be kept at all.
                             match room {
                                 0 => return,
                                 _ => drop(state.idle.remove(0)),
@@ -486,7 +489,7 @@ impl Connections {
             };
             match waiter.send(Ok(self.carrier(Hold::Own(own), kept))) {
                 Ok(()) => return,
-                // Its call has gone.
+                // The waiting call has ended.
                 Err(Ok(mut carrier)) => {
                     self.lock().busy -= 1;
                     match carrier.hold.take() {
@@ -499,7 +502,7 @@ impl Connections {
         }
     }
 
-    /// Gives shares of an HTTP/2 connection to who waits.
+    /// Gives shares of an HTTP/2 connection to waiting calls.
     fn spread(self: &Arc<Self>, shared: &Arc<Shared>) {
         let mut kept = shared.given.load(Relaxed) > 0;
         loop {
@@ -518,13 +521,13 @@ impl Connections {
             let carrier = self.carrier(Hold::Share(shared.clone()), kept);
             match waiter.send(Ok(carrier)) {
                 Ok(()) => kept = true,
-                // Its call has gone. What is given back by being dropped would come here again, and deeper for each that
-                // has gone.
+                // The waiting call has ended. Dropping the share would call this function again, one level deeper for
+                // each such call.
                 Err(Ok(mut carrier)) => {
                     carrier.hold = None;
                     shared.streams.fetch_sub(1, Relaxed);
                     shared.given.fetch_sub(1, Relaxed);
-                    // The last share may have been that one.
+                    // That share may have been the last one.
                     let mut state = self.lock();
                     let is_there = state.shared.iter().any(|one| Arc::ptr_eq(one, shared));
                     if !is_there && !state.closed {
@@ -536,7 +539,7 @@ impl Connections {
         }
     }
 
-    /// No connection could be made: said to one of those that wait; to all where none other is on its way.
+    /// No connection could be made. One waiting call gets the error; all get it if no other connection is being made.
     fn failed(&self, fault: &Fault) {
         let told: Vec<_> = {
             let mut state = self.lock();
@@ -554,7 +557,7 @@ impl Connections {
         }
     }
 
-    /// A connection has ended, by whoever's will.
+    /// A connection has ended, on either side's initiative.
     fn one_ended(self: &Arc<Self>) {
         let gone: Vec<_>;
         {
@@ -570,7 +573,7 @@ impl Connections {
         drop(gone);
     }
 
-    /// It may take a new call.
+    /// Whether it may take a new call.
     fn fit(&self, connection: &Connection, made: u64, now: u64) -> bool {
         self.young(made, now)
             && self
@@ -596,8 +599,8 @@ impl State {
         self.idle.len() + self.shared.len() + self.busy
     }
 
-    /// Counts a share that is given. A connection that has given its last one is not looked at any more: it ends with the
-    /// calls that it carries.
+    /// Counts a share that is given. A connection that has given its last one is removed from the list; it ends with
+    /// its running calls.
     fn give(&mut self, shared: &Arc<Shared>, quota: usize) {
         shared.streams.fetch_add(1, Relaxed);
         if shared.given.fetch_add(1, Relaxed) + 1 >= quota {
@@ -607,7 +610,7 @@ impl State {
 }
 
 impl Shared {
-    /// `quota`: so many calls it takes in all.
+    /// `quota`: how many calls it takes in total.
     fn has_room(&self, quota: usize) -> bool {
         let most = self.most.load(Relaxed).clamp(1, STREAMS);
         !self.sender.is_closed()
@@ -630,14 +633,14 @@ impl Connections {
         }
     }
 
-    /// An HTTP/1.1 connection that carried a call is no more.
+    /// An HTTP/1.1 connection that carried a call was closed.
     fn lost(self: &Arc<Self>) {
         let mut state = self.lock();
         state.busy -= 1;
         self.dial_for_waiting(&mut state);
     }
 
-    /// An HTTP/2 connection gets no new calls; those that it carries go on.
+    /// An HTTP/2 connection gets no new calls; its running calls continue.
     fn put_aside(&self, share: &Arc<Shared>) {
         let mut state = self.lock();
         state.shared.retain(|one| !Arc::ptr_eq(one, share));
@@ -654,21 +657,21 @@ impl Connections {
             if was_last && refused > 0 {
                 let taken = share.given.load(Relaxed).saturating_sub(refused);
                 state.quota.learn(taken, now);
-                // Not to be learnt from again.
+                // So that this is not counted twice.
                 share.refused.store(0, Relaxed);
             }
             !state.waiting.is_empty()
         };
         if is_needed {
             self.spread(share);
-            // It may have had no room: another one is made then.
+            // It may have had no room; then another connection is made.
             let mut state = self.lock();
             self.dial_for_waiting(&mut state);
         }
     }
 }
 
-/// Counts a connection that is being made, until it is there or not.
+/// Counts a connection attempt until it has succeeded or failed.
 struct Connecting<'a>(&'a Connections);
 
 impl Drop for Connecting<'_> {
@@ -681,24 +684,25 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Calls over one HTTP/2 connection at once, where the origin allows more: one connection that is lost takes no more
-/// with it.
+/// Maximum number of calls on one HTTP/2 connection at a time, even if the origin allows more: this limits how many
+/// calls a lost connection affects.
 const STREAMS: usize = 100;
 
-/// What an origin may send of one answer, and of all over one connection, before weir has passed it on, bytes.
+/// How many bytes an origin may send of one answer, and of all answers on one connection, before weir has passed them
+/// on.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// An HTTP/2 connection that carries calls and is silent is asked whether it lives.
+/// An HTTP/2 connection that carries calls and is silent is tested with a PING this often.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_LIMIT: Duration = Duration::from_secs(10);
 
-/// An idle connection beyond `keepalive` is closed when it was not needed for so long.
+/// An idle connection beyond `keepalive` is closed when it was not needed for this long.
 const SPARE_FOR: Duration = Duration::from_secs(10);
 
-/// hyper's least buffer, bytes.
+/// hyper's minimum buffer size, bytes.
 const LEAST_BUFFER: usize = 8192;
 
-/// Between two tries to make a connection ahead, µs: twice as long each time.
+/// First pause after a failed attempt to connect in advance, µs; it doubles each time.
 const FIRST_PAUSE: u64 = 1_000_000;
 const LONGEST_PAUSE: u64 = 30_000_000;

@@ -1,4 +1,4 @@
-//! A call that is on its way, and the line that is written when it has ended, however that is.
+//! A running call, and the log line that is written when it has ended, whatever the end is.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::clock;
 
-/// What is known of a call. It is held by a pointer: it goes a long way.
+/// What is known of a call. It is boxed, because it is moved often.
 pub(crate) struct Course {
     egress: Arc<Egress>,
     calling: Arc<Calling>,
@@ -27,14 +27,14 @@ pub(crate) struct Course {
     seat: Arc<Seat>,
     pub(crate) host: Option<Arc<Host>>,
     pub(crate) record: CallRecord,
-    /// When its head was there ([`clock::now`]).
+    /// When its head had arrived ([`clock::now`]).
     began: u64,
     upload: Option<Arc<Progress>>,
     written: bool,
 }
 
 impl Course {
-    /// Its head is there.
+    /// The head of the call has arrived.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         calling: &Arc<Calling>,
@@ -71,30 +71,30 @@ impl Course {
         })
     }
 
-    /// Whom it is for. The origin comes with what is known of it, or with [`refused`](Self::refused).
+    /// Sets the target. The origin is set with the host, or by [`refused`](Self::refused).
     pub(crate) fn is_for(&mut self, target: &Target) {
         self.record.form = Some(target.form);
         self.record.path = Some(target.path.clone());
     }
 
-    /// What it may be asked, and how, is known.
+    /// The call is allowed, and its host is known.
     pub(crate) fn asks(&mut self, host: &Arc<Host>) {
         self.record.origin = Some(host.origin.clone());
         self.host = Some(host.clone());
     }
 
-    /// It may not be asked.
+    /// The call is not allowed.
     pub(crate) fn refused(&mut self, target: Target) {
         self.record.origin = Some(Arc::new(target.origin));
     }
 
-    /// What it brings.
+    /// Notes the body of the call.
     pub(crate) fn upload(&mut self, upload: &Upload) {
         self.record.bytes_in = upload.length().unwrap_or(0);
         self.upload = upload.progress();
     }
 
-    /// Says in the error log what went wrong; the same of one origin now and then only.
+    /// Logs a fault in the error log; repeated faults of one origin only from time to time.
     pub(crate) fn complain(&self, fault: &Fault) {
         if let Some(host) = &self.host
             && fault.kind.blames_origin()
@@ -106,7 +106,7 @@ impl Course {
             .tell(self.record.origin.as_deref(), fault);
     }
 
-    /// Passes an answer on; the line is written when it has ended.
+    /// Passes an answer on; the log line is written when it has ended.
     pub(crate) fn answer(mut self: Box<Self>, response: Response<Answer>) -> Response<Answer> {
         self.record.status = Some(response.status());
         response.map(|answer| answer.then(move |how, bytes| self.ended(how, bytes)))
@@ -133,7 +133,7 @@ impl Course {
         self.write();
     }
 
-    /// Its tunnel has ended.
+    /// The tunnel of this call has ended.
     pub(crate) fn tunnel_ended(mut self: Box<Self>, carried: &Carried) {
         self.record.bytes_in = carried.up;
         self.record.bytes_out = carried.down;
@@ -144,7 +144,7 @@ impl Course {
         self.write();
     }
 
-    /// Goes on elsewhere; nothing is written here any more.
+    /// Moves it elsewhere; this one writes no line.
     pub(crate) fn take(&mut self) -> Box<Course> {
         self.written = true;
         Box::new(Course {
@@ -179,7 +179,7 @@ impl Course {
 }
 
 impl Drop for Course {
-    /// Its caller left before there was an answer.
+    /// If no line was written, the caller left before there was an answer.
     fn drop(&mut self) {
         if !self.written {
             self.record.caller_left = true;

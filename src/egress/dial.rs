@@ -1,7 +1,7 @@
-//! New connections: name, address, TCP, TLS.
+//! Makes new connections: name, address, TCP, TLS.
 //!
-//! What a name leads to is judged here, and what was judged is what is connected to: there is no second look-up between
-//! the two that could say something else. All of it is over within `connect_timeout`, and before the call's deadline.
+//! The addresses of a name are checked here, and weir connects to exactly those addresses: there is no second lookup
+//! that could have another result. Everything must be done within `connect_timeout`, and before the call's deadline.
 
 mod race;
 mod stream;
@@ -39,20 +39,20 @@ pub(crate) struct Dialer {
     names: Arc<Names>,
     /// Addresses that could not be connected to, and when that was.
     failed: Mutex<HashMap<SocketAddr, u64>>,
-    /// With which address of a name the next connection begins.
+    /// Which address of a name the next connection tries first.
     turn: AtomicUsize,
-    /// Where calls are taken.
+    /// The addresses on which weir takes calls.
     own: Vec<SocketAddr>,
 }
 
-/// How an origin is reached; made once for each.
+/// How an origin is reached; made once per origin.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) origin: Arc<Origin>,
     pub(crate) settings: Arc<HostSettings>,
-    /// Those that are not public and may be called nevertheless.
+    /// Networks that are not public and that the rule allows.
     pub(crate) networks: Vec<Network>,
-    /// None over http.
+    /// `None` for http.
     pub(crate) tls: Option<Arc<TlsContext>>,
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct Link {
     pub(crate) connection: Connection,
 }
 
-/// Until when it has to be done, [`clock::now`].
+/// The time limit of a connection attempt ([`clock::now`]).
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     at: u64,
     begun: u64,
-    /// The call's own deadline comes before that of the connection.
+    /// Whether the call's own deadline is earlier than the connection's.
     of_call: bool,
 }
 
 impl Dialer {
-    /// `resolver` looks names up, which is counted.
+    /// `resolver` looks names up; the lookups are counted.
     pub(crate) fn new(egress: &Egress, resolver: Resolver, figures: Arc<Figures>) -> Dialer {
         let own = egress.listen.iter().filter_map(|address| match address {
             Address::Tcp(address) => Some(*address),
@@ -95,7 +95,7 @@ impl Dialer {
         }
     }
 
-    /// A call that weir would make to itself, and again.
+    /// Refuses a call of weir to itself, which would repeat endlessly.
     fn check_loop(&self, origin: &Origin, addresses: &[IpAddr]) -> Result<(), Fault> {
         let is_own = |ip: &&IpAddr| {
             let same = |own: IpAddr| match own.is_unspecified() {
@@ -117,17 +117,17 @@ impl Dialer {
         }
     }
 
-    /// Whether an address is still one of the origin's: a connection to another takes no new call. It keeps the name
-    /// known ([`Names::still`]).
+    /// Whether an address still belongs to the origin; otherwise a connection to it gets no new calls. This keeps the
+    /// name in the cache ([`Names::still`]).
     pub(crate) fn still_leads(&self, route: &Route, ip: IpAddr) -> bool {
         self.names.still(&route.origin.host, &route.settings, ip)
     }
 
-    /// A new connection, ready to be spoken over; `deadline` is the call's.
+    /// Makes a new connection that is ready for HTTP; `deadline` is the call's.
     ///
     /// # Errors
-    /// Nothing of the call was sent. [`Kind::Deadline`] where the call has no time for it, else one that says what
-    /// stands against it: of DNS, addresses, TCP, TLS.
+    /// Nothing of the call was sent. [`Kind::Deadline`] if the call's time is over, otherwise the error of DNS,
+    /// addresses, TCP or TLS.
     pub(crate) async fn dial(&self, route: &Route, deadline: u64) -> Result<Link, Fault> {
         let limit = Limit::new(&route.settings, deadline);
         let (stream, mut connection) = self.reach(route, limit).await?;
@@ -163,7 +163,7 @@ impl Dialer {
         })
     }
 
-    /// A new connection for a tunnel: TCP and nothing else.
+    /// Makes a new connection for a tunnel: only TCP.
     ///
     /// # Errors
     /// As [`dial`](Self::dial).
@@ -178,7 +178,7 @@ impl Dialer {
         Ok((stream, connection))
     }
 
-    /// Name → addresses → those that may be called → the first of them that takes a connection.
+    /// Name → addresses → the allowed ones → the first one that accepts a connection.
     async fn reach(&self, route: &Route, limit: Limit) -> Result<(TcpStream, Connection), Fault> {
         let Route {
             origin, settings, ..
@@ -197,7 +197,7 @@ impl Dialer {
         let mut won = clock::in_time(race.run(), limit.at).await;
         let mut doubted = 0;
         if matches!(won, Some(None)) && found.spent == 0 {
-            // They were known already: the name may lead elsewhere by now.
+            // The addresses came from the cache; the name may have other addresses by now.
             let asked = clock::now();
             let patience = clock::deadline(DOUBT).min(limit.at);
             let renewed = self.names.renewed(&origin.host, settings, patience).await;
@@ -238,8 +238,9 @@ impl Dialer {
         }
     }
 
-    /// In which order addresses are tried: the families in turn, IPv6 first (RFC 8305 §4); each connection begins with
-    /// another address of the name, so that all get their share; what failed a moment ago comes last.
+    /// The order in which addresses are tried: the families alternate, IPv6 first (RFC 8305 §4). Each connection
+    /// begins with another address of the name, so that all of them are used. Addresses that failed a moment ago come
+    /// last.
     fn order(&self, addresses: &[IpAddr], port: u16, now: u64) -> Vec<SocketAddr> {
         let turn = self.turn.fetch_add(1, Relaxed);
         let of_family = |v6: bool| {
@@ -287,12 +288,12 @@ impl Limit {
         Limit {
             at: own.min(deadline),
             begun,
-            // Who counts from the same moment means the connection's own.
+            // If both limits are the same moment, the connection's limit is reported.
             of_call: deadline.saturating_add(SAME) < own,
         }
     }
 
-    /// It is not done in time, and it was at this.
+    /// The time limit was reached during this step.
     fn over(self, origin: &Origin, kind: Kind, what: &str) -> Fault {
         let took = self.at.saturating_sub(self.begun) / 1000;
         let (kind, whose) = match self.of_call {
@@ -307,8 +308,8 @@ impl Limit {
     }
 }
 
-/// Whether an address is one of this machine's: what is sent there comes from there. The kernel is asked for the way; nothing
-/// is sent.
+/// Whether an address belongs to this machine: then packets to it have it as their source. The kernel is asked for
+/// the route; nothing is sent.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     if ip.is_loopback() || ip.is_unspecified() {
@@ -323,11 +324,11 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
         socket.connect((ip, 9))?;
         socket.local_addr()
     };
-    // Without a way there is no loop either.
+    // Without a route there is no loop either.
     source().is_ok_and(|source| source.ip() == ip)
 }
 
-/// Those of a name's addresses that may be called.
+/// The addresses of a name that may be called.
 fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> {
     let mut forbidden = Vec::new();
     let mut permitted = Vec::new();
@@ -353,10 +354,11 @@ fn permitted(route: &Route, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Fault> 
     }
 }
 
-/// No address takes a connection: which of the causes is told, and all that is known for the log.
+/// No address accepts a connection: decides which cause is reported, and collects all of them for the log.
 fn refused(origin: &Origin, failed: &[(SocketAddr, io::Error)]) -> Fault {
     let kinds = || failed.iter().map(|(_, error)| kind(error));
-    // What tells most: it is there and says no; it is too slow; there is no way; it is our own fault.
+    // The most informative cause first: the host refuses; it is too slow; there is no route; weir itself has a
+    // problem.
     let order = [
         Kind::Refused,
         Kind::Terminated,
@@ -389,15 +391,15 @@ fn kind(error: &io::Error) -> Kind {
         (_, Some(EMFILE | ENFILE | ENOBUFS | EADDRNOTAVAIL)) => Kind::Internal,
         (ErrorKind::OutOfMemory, _) => Kind::Internal,
         (ErrorKind::ConnectionRefused, _) => Kind::Refused,
-        // It was there already, and ended before we were told.
+        // The connection was made and closed before weir noticed it.
         (ErrorKind::ConnectionReset, _) => Kind::Terminated,
         (ErrorKind::TimedOut, _) => Kind::ConnectTimeout,
         _ => Kind::Unreachable,
     }
 }
 
-/// Small pieces go at once, and a peer that has vanished is noticed while an answer is waited for. What cannot be set is
-/// done without.
+/// Sends small pieces at once, and detects a vanished peer while weir waits for an answer. Options that cannot be set
+/// are ignored.
 fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new()
@@ -406,25 +408,25 @@ fn prepare(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
-/// Where all addresses refuse, new ones are waited for so long.
+/// If all addresses refuse, how long weir waits for new addresses from DNS.
 const DOUBT: Duration = Duration::from_millis(500);
 
-/// Deadlines that are so close are one, µs.
+/// Two deadlines within this time count as equal, µs.
 const SAME: u64 = 5_000;
 
-/// An address that failed is tried last for so long, µs.
+/// For how long a failed address is tried last, µs.
 const FAILED_FOR: u64 = 60 * 1_000_000;
 
-/// Of so many it is known.
+/// How many failed addresses are remembered.
 const MOST_FAILED: usize = 1024;
 
-/// Addresses of a name that one connection is tried with.
+/// How many addresses of a name are tried for one connection.
 const MOST_TRIED: usize = 16;
 
-/// Addresses that a message speaks of.
+/// How many addresses a message lists.
 const MOST_TOLD: usize = 4;
 
-/// Linux's: no descriptor, buffer or port is left.
+/// Linux error numbers: no descriptor, buffer or port is left.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 const ENOBUFS: i32 = 105;

@@ -1,4 +1,4 @@
-//! What hyper says of a connection that failed → a [`Fault`].
+//! Translates hyper's error of a connection into a [`Fault`].
 
 use std::{error::Error, io};
 
@@ -13,24 +13,24 @@ use super::{
     tls,
 };
 
-/// HTTP could not be begun over a new connection.
+/// HTTP could not be started on a new connection.
 pub(crate) fn of_handshake(origin: &Origin, error: &hyper::Error) -> Fault {
     tls::fault(origin, error)
         .unwrap_or_else(|| Fault::unsent(kind(error), format!("{origin}: {}", chain(error))))
 }
 
-/// A request had no answer. `unsent`: nothing of it can have been seen ([`is_not_begun`]), or written.
+/// A request had no answer. `unsent`: the origin cannot have seen it ([`is_not_begun`]), or nothing was written.
 pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fault {
     let sent = match unsent {
         true => Sent::Nothing,
         false => Sent::Maybe,
     };
-    // That it wants a client's certificate is told after the handshake.
+    // In TLS 1.3 an origin demands a client certificate only after the handshake.
     if let Some(fault) = tls::fault(origin, error) {
         return Fault { sent, ..fault };
     }
     let kind = match unsent {
-        // hyper's word for a request whose connection has gone is that of a request that is wrong.
+        // hyper reports a request whose connection is gone like an invalid request.
         true => Kind::Terminated,
         false => kind(error),
     };
@@ -48,9 +48,10 @@ pub(crate) fn of_call(origin: &Origin, error: &hyper::Error, unsent: bool) -> Fa
     }
 }
 
-/// Whether the origin has provably not begun with a request, by HTTP/2's rules (RFC 9113 §6.8, §8.7): it has said so
-/// (REFUSED_STREAM; GOAWAY with an earlier last stream, whatever its reason), or the request was never sent: `handed_back` by
-/// hyper, or still waiting for a stream of its own when the connection was given up.
+/// Whether the origin has provably not begun to process a request, by the rules of HTTP/2 (RFC 9113 §6.8, §8.7).
+/// Either it said so (REFUSED_STREAM, or GOAWAY with an earlier last stream, for any reason), or the request was
+/// never sent: hyper has `handed_back` the request, or it was still waiting for a stream when the connection was
+/// given up.
 pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool, protocol: Protocol) -> bool {
     if protocol != Protocol::Http2 {
         return false;
@@ -58,20 +59,20 @@ pub(crate) fn is_not_begun(error: &hyper::Error, handed_back: bool, protocol: Pr
     let is_refused = source::<h2::Error>(error).is_some_and(|h2| {
         h2.is_remote() && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
     });
-    // hyper drops it with its task, and has no other way to tell it than these words.
+    // hyper drops it with its task, and this text is the only way to see that.
     let is_dropped = || error.is_user() && error.to_string().contains(DROPPED);
     handed_back || is_refused || is_dropped()
 }
 
-/// Over HTTP/2: it is about this call, and the connection can carry others (RST_STREAM).
+/// For HTTP/2: the error is about this call only, and the connection can carry others (RST_STREAM).
 pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
     source::<h2::Error>(error).is_some_and(h2::Error::is_reset)
 }
 
-/// An answer broke off, or went on as HTTP does not.
+/// An answer broke off, or is not valid HTTP.
 pub(crate) fn of_body(error: &hyper::Error) -> Kind {
     let malformed = source::<io::Error>(error).is_some_and(|error| {
-        // What hyper's decoder says of chunks; rustls says the same of bytes that were changed on their way.
+        // These are the errors of hyper's chunk decoder, and of rustls for bytes that were changed in transit.
         let invalid = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
         let inner = error.get_ref();
         invalid.contains(&error.kind()) && !inner.is_some_and(|inner| inner.is::<rustls::Error>())
@@ -110,13 +111,13 @@ fn source<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'
     None
 }
 
-/// The origin's bytes came to nothing.
+/// The origin sent too many bytes without content.
 fn is_endless(error: &hyper::Error) -> bool {
     let inner = source::<io::Error>(error).and_then(io::Error::get_ref);
     inner.is_some_and(|inner| inner.is::<Endless>())
 }
 
-/// An error with what caused it.
+/// An error with its causes.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -128,5 +129,5 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What hyper says of a request that it has dropped before it was sent.
+/// hyper's text for a request that it dropped before sending it.
 const DROPPED: &str = "dispatch task is gone";

@@ -1,8 +1,8 @@
-//! Why a call was not answered by its origin: what the caller is told, what the log says, and whether it may be tried
-//! again.
+//! Why a call was not answered by its origin: what the caller is told, what is logged, and whether a retry is
+//! allowed.
 //!
-//! A [`Fault`] has two messages, as the gateway's refusals do: its kind is for the caller (`Proxy-Status`, RFC 9209)
-//! and the call's line in the log; what was tried and what went wrong goes to the error log.
+//! A [`Fault`] has two messages, like the gateway's refusals: its kind is for the caller (`Proxy-Status`, RFC 9209)
+//! and the call's log line; the details (what was tried, what went wrong) go to the error log.
 
 use http::StatusCode;
 use weir_pool::Sent;
@@ -11,16 +11,16 @@ use weir_pool::Sent;
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// For the error log: place, cause, mend. Holds nothing of headers or bodies.
+    /// For the error log: place, cause, fix. It contains no headers or bodies.
     pub(crate) message: String,
-    /// What the origin can have seen of the request.
+    /// What the origin may have seen of the request.
     pub(crate) sent: Sent,
     /// Seconds after which the caller may try again.
     pub(crate) retry_after: Option<u64>,
 }
 
 impl Fault {
-    /// One that happened before anything was sent.
+    /// An error before anything was sent.
     pub(crate) fn unsent(kind: Kind, message: impl Into<String>) -> Fault {
         Fault {
             kind,
@@ -30,7 +30,7 @@ impl Fault {
         }
     }
 
-    /// One that happened when the origin may have seen the request.
+    /// An error when the origin may have seen the request.
     pub(crate) fn sent(kind: Kind, message: impl Into<String>) -> Fault {
         Fault {
             sent: Sent::Maybe,
@@ -39,61 +39,61 @@ impl Fault {
     }
 }
 
-/// What went wrong: one row of the table in docs/egress.md.
+/// The kind of error: each is a row of the table in docs/egress.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The request is none that can be passed on.
+    /// The request is invalid and cannot be passed on.
     BadRequest,
-    /// The caller has not said the token, or a wrong one.
+    /// The caller sent no token, or a wrong one.
     NoToken,
-    /// No rule allows it.
+    /// No rule allows the call.
     NotAllowed,
-    /// The name leads to addresses that no rule names.
+    /// The name resolves to addresses that no rule allows.
     ForbiddenAddress,
-    /// The name cannot be found.
+    /// The name was not found.
     DnsError,
-    /// Name servers do not answer in time.
+    /// The name servers did not answer in time.
     DnsTimeout,
-    /// There is no way to the address, or nobody answers there.
+    /// There is no route to the address, or nothing answers there.
     Unreachable,
     /// The origin refuses the connection.
     Refused,
     /// No connection within `connect_timeout`.
     ConnectTimeout,
-    /// The certificate is not to be trusted.
+    /// The certificate is not trusted.
     CertificateError,
-    /// No agreement on TLS.
+    /// TLS could not be negotiated.
     TlsError,
-    /// The connection ended before a whole answer.
+    /// The connection ended before the answer was complete.
     Terminated,
     /// No first byte within `first_byte_timeout`.
     FirstByteTimeout,
-    /// Nothing came for `read_timeout`, or the whole took longer than `timeout`.
+    /// Nothing arrived for `read_timeout`, or the whole took longer than `timeout`.
     ResponseTimeout,
-    /// The answer is no HTTP.
+    /// The answer is not valid HTTP.
     BadResponse,
     /// The head of the answer is longer than `max_response_head`.
     HeadTooLarge,
     /// The breaker is open.
     BreakerOpen,
-    /// `max_queue` calls wait.
+    /// `max_queue` calls are waiting.
     QueueFull,
     /// It waited for `queue_timeout`, or would have to.
     QueueTimeout,
-    /// The time of the request that it belongs to is over.
+    /// The time limit of the request that the call belongs to was reached.
     Deadline,
-    /// A body that takes too long to come from the caller.
+    /// The caller sends its body too slowly.
     SlowCaller,
-    /// The body is shorter than its caller promised, or broken.
+    /// The body is shorter than announced, or broken.
     BadBody,
-    /// weir has met its own call.
+    /// weir has received its own call.
     Loop,
-    /// weir itself.
+    /// An error of weir itself.
     Internal,
 }
 
 impl Kind {
-    /// All of them, in the order in which they are declared.
+    /// All of them, in the order of their declaration.
     pub(crate) const ALL: [Kind; 24] = [
         Kind::BadRequest,
         Kind::NoToken,
@@ -121,7 +121,7 @@ impl Kind {
         Kind::Internal,
     ];
 
-    /// What the caller gets.
+    /// The status for the caller.
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Kind::BadRequest | Kind::BadBody => StatusCode::BAD_REQUEST,
@@ -205,7 +205,7 @@ impl Kind {
         }
     }
 
-    /// Whether it speaks against the origin, so that its breaker counts it.
+    /// Whether the origin caused it, so that its breaker counts it.
     pub(crate) fn blames_origin(self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
-//! What is counted of calls, by host.
+//! Counters of calls, by host.
 //!
-//! Counting is an addition to memory: nothing is allocated and nobody waits. A host's figures are asked for once, when
-//! the host becomes known ([`Figures::host`]), and are kept with it. Their number is bounded: calls to hosts beyond that
-//! are counted under [`OTHER`]. What is refused before it has a host is counted apart, so that no name that a caller makes
-//! up becomes a label.
+//! Counting is an addition to memory, without allocations and locks. The counters of a host are looked up once, when
+//! the host becomes known ([`Figures::host`]), and are kept with it. Their number is limited: calls to further hosts
+//! are counted under [`OTHER`]. Calls that are refused before they have a host are counted separately, so that a name
+//! that a caller invents never becomes a label.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::histogram::Histogram;
 
-/// All figures of the egress.
+/// All counters of the egress.
 #[derive(Debug)]
 pub(crate) struct Figures {
     max_hosts: usize,
@@ -38,23 +38,23 @@ pub(crate) struct Figures {
     cache: Mutex<Option<Weak<dyn CacheState>>>,
 }
 
-/// What the cache holds.
+/// Gives the state of the cache.
 pub(crate) trait CacheState: Send + Sync + std::fmt::Debug {
-    /// Now.
+    /// The current state.
     fn now(&self) -> CacheNow;
 }
 
 /// See [`CacheState`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheNow {
-    /// Of all answers.
+    /// Size of all stored answers.
     pub(crate) bytes: u64,
     pub(crate) answers: u64,
 }
 
-/// What is known of a host besides what is counted: its connections, its queue, its breaker.
+/// Gives the state of a host that is not counted here: its connections, queue and breaker.
 pub(crate) trait HostState: Send + Sync + std::fmt::Debug {
-    /// Now. Holds no lock for longer than it takes to copy these.
+    /// The current state. Holds locks only while it copies these values.
     fn now(&self) -> HostNow;
 }
 
@@ -62,74 +62,74 @@ pub(crate) trait HostState: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HostNow {
     pub(crate) breaker: BreakerNow,
-    /// So long the breaker still refuses calls, µs; 0: the next call goes.
+    /// How long the breaker still refuses calls, µs; 0: the next call may go.
     pub(crate) pause: u64,
     /// Calls that have a place.
     pub(crate) at_work: usize,
-    /// Calls that wait for one.
+    /// Calls that wait for a place.
     pub(crate) waiting: usize,
-    /// Connections without a call, with one or more, and being made.
+    /// Connections without a call, with calls, and being made.
     pub(crate) idle: usize,
     pub(crate) busy: usize,
     pub(crate) connecting: usize,
 }
 
 impl HostNow {
-    /// No call needs it now.
+    /// No call uses the host now.
     pub(crate) fn is_idle(&self) -> bool {
         self.at_work + self.waiting + self.busy + self.connecting == 0
     }
 }
 
-/// Whether calls pass.
+/// The state of a breaker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum BreakerNow {
-    /// They do.
+    /// Calls pass.
     #[default]
     Closed,
-    /// One does, to try.
+    /// One call passes as a test.
     HalfOpen,
-    /// None does.
+    /// No call passes.
     Open,
 }
 
-/// What is counted of one host.
+/// The counters of one host.
 #[derive(Debug)]
 pub(crate) struct HostFigures {
-    /// As `allow` writes it: `api.example.com`, `partner.example:8443`, `http://legacy.internal:8080`.
+    /// In the form of `allow`: `api.example.com`, `partner.example:8443`, `http://legacy.internal:8080`.
     pub(super) name: String,
-    /// None: of all that have no figures of their own.
+    /// `None`: for all hosts without counters of their own.
     pub(super) origin: Option<Origin>,
-    /// By the first digit of the status, from 1 to 5.
+    /// By the first digit of the status, 1 to 5.
     pub(super) statuses: [AtomicU64; CLASSES],
     /// By [`Kind`].
     pub(super) failures: [AtomicU64; KINDS],
     /// Calls whose caller left before the end.
     pub(super) callers_left: AtomicU64,
-    /// Calls over a connection that was there, and over one that was made for them.
+    /// Calls over an existing connection, and over one that was made for them.
     pub(super) kept: AtomicU64,
     pub(super) fresh: AtomicU64,
-    /// Connections that were made, by [`Protocol`].
+    /// New connections, by [`Protocol`].
     pub(super) opened: [AtomicU64; PROTOCOLS],
-    /// TLS handshakes: whole ones, and those that went on with an earlier session.
+    /// TLS handshakes: full ones, and those that resumed a session.
     pub(super) handshakes: AtomicU64,
     pub(super) resumed: AtomicU64,
-    /// Of both: those whose certificate nobody checked.
+    /// How many of both did not verify the certificate.
     pub(super) unverified: AtomicU64,
     pub(super) retries: AtomicU64,
     pub(super) breaker_opened: AtomicU64,
     pub(super) tunnels: AtomicU64,
     /// What the cache did, in the order of [`CacheUse::ALL`].
     pub(super) cache: [AtomicU64; CACHE_USES],
-    /// Of bodies: from callers, and to them.
+    /// Bytes of bodies: from callers, and to them.
     pub(super) received: AtomicU64,
     pub(super) sent: AtomicU64,
-    /// Waiting for a place, for the first byte, for all of the answer, and for a connection that was made.
+    /// Times of waiting for a place, until the first byte, for the whole answer, and for making a connection.
     pub(super) waited: Histogram,
     pub(super) first_byte: Histogram,
     pub(super) total: Histogram,
     pub(super) connect: Histogram,
-    /// Which [`Protocol`] the last connection had, and one more; 0: there was none.
+    /// The [`Protocol`] of the last connection plus one; 0: there was none.
     protocol: AtomicU64,
     last_error: Mutex<Option<LastError>>,
     state: Mutex<Option<Weak<dyn HostState>>>,
@@ -145,7 +145,7 @@ pub(crate) struct LastError {
 }
 
 impl Figures {
-    /// None yet; of `max_hosts` hosts at most.
+    /// Empty counters for at most `max_hosts` hosts.
     pub(crate) fn new(max_hosts: usize) -> Arc<Figures> {
         Arc::new(Figures {
             max_hosts,
@@ -160,7 +160,8 @@ impl Figures {
         })
     }
 
-    /// Those of a host that may be called: it becomes a label. The same for the same origin.
+    /// The counters of a host that may be called; its name becomes a label. The same origin always gets the same
+    /// counters.
     pub(crate) fn host(&self, origin: &Origin) -> Arc<HostFigures> {
         let mut hosts = self.lock();
         if let Some(known) = hosts.get(origin) {
@@ -174,12 +175,12 @@ impl Figures {
         new
     }
 
-    /// Nothing is remembered of this origin any more: its figures end.
+    /// The origin was forgotten: removes its counters.
     pub(crate) fn forget(&self, origin: &Origin) {
         self.lock().remove(origin);
     }
 
-    /// A call has ended that had no host: it was refused before.
+    /// Counts a call that was refused before it had a host.
     pub(crate) fn refused(&self, kind: Kind) {
         add(&self.refused[kind as usize], 1);
     }
@@ -190,45 +191,45 @@ impl Figures {
         add(&self.callers_accepted, 1);
     }
 
-    /// A caller's connection has ended.
+    /// A caller's connection was closed.
     pub(crate) fn caller_left(&self) {
         self.callers.fetch_sub(1, Relaxed);
     }
 
-    /// Name servers were asked for a name. `found`: it has addresses.
+    /// A lookup in DNS has ended. `found`: the name has addresses.
     pub(crate) fn looked_up(&self, found: bool) {
         add(&self.lookups, 1);
         add(&self.failed_lookups, u64::from(!found));
     }
 
-    /// Who knows what the cache holds.
+    /// Sets the source for the state of the cache.
     pub(crate) fn watch_cache(&self, cache: Weak<dyn CacheState>) {
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache);
     }
 
-    /// What the cache holds; none: there is none.
+    /// The state of the cache; `None` if there is no cache.
     pub(super) fn cache_now(&self) -> Option<CacheNow> {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = cache.as_ref()?.upgrade();
         Some(cache?.now())
     }
 
-    /// Callers' connections, now and ever.
+    /// Callers' connections: open now, and total.
     pub(super) fn callers(&self) -> (u64, u64) {
         (get(&self.callers), get(&self.callers_accepted))
     }
 
-    /// Questions to name servers, and those that gave no address.
+    /// Lookups in DNS: all, and those without an address.
     pub(super) fn lookups(&self) -> (u64, u64) {
         (get(&self.lookups), get(&self.failed_lookups))
     }
 
-    /// Calls that had no host, by reason.
+    /// Calls that were refused before they had a host, by reason.
     pub(super) fn refusals(&self) -> impl Iterator<Item = (Kind, u64)> {
         by_kind(&self.refused)
     }
 
-    /// Those of all hosts by name, then those of the others if there are any.
+    /// The counters of all hosts by name, then those of the other hosts, if any.
     pub(super) fn hosts(&self) -> Vec<Arc<HostFigures>> {
         let mut hosts: Vec<_> = self.lock().values().cloned().collect();
         hosts.sort_by(|one, other| one.name.cmp(&other.name));
@@ -273,7 +274,7 @@ impl HostFigures {
         }
     }
 
-    /// A call has ended.
+    /// Counts a call that has ended.
     pub(crate) fn call_ended(&self, call: &CallRecord) {
         if let Some(status) = call.status {
             let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
@@ -305,7 +306,7 @@ impl HostFigures {
         self.total.add(call.total);
     }
 
-    /// A connection was made, for a call or ahead of one. `verified`: its certificate was checked, or there is none.
+    /// Counts a new connection, for a call or in advance. `verified`: its certificate was verified, or it has none.
     pub(crate) fn connection_opened(&self, connection: &Connection, verified: bool) {
         add(&self.opened[connection.protocol as usize], 1);
         let Some(made) = &connection.made else {
@@ -323,12 +324,12 @@ impl HostFigures {
         }
     }
 
-    /// The breaker has opened, or again after a try that failed.
+    /// Counts that the breaker opened, also if it did so again after a failed test.
     pub(crate) fn breaker_opened(&self) {
         add(&self.breaker_opened, 1);
     }
 
-    /// Something went wrong that the origin is to be blamed for, in a call or in making a connection ahead of one.
+    /// Notes an error of the origin, in a call or in a connection that was made in advance.
     pub(crate) fn failed(&self, fault: &Fault) {
         let error = LastError {
             at: SystemTime::now(),
@@ -342,12 +343,12 @@ impl HostFigures {
         *last = Some(error);
     }
 
-    /// Who knows its connections, queue and breaker.
+    /// Sets the source for the state of its connections, queue and breaker.
     pub(crate) fn watch(&self, state: Weak<dyn HostState>) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
     }
 
-    /// Connections, queue and breaker; none: nothing is kept of it now.
+    /// Connections, queue and breaker; `None` if weir holds nothing for the host now.
     pub(super) fn now(&self) -> Option<HostNow> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = state.as_ref()?.upgrade();
@@ -359,7 +360,7 @@ impl HostFigures {
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What its last connection spoke.
+    /// The protocol of its last connection.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         let index = get(&self.protocol).checked_sub(1)?;
         ALL_PROTOCOLS.get(index as usize).copied()
@@ -370,23 +371,23 @@ impl HostFigures {
         self.total.durations().count()
     }
 
-    /// Calls that failed, whoever is to be blamed.
+    /// Failed calls, whatever the cause.
     pub(super) fn failed_calls(&self) -> u64 {
         self.failures.iter().map(get).sum()
     }
 
-    /// Why they failed, and how often each.
+    /// How often calls failed, by cause.
     pub(super) fn failures(&self) -> impl Iterator<Item = (Kind, u64)> {
         by_kind(&self.failures)
     }
 
-    /// Which part of the calls that had a connection found it there; none: there were no such calls.
+    /// The share of calls with a connection that used an existing one; `None` if there were no such calls.
     pub(super) fn reuse(&self) -> Option<f64> {
         let (kept, fresh) = (get(&self.kept), get(&self.fresh));
         (kept + fresh > 0).then(|| kept as f64 / (kept + fresh) as f64)
     }
 
-    /// Connections that were made.
+    /// Number of connections that were made.
     pub(super) fn connections_opened(&self) -> u64 {
         self.opened.iter().map(get).sum()
     }
@@ -406,7 +407,7 @@ impl BreakerNow {
     }
 }
 
-/// How a host is called where there may be another one of the same name: as `allow` writes it.
+/// The name of a host in the form of `allow`, which is unique.
 fn name(origin: &Origin) -> String {
     match origin.scheme {
         Scheme::Https => origin.authority(),
@@ -414,7 +415,7 @@ fn name(origin: &Origin) -> String {
     }
 }
 
-/// Those that there were.
+/// The counts that are not zero.
 fn by_kind(counts: &[AtomicU64; KINDS]) -> impl Iterator<Item = (Kind, u64)> {
     let counts = Kind::ALL.iter().zip(counts);
     let counts = counts.map(|(kind, count)| (*kind, get(count)));
@@ -431,9 +432,9 @@ fn add(counter: &AtomicU64, more: u64) {
     }
 }
 
-/// What calls are counted under that have no figures of their own.
+/// The label for calls to hosts without counters of their own.
 ///
-/// No name of a host.
+/// It cannot be the name of a host.
 pub(super) const OTHER: &str = "*";
 
 /// In the order of their declaration.
@@ -466,7 +467,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A call that went well, over a new connection.
+    /// A successful call over a new connection.
     pub(in crate::egress) fn call(origin: &Origin) -> CallRecord {
         CallRecord {
             at: SystemTime::UNIX_EPOCH + Duration::from_micros(1_795_176_840_123_456),

@@ -1,6 +1,6 @@
-//! What the files that the manager has read mean: certificates and keys.
+//! Parses certificates and keys from the files that the manager has read.
 //!
-//! Where they come from, and why the gateway has them: [`crate::control::EgressFiles`].
+//! For where they come from, and why the gateway has them, see [`crate::control::EgressFiles`].
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use tokio_rustls::rustls::pki_types::{
 
 use crate::control::EgressFiles;
 
-/// The certificates of a file, in their order.
+/// The certificates of a file, in order.
 ///
 /// # Errors
-/// What is wrong with it, and what helps.
+/// What is wrong with the file, and how to fix it.
 pub(crate) fn certificates(
     files: &EgressFiles,
     path: &Path,
@@ -36,7 +36,7 @@ pub(crate) fn certificates(
 /// The first private key of a file: PKCS #8, PKCS #1 or SEC 1.
 ///
 /// # Errors
-/// What is wrong with it, and what helps.
+/// What is wrong with the file, and how to fix it.
 pub(crate) fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let shown = path.display();
     let bytes = files.file(path)?;
@@ -50,7 +50,7 @@ pub(crate) fn key(files: &EgressFiles, path: &Path) -> Result<PrivateKeyDer<'sta
             Error::NoItemsFound => format!(
                 "{shown} holds no private key in PEM (-----BEGIN PRIVATE KEY-----, or RSA, or EC)"
             ),
-            // Its text may hold some of the key.
+            // The error's text may contain a part of the key.
             _ => format!("{shown} is no private key in PEM that can be read"),
         }
     })

@@ -1,14 +1,15 @@
 //! Which headers are passed on, removed and set.
 //!
-//! A caller's headers go to the origin as they are, and an origin's to the caller, but for those of the hop (RFC 9110
-//! §7.6.1), which speak of one connection and end with it. What weir sets is set after everything else was removed: no
-//! `Connection` of a caller can name it away.
+//! Headers are passed unchanged in both directions, except for hop-by-hop headers (RFC 9110 §7.6.1), which are about
+//! one connection only. weir sets its own headers after everything was removed, so a caller cannot remove them with
+//! `Connection`.
 //!
-//! There is no `Via`, as with nginx and HAProxy, though RFC 9110 §7.6.3 wants one of a proxy: an nginx at the other end takes
-//! who says it for a proxy that cannot have gzip (`gzip_proxied`), and every answer would be larger than without weir.
+//! weir sends no `Via`, like nginx and HAProxy, although RFC 9110 §7.6.3 requires it of proxies. An nginx origin
+//! treats a client with `Via` as a proxy that cannot handle gzip (`gzip_proxied`), so every answer would be larger
+//! than without weir.
 //!
-//! Framing is hyper's: what is in `Content-Length` and `Transfer-Encoding` was read and checked by it before, and it
-//! writes `Transfer-Encoding` anew.
+//! hyper does the framing: it has read and checked `Content-Length` and `Transfer-Encoding` before, and writes a new
+//! `Transfer-Encoding`.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -37,26 +38,26 @@ mod token;
 
 pub(crate) use token::{CHALLENGE, authorized};
 
-/// What is set in calls to one origin, and by whom one is made.
+/// What is set in the calls to one origin, and the address of the caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outbound<'a> {
     /// Of the origin: `Origin::authority`.
     pub(crate) authority: &'a HeaderValue,
-    /// `set_headers`, with the secrets in their places and marked as sensitive.
+    /// `set_headers` with the secrets inserted and marked as sensitive.
     pub(crate) set: &'a [(HeaderName, HeaderValue)],
     pub(crate) forwarded: Forwarded,
     pub(crate) traceparent: bool,
-    /// None over a unix socket.
+    /// `None` for a unix socket.
     pub(crate) caller: Option<IpAddr>,
 }
 
-/// Makes of a caller's headers those of a call.
+/// Turns the headers of a caller into those of a call.
 ///
 /// # Errors
-/// [`Kind::BadRequest`] where the body has two lengths.
+/// [`Kind::BadRequest`] if the body has two lengths.
 pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) -> Result<(), Fault> {
-    // hyper drops the length of what is chunked. Should it ever not, the two must not reach an origin together
-    // (RFC 9112 §6.1): which of them it believes cannot be known.
+    // hyper removes the length of a chunked body. If it ever did not, an origin must not get both (RFC 9112 §6.1),
+    // because weir cannot know which of them the origin uses.
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         return Err(Fault::unsent(
             Kind::BadRequest,
@@ -84,7 +85,7 @@ pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) ->
         Forwarded::Rfc7239 => append(headers, FORWARDED, &forwarded_for(outbound.caller)),
     }
     if outbound.traceparent && !headers.contains_key(TRACEPARENT) {
-        // A state without its parent says nothing (W3C Trace Context §3.3.1).
+        // A state without its parent has no meaning (W3C Trace Context §3.3.1).
         headers.remove(TRACESTATE);
         headers.insert(TRACEPARENT, trace_parent());
     }
@@ -96,22 +97,22 @@ pub(crate) fn toward_origin(headers: &mut HeaderMap, outbound: &Outbound<'_>) ->
     Ok(())
 }
 
-/// Fits a call's headers to what is spoken on its connection, when that is known.
+/// Adapts the headers of a call to the protocol of its connection, when that is known.
 pub(crate) fn for_protocol(headers: &mut HeaderMap, protocol: Protocol) {
     match protocol {
-        // TE speaks of the connection (RFC 9110 §10.1.4).
+        // TE is about the connection (RFC 9110 §10.1.4).
         Protocol::Http1 if headers.contains_key(TE) => {
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
         Protocol::Http1 | Protocol::Tunnel => {}
-        // `:authority` says it (RFC 9113 §8.3.1).
+        // `:authority` replaces it (RFC 9113 §8.3.1).
         Protocol::Http2 => {
             headers.remove(HOST);
         }
     }
 }
 
-/// Makes of an origin's headers those of an answer.
+/// Turns the headers of an origin into those of the caller's answer.
 pub(crate) fn toward_caller(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         // RFC 9112 §6.3: it overrides the length, which must not be passed on.
@@ -119,12 +120,12 @@ pub(crate) fn toward_caller(headers: &mut HeaderMap) {
     }
     remove_hop_by_hop(headers);
     headers.remove(PROXY_AUTHENTICATION_INFO);
-    // It names another way to the origin, and would be taken for another way to weir.
+    // It names another way to the origin, but callers would take it for another way to weir.
     headers.remove(ALT_SVC);
 }
 
-/// Makes of the trailers of a body those that may be passed on: none that speak of a hop, of the body's length, of
-/// who asks or of where the message goes (RFC 9110 §6.5.1).
+/// Keeps only the trailers that may be passed on: not those about a hop, the length of the body, credentials or
+/// routing (RFC 9110 §6.5.1).
 pub(crate) fn trailers(trailers: &mut HeaderMap) {
     remove_hop_by_hop(trailers);
     for name in &NO_TRAILERS {
@@ -132,7 +133,7 @@ pub(crate) fn trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// What weir says of a call that failed (RFC 9209 §2). It is appended: whoever is nearer to the origin stands first.
+/// Adds weir's report of a failed call (RFC 9209 §2). It is appended: proxies nearer to the origin come first.
 pub(crate) fn proxy_status(headers: &mut HeaderMap, kind: Kind) {
     let member = format!(
         "weir; error={}; details=\"{}\"",
@@ -144,9 +145,9 @@ pub(crate) fn proxy_status(headers: &mut HeaderMap, kind: Kind) {
     }
 }
 
-/// Removes what speaks of one connection: what RFC 9110 §7.6.1 lists, what it has of proxies and its user, and what
-/// `Connection` names. That cannot name what belongs to the message itself: a request whose `Connection` says `Host`
-/// means harm.
+/// Removes headers about one connection: those of RFC 9110 §7.6.1, those for proxies, and those that `Connection`
+/// names. `Connection` cannot remove headers that belong to the message: a request whose `Connection` names `Host` is
+/// an attack.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let mut named = Vec::new();
     for value in headers.get_all(CONNECTION) {
@@ -163,14 +164,14 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what a caller says in the place of a header that weir sets, however it writes its name.
+/// Removes the caller's version of a header that weir sets, in any spelling of its name.
 pub(crate) fn remove_all_of(headers: &mut HeaderMap, name: &HeaderName) {
     headers.remove(name);
     remove_twins(headers, name);
 }
 
-/// Removes headers whose names an application may take for this one ([`is_twin`]): it could take the other for what weir
-/// has set.
+/// Removes headers whose names an application may confuse with this one ([`is_twin`]), because it might use their
+/// value in place of weir's.
 fn remove_twins(headers: &mut HeaderMap, name: &HeaderName) {
     let twins = headers.keys().filter(|&other| is_twin(other, name));
     let twins: Vec<HeaderName> = twins.cloned().collect();
@@ -179,8 +180,8 @@ fn remove_twins(headers: &mut HeaderMap, name: &HeaderName) {
     }
 }
 
-/// Whether two different names become one variable behind CGI and its kin (`HTTP_X_API_KEY`): PHP makes `_` of `.` and some
-/// others, Apache of whatever is neither letter nor digit.
+/// Whether two different names become the same variable in CGI and similar interfaces (`HTTP_X_API_KEY`): PHP
+/// replaces `.` and some other characters by `_`, Apache every character that is not a letter or digit.
 fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
     let alike = |byte: u8| match byte.is_ascii_alphanumeric() {
         true => byte,
@@ -190,7 +191,7 @@ fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
     one != other && own.map(alike).eq(others.map(alike))
 }
 
-/// Adds a member to a list, in one line: many read the first line only.
+/// Adds a member to a list in a single line, because many programs read only the first line.
 fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
     let mut list = Vec::new();
     for value in headers.get_all(&name) {
@@ -214,7 +215,7 @@ fn forwarded_for(caller: Option<IpAddr>) -> String {
     }
 }
 
-/// Whether a list has this token, whatever its parameters.
+/// Whether a list has this token, with any parameters.
 fn lists(value: &HeaderValue, token: &str) -> bool {
     let mut members = value.as_bytes().split(|&byte| byte == b',');
     members.any(|member| {
@@ -226,15 +227,15 @@ fn lists(value: &HeaderValue, token: &str) -> bool {
     })
 }
 
-/// W3C Trace Context §3.2: version 00, new ids, sampled, since a configuration that asks for it wants to see it.
+/// W3C Trace Context §3.2: version 00, new ids, and sampled, because the configuration asks for tracing.
 fn trace_parent() -> HeaderValue {
-    // No id may be zero.
+    // Ids must not be zero.
     let trace = u128::from(random()) << 64 | u128::from(random() | 1);
     let text = format!("00-{trace:032x}-{:016x}-01", random() | 1);
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// A number that nobody can guess: a keyed hash of a counter, the key from the system's source of randomness.
+/// An unpredictable number: a hash of a counter with a secret random key.
 fn random() -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -250,7 +251,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Always of the hop. `Trailer` is not: it tells what comes after the body, and trailers are passed on.
+/// Always hop-by-hop. `Trailer` is not: it announces trailers, which are passed on.
 static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -263,10 +264,10 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Never of the hop, whatever `Connection` says.
+/// Never hop-by-hop, even if `Connection` names it.
 static END_TO_END: [HeaderName; 3] = [CONTENT_LENGTH, HOST, VIA];
 
-/// What no trailer may say.
+/// Fields that are not allowed in trailers.
 static NO_TRAILERS: [HeaderName; 18] = [
     http::header::AUTHORIZATION,
     http::header::CACHE_CONTROL,

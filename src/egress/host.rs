@@ -1,6 +1,7 @@
-//! What is known of one origin: its settings, breaker, limit and connections.
+//! The state of one origin: its settings, breaker, limit and connections.
 //!
-//! [`Hosts`] has those that were called lately, `max_hosts` at most: a rule with a wildcard allows names without end.
+//! [`Hosts`] has the origins that were called recently, at most `max_hosts`, because a rule with a wildcard allows an
+//! unlimited number of names.
 
 use std::{
     collections::HashMap,
@@ -41,18 +42,18 @@ pub(crate) struct Host {
     pub(crate) settings: Arc<HostSettings>,
     /// For `Host`.
     authority: HeaderValue,
-    /// What a URI of it begins with.
+    /// The first parts of its URIs.
     scheme: uri::Scheme,
     uri_authority: uri::Authority,
-    /// What is set in each request.
+    /// Headers that are set in each request.
     set_headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) figures: Arc<HostFigures>,
     trouble: Mutex<Trouble>,
-    /// When it was called last.
+    /// When it was last called.
     used: AtomicU64,
-    /// That tunnels cannot share connections was said.
+    /// Whether it was logged that tunnels cannot share connections.
     tunnel_noted: AtomicBool,
 }
 
@@ -92,7 +93,7 @@ impl fmt::Debug for Host {
     }
 }
 
-/// A try that its origin's breaker knows of. Dropped, it says nothing of the origin.
+/// A try that the breaker of its origin counts. If it is dropped without a result, it counts for neither side.
 pub(crate) struct Try<'a> {
     host: &'a Host,
     attempt: Option<Attempt>,
@@ -102,7 +103,7 @@ impl Host {
     /// The absolute URI of a path.
     ///
     /// # Errors
-    /// Where the path is none that can stand in one.
+    /// If the path is not valid in a URI.
     pub(crate) fn uri(&self, path: &PathAndQuery) -> Result<Uri, uri::InvalidUriParts> {
         let mut parts = uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
@@ -111,17 +112,17 @@ impl Host {
         Uri::from_parts(parts)
     }
 
-    /// A call begins, whoever will answer it.
+    /// A call begins, whether the cache or the origin answers it.
     pub(crate) fn begin(&self) {
         self.used.store(clock::now(), Relaxed);
     }
 
-    /// The origin is asked: that counts for the budget of retries. An answer that is kept does not.
+    /// The origin is called, which counts for the retry budget. Answers from the cache do not count.
     pub(crate) fn calls(&self) {
         self.trouble().budget.call(Micros(clock::now()));
     }
 
-    /// What is set in its calls; `caller`: by whom one is made, none over a unix socket.
+    /// What is set in its calls; `caller`: the address of the caller, `None` for a unix socket.
     pub(crate) fn outbound(&self, caller: Option<IpAddr>) -> Outbound<'_> {
         Outbound {
             authority: &self.authority,
@@ -132,19 +133,19 @@ impl Host {
         }
     }
 
-    /// Whether it is of use to wait for a place at the origin.
+    /// Whether a call may wait for a place at the origin.
     ///
     /// # Errors
-    /// Not while its breaker is open: whoever waited would be refused then.
+    /// While its breaker is open: the call would be refused after the wait.
     pub(crate) fn admits(&self) -> Result<(), Fault> {
         let refused = self.trouble().breaker.refuses(Micros(clock::now()));
         refused.map_or(Ok(()), |retry_after| Err(self.refusal(retry_after)))
     }
 
-    /// May the origin be called now?
+    /// Whether the origin may be called now.
     ///
     /// # Errors
-    /// Not while its breaker is open.
+    /// While its breaker is open.
     pub(crate) fn ask(&self) -> Result<Try<'_>, Fault> {
         let verdict = self.trouble().breaker.ask(Micros(clock::now()));
         match verdict {
@@ -166,20 +167,21 @@ impl Host {
         }
     }
 
-    /// May a call that failed be tried again? If so, that is counted.
+    /// Whether a failed call may be retried. If so, the retry is counted.
     pub(crate) fn may_retry(&self, failure: &Failure) -> bool {
         let now = Micros(clock::now());
         self.trouble().budget.may_retry(now, failure) == Retry::Again
     }
 
-    /// Nothing is lost with it but connections. One that somebody holds is called, be its caller still sending the request.
+    /// Whether it can be removed without losing anything but idle connections. It cannot while somebody holds it, for
+    /// example a call whose caller still sends the request.
     fn may_be_forgotten(self: &Arc<Self>) -> bool {
         self.settings.preconnect == 0
             && Arc::strong_count(self) == 1
             && HostState::now(self.as_ref()).is_idle()
     }
 
-    /// Says, once, what a tunnel costs.
+    /// Logs once that a tunnel cannot share connections.
     pub(crate) fn note_tunnel(&self) {
         if !self.tunnel_noted.swap(true, Relaxed) {
             log::info!(
@@ -201,7 +203,7 @@ impl Try<'_> {
         self.ended(Outcome::Success);
     }
 
-    /// It came to nothing.
+    /// The try has failed.
     pub(crate) fn failed(self, kind: Kind) {
         match kind.blames_origin() {
             true => self.ended(Outcome::Failure),
@@ -252,10 +254,10 @@ impl Drop for Try<'_> {
     }
 }
 
-/// Origins, and whether their callers are entitled.
+/// Origins, each with whether its callers are entitled.
 type Known = HashMap<(Origin, bool), Arc<Host>>;
 
-/// The origins that were called lately.
+/// The origins that were called recently.
 pub(crate) struct Hosts {
     settings: Arc<weir_config::Egress>,
     rules: Arc<Rules>,
@@ -263,13 +265,14 @@ pub(crate) struct Hosts {
     dialer: Arc<Dialer>,
     tls: TlsContexts,
     figures: Arc<Figures>,
-    /// By whether it is called with all that the configuration has for it ([`Rules::is_entitled`]): those who are not
-    /// entitled share neither connections nor credentials with those who are.
+    /// The key has whether callers are entitled to everything that the configuration has for the origin
+    /// ([`Rules::is_entitled`]). Callers that are not entitled share neither connections nor credentials with those
+    /// that are.
     known: Mutex<Known>,
 }
 
 impl Hosts {
-    /// None yet.
+    /// Starts without origins.
     pub(crate) fn new(
         settings: Arc<weir_config::Egress>,
         rules: Arc<Rules>,
@@ -289,10 +292,10 @@ impl Hosts {
         }
     }
 
-    /// What is known of an origin that `allow` names, for callers that are `entitled` or not.
+    /// The state of an origin that `allow` names, for callers that are `entitled` or not.
     ///
     /// # Errors
-    /// Where it cannot be called with what the configuration says.
+    /// If it cannot be called with the settings of the configuration.
     pub(crate) fn of(&self, origin: &Origin, entitled: bool) -> Result<Arc<Host>, Fault> {
         let key = (origin.clone(), entitled);
         let mut known = self.known();
@@ -312,7 +315,7 @@ impl Hosts {
             host.figures.watch(state);
         }
         known.insert(key, host.clone());
-        // What is counted is counted for both.
+        // Both share their counters.
         let is_known = |origin: &Origin, entitled| known.contains_key(&(origin.clone(), entitled));
         let counted = forgotten
             .as_ref()
@@ -327,19 +330,19 @@ impl Hosts {
         Ok(host)
     }
 
-    /// All that are known, in no order.
+    /// All known origins, in no particular order.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
         self.known().values().cloned().collect()
     }
 
-    /// Looks after the connections of all.
+    /// Maintains the connections of all origins.
     pub(crate) fn tend(&self) {
         for host in self.all() {
             host.connections.tend();
         }
     }
 
-    /// Makes known the origins that connections are made ahead to.
+    /// Adds the origins to which connections are made in advance.
     pub(crate) fn prepare(&self) {
         for (scheme, host, port) in self.settings.preconnected() {
             let origin = Origin { scheme, host, port };
@@ -355,7 +358,7 @@ impl Hosts {
             .settings(origin.scheme, &origin.host, origin.port)
             .clone();
         if !entitled {
-            // Nothing of what is for the others: who they are, and what they were answered.
+            // Callers that are not entitled get neither the credentials nor the stored answers of the others.
             settings.set_headers = Vec::new();
             settings.client_cert = None;
             settings.cache = false;
@@ -400,7 +403,7 @@ impl Hosts {
         })
     }
 
-    /// The headers that are set, with their secrets.
+    /// The headers to set, with their secrets.
     fn set_headers(
         &self,
         settings: &HostSettings,
@@ -410,7 +413,7 @@ impl Hosts {
             let not_one = |what: &str| format!("set_headers: {name} {what}");
             let mut value = HeaderValue::from_bytes(&value)
                 .map_err(|_| not_one("is given what no header can hold"))?;
-            // Neither shown nor kept in HTTP/2's tables.
+            // Then it is not logged, and not stored in HTTP/2's header tables.
             value.set_sensitive(true);
             let name = HeaderName::try_from(name).map_err(|_| not_one("is no header's name"))?;
             Ok((name, value))

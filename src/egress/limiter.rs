@@ -1,8 +1,8 @@
-//! How many calls an origin gets at once, and who waits: the pools' own queue.
+//! Limits how many calls an origin gets at once. Others wait in the same kind of queue as requests for a pool.
 //!
-//! A [`Permit`] is the right to one call at work; dropping it gives it to who is next. Who waits, in which order and for how
-//! long, and who is refused at once because it would wait for nothing, is [`weir_pool::Pool`]'s matter: its workers are
-//! the `maxconn` places, which come up when they are needed for the first time, and never go.
+//! A [`Permit`] is the right to one running call; dropping it gives the right to the next call. [`weir_pool::Pool`]
+//! decides which calls wait, in which order and for how long, and which are refused at once because waiting would be
+//! useless. Its workers are the `maxconn` places. They are added when they are first needed and are never removed.
 //!
 //! ```text
 //! acquire ──admit──► Run ──────────────► Permit ──dropped──► who is next in the queue, or a free place
@@ -11,8 +11,8 @@
 //!               └──► Shed
 //! ```
 //!
-//! The lock is held for a few comparisons and never across a wait. While somebody waits, one task sleeps until the first of
-//! them has waited for too long.
+//! The lock is held for a few comparisons and never while waiting. While calls wait, one task sleeps until the first
+//! of them reaches its limit.
 
 use std::{
     collections::HashMap,
@@ -30,43 +30,43 @@ use weir_pool::{
 use super::fault::{Fault, Kind};
 use crate::clock;
 
-/// The calls of one origin: at work, and waiting.
+/// The running and waiting calls of one origin.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// The origin, for messages.
+    /// The name of the origin, for messages.
     name: Box<str>,
     limits: Limits,
     state: Mutex<State>,
-    /// Told when the task that looks after the waiting ones is to wake earlier than it meant to.
+    /// Notified when the task for waiting calls has to wake earlier than planned.
     earlier: Notify,
 }
 
-/// The right to one call at work.
+/// The right to one running call.
 #[derive(Debug)]
 #[must_use = "dropping it gives it to the next call"]
 pub(crate) struct Permit {
-    /// None: it was taken out.
+    /// `None`: it was moved out.
     limiter: Option<Arc<Limiter>>,
     place: WorkerId,
     waited: u64,
 }
 
-/// An origin's calls as they are, and what became of those before.
+/// The state of an origin's calls, and counts of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct View {
-    /// Calls at work now, and at most.
+    /// Running calls, and their maximum.
     pub(crate) at_work: usize,
     pub(crate) maxconn: usize,
-    /// Calls that wait now, at most, and at most so far.
+    /// Waiting calls, their limit, and their highest number so far.
     pub(crate) waiting: usize,
     pub(crate) max_queue: usize,
     pub(crate) max_waiting: usize,
-    /// Calls that had to wait, also those that wait now.
+    /// Calls that had to wait, including those that wait now.
     pub(crate) waited: u64,
-    /// How long those that wait and have waited did so together, µs.
+    /// Sum of all waiting times, µs.
     pub(crate) wait_time: u64,
-    /// Calls that were refused: because the queue was full or to be kept short, because they waited for too long or would
-    /// have to, and because their own time was up.
+    /// Refused calls: because the queue was full or has to be kept short; because they waited too long or would have
+    /// to; and because their own deadline had passed.
     pub(crate) queue_full: u64,
     pub(crate) queue_timeout: u64,
     pub(crate) deadline: u64,
@@ -77,11 +77,11 @@ pub(crate) struct View {
 #[derive(Debug)]
 struct State {
     pool: Pool,
-    /// So many places there are: never more than calls were at work at once.
+    /// Number of places: the highest number of calls at once so far.
     places: u32,
     calls: u64,
     waiting: HashMap<RequestId, Waiting>,
-    /// When the task that looks after those that wait wakes; none: there is no such task.
+    /// When the task for waiting calls wakes; `None` if there is no such task.
     wakes_at: Option<u64>,
     expired: Vec<Refused>,
 }
@@ -92,10 +92,10 @@ struct Waiting {
     sender: Sender,
 }
 
-/// How a call that waits is told.
+/// Informs a waiting call.
 type Sender = oneshot::Sender<Result<Permit, ShedReason>>;
 
-/// What becomes of a call that comes.
+/// The result for a new call.
 enum Asked {
     Lent(Permit),
     Waits(RequestId, oneshot::Receiver<Result<Permit, ShedReason>>),
@@ -106,11 +106,11 @@ impl Limiter {
     /// `name`: of the origin, for messages.
     pub(crate) fn new(name: impl Into<Box<str>>, settings: &HostSettings) -> Arc<Limiter> {
         let limits = Limits {
-            // The configuration has no 0, and nothing beyond what the pool can count.
+            // The configuration does not allow 0; the pool cannot count more than this.
             maxconn: settings.maxconn.clamp(1, MAX_WORKERS as usize),
             max_queue: settings.max_queue,
             timeout: Micros::from(settings.queue_timeout),
-            // Callers are few, the application's own, and wait for as long as they were told.
+            // Callers are few and belong to the application, and wait as long as configured.
             order: Order::Fifo,
             ..Limits::USUAL
         };
@@ -129,12 +129,12 @@ impl Limiter {
         })
     }
 
-    /// The right to a call, at once or after waiting. `client`: who calls; callers take turns in the queue, and those of
-    /// number 0 are one caller. `deadline`: the call is of no use after that ([`clock::now`]).
+    /// The right to run a call, at once or after waiting. `client`: the caller; callers take turns in the queue, and
+    /// number 0 is one caller. `deadline`: the call is useless after that ([`clock::now`]).
     ///
     /// # Errors
     ///
-    /// [`Kind::QueueFull`] and [`Kind::QueueTimeout`], with the seconds after which it is of use to come again;
+    /// [`Kind::QueueFull`] and [`Kind::QueueTimeout`], with the seconds after which a retry makes sense;
     /// [`Kind::Deadline`].
     pub(crate) async fn acquire(
         self: &Arc<Self>,
@@ -154,12 +154,12 @@ impl Limiter {
         };
         let answer = receiver.await;
         place.waits = false;
-        // The sender is dropped with an answer only.
+        // The sender is never dropped without an answer.
         let answer = answer.unwrap_or(Err(ShedReason::NoWorker));
         answer.map_err(|reason| self.refusal(reason, clock::now().saturating_sub(came)))
     }
 
-    /// Calls at work and waiting now, and what became of those before.
+    /// Running and waiting calls, and counts of earlier ones.
     pub(crate) fn view(&self) -> View {
         let mut state = self.state();
         state.pool.pass(Micros(clock::now()));
@@ -198,12 +198,12 @@ impl Limiter {
                 let pushed_out = pushed_out.and_then(|other| state.waiting.remove(&other));
                 let looks = self.look_after(&mut state);
                 drop(state);
-                // A runtime that has ended drops it at once, which asks for the lock.
+                // If the runtime has ended, the task is dropped at once, and its drop takes the lock.
                 if let Some(looks) = looks {
                     tokio::spawn(looks.expire());
                 }
                 if let Some(pushed_out) = pushed_out {
-                    // Its caller may just be leaving.
+                    // Its caller may be leaving at this moment.
                     let _ = pushed_out.sender.send(Err(ShedReason::PushedOut));
                 }
                 Asked::Waits(request, receiver)
@@ -211,7 +211,7 @@ impl Limiter {
         }
     }
 
-    /// Gives a place to who is next.
+    /// Gives a place to the next call.
     fn release(self: &Arc<Self>, place: WorkerId) {
         let now = clock::now();
         let mut place = place;
@@ -220,7 +220,8 @@ impl Limiter {
             let next = state.pool.release(Micros(now), place).next;
             let Some(next) = next else { return };
             let Some(waiting) = state.waiting.remove(&next.request) else {
-                // Both are changed under one lock, so that there is one; a place is not lost for that.
+                // There always is one, because both are changed under one lock. If not, the place is at least not
+                // lost.
                 place = next.worker;
                 continue;
             };
@@ -228,7 +229,8 @@ impl Limiter {
             let permit = self.permit(next.worker, waiting.came, now);
             match waiting.sender.send(Ok(permit)) {
                 Ok(()) => return,
-                // Its caller is leaving. Not dropped, which would come here again, and deeper for each that leaves.
+                // Its caller is leaving. Dropping the permit would call this function again, one level deeper for
+                // each such call.
                 Err(unsent) => {
                     let Ok(mut permit) = unsent else { return };
                     permit.limiter = None;
@@ -238,7 +240,7 @@ impl Limiter {
         }
     }
 
-    /// Has a task wake when the first of those that wait has waited for too long. Some: it is to be started.
+    /// Makes a task wake when the first waiting call reaches its limit. `Some`: a task that must be started.
     fn look_after(self: &Arc<Self>, state: &mut State) -> Option<LooksAfter> {
         let Micros(at) = state.pool.next_deadline()?;
         match state.wakes_at {
@@ -266,7 +268,7 @@ impl Limiter {
         }
     }
 
-    /// What is said of a call that was refused after so long, µs.
+    /// The fault of a call that was refused after waiting this long, µs.
     fn refusal(&self, reason: ShedReason, waited: u64) -> Fault {
         let (stats, retry_after) = {
             let state = self.state();
@@ -292,7 +294,7 @@ impl Limiter {
                 Kind::Deadline,
                 "the time of its request is up, or too short for a call",
             ),
-            // Places never go.
+            // Places are never removed.
             ShedReason::NoWorker => (Kind::Internal, "it has no places"),
         };
         let mut fault = Fault::unsent(kind, self.message(why, waited, &stats));
@@ -325,7 +327,7 @@ impl Limiter {
 }
 
 impl Permit {
-    /// How long the call waited for it, µs.
+    /// How long the call waited, µs.
     pub(crate) fn waited(&self) -> u64 {
         self.waited
     }
@@ -340,16 +342,17 @@ impl Drop for Permit {
 }
 
 impl State {
-    /// Sees to it that there is a place, if there may be one more.
+    /// Adds a place if none is free and another one is allowed.
     fn make_place(&mut self, now: u64, maxconn: usize) {
         if self.pool.free() == 0 && (self.places as usize) < maxconn {
-            // Nobody waits while there may be one more, so that nobody is given it here.
+            // No call waits while another place is allowed, so no call gets it here.
             self.pool.worker_up(Micros(now), WorkerId(self.places), 0);
             self.places += 1;
         }
     }
 
-    /// Takes out of the queue who has waited for too long, and says when it is to be done again; none: nobody waits.
+    /// Removes calls from the queue that have waited too long. Also returns when to do this again; `None` if no call
+    /// waits.
     fn expire(&mut self, now: u64) -> (Vec<(Sender, ShedReason)>, Option<u64>) {
         let mut expired = std::mem::take(&mut self.expired);
         self.pool.expire(Micros(now), &mut expired);
@@ -364,7 +367,7 @@ impl State {
     }
 }
 
-/// A call's place in the queue, given up when its caller leaves.
+/// A call's place in the queue. It is given up when the caller leaves.
 struct QueuePlace<'l> {
     limiter: &'l Limiter,
     request: RequestId,
@@ -381,14 +384,14 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-/// Who looks after those that wait. Where its thread ends before, the next call that waits has another one look.
+/// The task for waiting calls. If its thread ends, the next call that waits starts another task.
 struct LooksAfter {
     limiter: Arc<Limiter>,
     has_ended: bool,
 }
 
 impl LooksAfter {
-    /// Refuses who has waited for too long, until nobody waits.
+    /// Refuses calls that have waited too long, until none is waiting.
     async fn expire(mut self) {
         loop {
             let now = clock::precise();

@@ -1,4 +1,4 @@
-//! Listening sockets → callers' connections.
+//! Accepts connections of callers.
 
 use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -10,11 +10,11 @@ use weir_config::Address;
 
 use super::{Egress, serve};
 
-/// Accepts callers from one socket until the egress drains. As many as `max_connections` are served at once; more wait in
-/// the kernel.
+/// Accepts callers on one socket until the egress drains. At most `max_connections` are served at once; further ones
+/// wait in the kernel.
 ///
 /// # Errors
-/// Where the socket is none that can be listened on.
+/// If the socket is not a listening socket.
 pub(crate) async fn listen(
     egress: Arc<Egress>,
     address: &Address,
@@ -30,7 +30,7 @@ pub(crate) async fn listen(
             () = egress.drain.started() => break,
             place = egress.places.clone().acquire_owned() => place,
         };
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = place else { return Ok(()) };
         let accepted = tokio::select! {
             biased;
@@ -42,12 +42,13 @@ pub(crate) async fn listen(
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 log::error!("[egress] listen {address}: cannot accept: {error}");
-                // Out of descriptors or memory: others have to end first.
+                // Out of descriptors or memory: other connections must end first.
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
-    // Who has been let into the kernel's queue is served: where nobody else has the socket, closing it would reset them.
+    // Connections in the kernel's queue are still served: if no other process has the socket, closing it would reset
+    // them.
     while let Ok(place) = egress.places.clone().try_acquire_owned() {
         match tokio::time::timeout(Duration::ZERO, listener.accept()).await {
             Ok(Ok(stream)) => serve(&egress, stream, place),
@@ -70,7 +71,7 @@ fn serve(egress: &Arc<Egress>, stream: Stream, place: OwnedSemaphorePermit) {
     });
 }
 
-/// It was given up by its caller before it was looked at (accept(2)).
+/// The caller closed the connection before it was accepted (accept(2)).
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -95,7 +96,7 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Answers are written when they are there. Where it cannot be set they are all the same.
+                // Answers are written as soon as they are ready. If the option cannot be set, they are only delayed.
                 let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream, address))
             }
@@ -107,5 +108,5 @@ impl Listener {
     }
 }
 
-/// After an error that another accept would meet too.
+/// Pause after an error that would also affect the next accept.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -1,8 +1,8 @@
-//! A line for each call: JSON where the access log is JSON, else `egress` and pairs of key and value.
+//! Writes one line per call: JSON if the access log is JSON, otherwise `egress` and key-value pairs.
 //!
-//! Both have the same keys in the same order, and all of them in each line. As the access log, the line is made in a
-//! buffer that the thread keeps and handed to the shared [`Sink`], which never blocks. What came from a caller or an
-//! origin is escaped. No header's value, no query, no userinfo is ever part of it.
+//! Both formats have the same keys in the same order in every line. As in the access log, the line is built in a
+//! buffer of the thread and given to the shared [`Sink`], which never blocks. Values from a caller or an origin are
+//! escaped. A line never has header values, queries or userinfo.
 
 use std::{cell::RefCell, io::Write, sync::Arc, time::Duration};
 
@@ -15,14 +15,15 @@ use crate::{
     log_text::{self as text, JsonMembers},
 };
 
-/// The log of calls: a format and a way out.
+/// The log of calls: a format and an output.
 pub(crate) struct CallLog {
     json: bool,
     sink: Arc<Sink>,
 }
 
 impl CallLog {
-    /// A log whose lines go to `sink`. A template of the access log is about requests: calls are written as text then.
+    /// A log that writes lines to `sink`. A template of the access log is for requests only; calls are written as
+    /// text then.
     pub(crate) fn new(format: &LogFormat, sink: Arc<Sink>) -> CallLog {
         CallLog {
             json: matches!(format, LogFormat::Json),
@@ -70,7 +71,7 @@ fn put_text(call: &CallRecord, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// What both formats have.
+/// The fields of both formats.
 fn put_members(call: &CallRecord, to: &mut impl Members) {
     let caller = &call.caller;
     to.number("request_id", caller.request);
@@ -122,7 +123,7 @@ fn put_members(call: &CallRecord, to: &mut impl Members) {
     to.flag("caller_left", Some(call.caller_left));
 }
 
-/// A format's ways to write a value; none: there is none.
+/// How a format writes values; `None`: there is no value.
 trait Members {
     fn string(&mut self, key: &str, value: Option<&str>);
     fn number(&mut self, key: &str, value: Option<u64>);
@@ -148,7 +149,7 @@ impl Members for JsonMembers<'_> {
     }
 }
 
-/// ` key=value`, and `-` for what is not there.
+/// ` key=value`, and `-` for a missing value.
 struct Pairs<'a>(&'a mut Vec<u8>);
 
 impl Pairs<'_> {
@@ -183,7 +184,7 @@ impl Members for Pairs<'_> {
     }
 }
 
-/// Something short as text, without an allocation. What is too long is cut; no name of a host is.
+/// A short value as text, without an allocation. Longer values are cut; no host name is that long.
 fn with_text<T>(value: &impl std::fmt::Display, then: impl FnOnce(&str) -> T) -> T {
     let mut space = [0; LONGEST_ORIGIN];
     let mut left = &mut space[..];
@@ -192,7 +193,7 @@ fn with_text<T>(value: &impl std::fmt::Display, then: impl FnOnce(&str) -> T) ->
     let text = &space[..written];
     then(match str::from_utf8(text) {
         Ok(text) => text,
-        // Cut within a character.
+        // It was cut within a character.
         Err(error) => str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default(),
     })
 }
@@ -203,7 +204,7 @@ const LONGEST_ORIGIN: usize = 8 + 255 + 6;
 /// The status of a call whose caller left before there was an answer, as in the access log.
 const CALLER_LEFT: u16 = 499;
 
-/// Of a thread's line buffer, bytes; one that a very long path has made larger is not kept.
+/// A thread keeps a line buffer of up to this many bytes. A buffer that grew for a very long path is freed.
 const KEPT_CAPACITY: usize = 16 << 10;
 
 #[cfg(test)]
@@ -232,7 +233,7 @@ mod tests {
         }
     }
 
-    /// A call of which as little is known as can be.
+    /// A call with as few known values as possible.
     fn nothing() -> CallRecord {
         CallRecord {
             origin: None,
@@ -253,7 +254,7 @@ mod tests {
         String::from_utf8(out).expect("a log is UTF-8")
     }
 
-    /// The line without its time, which is local.
+    /// The line without its time, which depends on the time zone.
     fn text_of(call: &CallRecord) -> String {
         let line = written(put_text, call);
         let (time, rest) = line.split_once(" request_id=").expect("a number");
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(empty["resumed"], Value::Null);
         assert_eq!(empty["status"], 499);
         assert_eq!(empty["caller_left"], true);
-        // A line of text has them too.
+        // A text line has the same keys.
         let text = written(put_text, &nothing());
         for key in keys(&full).iter().filter(|key| *key != "log") {
             assert!(text.contains(&format!(" {key}=")), "{key}: {text}");

@@ -1,4 +1,4 @@
-//! The sidecar: the application's outgoing calls, over connections that are kept for all workers together.
+//! The egress proxy (sidecar): the application's outgoing calls, over connections that are shared by all workers.
 //!
 //! # Life of a call
 //!
@@ -14,8 +14,9 @@
 //!                              answer (body) ─► compress ─► caller ─► record ─► log, figures
 //! ```
 //!
-//! It runs on threads of its own in the gateway's process: a slow script and a slow origin do not meet. It knows
-//! nothing of the gateway's room; what it needs to know of workers it is told through [`crate::sidecar::Workers`].
+//! It runs on its own threads in the gateway's process, so that slow scripts and slow origins do not affect each
+//! other. It does not use the gateway's modules; what it must know about workers comes through
+//! [`crate::sidecar::Workers`].
 
 mod address;
 mod body;
@@ -80,14 +81,14 @@ use crate::{
     sidecar::{Beside, EgressView},
 };
 
-/// What all callers' connections share.
+/// Shared by the connections of all callers.
 pub(crate) struct Egress {
     settings: Arc<weir_config::Egress>,
-    /// What callers over TCP have to know; none: nothing.
+    /// The token that callers over TCP must send; `None`: no token.
     token: Option<String>,
     rules: Arc<Rules>,
     hosts: Hosts,
-    /// None: no host's answers are kept.
+    /// `None`: no answers are cached.
     cache: Option<Arc<Cache>>,
     dialer: Arc<Dialer>,
     callers: Arc<Callers>,
@@ -96,13 +97,13 @@ pub(crate) struct Egress {
     log: CallLog,
     complaints: Complaints,
     drain: Drain,
-    /// A place for each caller's connection.
+    /// One place per caller's connection.
     places: Arc<Semaphore>,
-    /// Sockets that are still accepted from.
+    /// Number of sockets that are still accepted from.
     listening: AtomicUsize,
 }
 
-/// Whether the egress finishes what runs and takes nothing new.
+/// Whether the egress finishes running calls and accepts nothing new.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     started: AtomicBool,
@@ -110,7 +111,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Waits until it starts.
+    /// Waits until the drain starts.
     pub(crate) async fn started(&self) {
         let mut notified = std::pin::pin!(self.notify.notified());
         notified.as_mut().enable();
@@ -119,7 +120,7 @@ impl Drain {
         }
     }
 
-    /// Whether it has started.
+    /// Whether the drain has started.
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Relaxed)
     }
@@ -130,10 +131,10 @@ impl Drain {
     }
 }
 
-/// Starts the egress on threads of its own; it ends with the process.
+/// Starts the egress on its own threads; it ends with the process.
 ///
 /// # Errors
-/// What keeps it from serving: a file that holds no certificate, a thread that cannot be had.
+/// What prevents it from serving: a file without a certificate, or a thread that cannot be started.
 pub fn start(
     settings: weir_config::Egress,
     given: EgressGiven,
@@ -195,7 +196,7 @@ pub fn start(
     for (index, socket) in given.listeners {
         let address = egress.settings.listen.get(usize::from(index));
         let address = address.ok_or_else(|| format!("a socket for [egress] listen {index}"))?;
-        // Each thread accepts from each socket; whichever is free comes first.
+        // Each thread accepts from each socket; a free thread gets the connection.
         for sockets in per_thread.iter_mut().skip(1) {
             let copy = socket.try_clone().map_err(|error| error.to_string())?;
             sockets.push((address.clone(), copy));
@@ -270,11 +271,11 @@ impl EgressView for Egress {
     }
 }
 
-/// Cores for each thread, where the configuration says no number: what is left is for the workers.
+/// Number of cores per thread, if the configuration sets no number; the other cores are for the workers.
 const CORES_PER_THREAD: usize = 4;
 
-/// Of each egress thread: for what may take longer than a turn, such as finding out who calls.
+/// Blocking threads of each egress thread, for work that takes long, such as finding out the caller.
 const BLOCKING_THREADS: usize = 4;
 
-/// How often connections are looked at.
+/// How often connections are maintained.
 const TEND_EVERY: Duration = Duration::from_secs(1);

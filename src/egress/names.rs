@@ -1,4 +1,4 @@
-//! Names → addresses, kept for as long as DNS says.
+//! Resolves names to addresses and caches them as long as DNS allows.
 //!
 //! A name that is in use is looked up again before its time is over, so that only its first call waits for DNS:
 //!
@@ -11,8 +11,8 @@
 //!                                                                     └ no ──► end
 //! ```
 //!
-//! One task asks for a name at a time, whoever waits for it, and goes on when they have left. Nothing is judged here:
-//! which addresses may be called is decided where they are connected to ([`super::dial`]).
+//! One task at a time looks up a name, whichever call waits for it, and continues if these calls end. This module
+//! does not check addresses: [`super::dial`] decides which ones may be called.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -34,10 +34,10 @@ use crate::{
     resolver::{Answer, Failure, FailureKind, Family, Half, Resolver},
 };
 
-/// What is known of names.
+/// The cached names.
 pub(crate) struct Names {
     resolver: Box<dyn LookUp>,
-    /// So many are remembered at most.
+    /// Maximum number of cached names.
     most: usize,
     figures: Arc<Figures>,
     known: Mutex<Known>,
@@ -46,13 +46,13 @@ pub(crate) struct Names {
 /// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Not empty; in no order that means anything.
+    /// Not empty; in no particular order.
     pub(crate) addresses: Arc<[IpAddr]>,
-    /// How long DNS was waited for, µs; zero where they were known.
+    /// How long the call waited for DNS, µs; zero if they were cached.
     pub(crate) spent: u64,
 }
 
-/// Who is asked.
+/// The resolver.
 trait LookUp: Send + Sync {
     fn half<'a>(
         &'a self,
@@ -74,48 +74,49 @@ impl LookUp for Resolver {
 #[derive(Default)]
 struct Known {
     entries: HashMap<Arc<str>, Entry>,
-    /// So many tasks have been started.
+    /// Number of tasks started so far.
     tasks: u64,
 }
 
 /// One name. Times are [`clock::now`].
 struct Entry {
-    /// The last good answer; empty where there is none.
+    /// The last good answer; empty if there is none.
     addresses: Arc<[IpAddr]>,
-    /// Until when it holds.
+    /// Until when it is valid.
     fresh_until: u64,
-    /// From when on it is to be looked up again.
+    /// When the name must be looked up again.
     due: u64,
-    /// How the last look-up failed, if it did.
+    /// The error of the last lookup, if it failed.
     failure: Option<Failure>,
-    /// So often in a row.
+    /// How many lookups in a row have failed.
     failures: u32,
-    /// When the last answer came.
+    /// When the last answer arrived.
     answered: u64,
-    /// When it was last asked for.
+    /// When it was last used.
     used: u64,
-    /// The look-up that is under way.
+    /// The running lookup.
     looking: Option<watch::Receiver<Option<Outcome>>>,
-    /// The task that looks it up, or waits until it is due; another one with that name is not its own any more.
+    /// The number of the task that looks it up or waits until it is due. A task with another number does not own this
+    /// entry any more.
     task: Option<u64>,
 }
 
-/// What callers who wait are told.
+/// The result for waiting callers.
 type Outcome = Result<Arc<[IpAddr]>, Failure>;
 
-/// What a caller is to do.
+/// What a caller should do.
 enum Advice {
     Take(Arc<[IpAddr]>),
     Fail(Failure),
-    /// For the look-up; the addresses are used where it takes too long.
+    /// Wait for the lookup; use these addresses if it takes too long.
     Wait(watch::Receiver<Option<Outcome>>, Option<Arc<[IpAddr]>>),
 }
 
-/// How long answers hold: at least, and at most.
+/// Minimum and maximum time for which answers are valid.
 type Bounds = (Duration, Duration);
 
 impl Names {
-    /// Remembers `most` names.
+    /// Caches up to `most` names.
     pub(crate) fn new(resolver: Resolver, most: usize, figures: Arc<Figures>) -> Arc<Names> {
         Names::asking(Box::new(resolver), most, figures)
     }
@@ -132,7 +133,8 @@ impl Names {
     /// The addresses of a host (in lower case, without brackets); waits for them until `deadline` at most.
     ///
     /// # Errors
-    /// [`Kind::DnsError`]: there is no such name, or name servers fail. [`Kind::DnsTimeout`]: they do not answer.
+    /// [`Kind::DnsError`]: the name does not exist, or the name servers have an error. [`Kind::DnsTimeout`]: they do
+    /// not answer.
     pub(crate) async fn addresses(
         self: &Arc<Self>,
         host: &str,
@@ -165,7 +167,7 @@ impl Names {
             None => deadline,
         };
         let outcome = clock::in_time(looking.wait_for(Option::is_some), until).await;
-        // The task may have ended without a word: its runtime is gone.
+        // The task may have ended without a result, because its runtime has ended.
         let outcome = outcome.map(|told| told.ok().and_then(|told| told.clone()));
         let spent = clock::now().saturating_sub(begun);
         match (outcome.flatten(), last_resort) {
@@ -185,8 +187,8 @@ impl Names {
         }
     }
 
-    /// Whether an address is among those of the host, as far as that is known: a kept connection to one that is not takes
-    /// no new call. It counts as use of the name, which is looked up again where that is due; nothing is waited for.
+    /// Whether an address belongs to the host, as far as that is known: a kept connection to another address gets no
+    /// new calls. This counts as use of the name, and starts a lookup if one is due, but does not wait.
     pub(crate) fn still(self: &Arc<Self>, host: &str, settings: &HostSettings, ip: IpAddr) -> bool {
         if host.parse::<IpAddr>().is_ok() {
             return true;
@@ -195,21 +197,21 @@ impl Names {
         self.with_entry(host, settings, now, false, |entry| {
             match entry.addresses.is_empty() {
                 false => entry.addresses.contains(&ip),
-                // It is not known, and what is not known is no reason to end a connection that works.
+                // Not known. That is no reason to close a working connection.
                 true => !entry.is_denied(),
             }
         })
     }
 
-    /// Has a name looked up again before its time, because nobody answers at its addresses; not if it was looked up less
-    /// than `resolve_min` ago.
+    /// Looks a name up again before its time, because its addresses do not respond; not if it was looked up less than
+    /// `resolve_min` ago.
     pub(crate) fn suspect(self: &Arc<Self>, host: &str, settings: &HostSettings) {
         if host.parse::<IpAddr>().is_err() {
             self.with_entry(host, settings, clock::now(), true, |_| ());
         }
     }
 
-    /// As [`suspect`](Self::suspect), and waits for what comes of it; none: nothing new.
+    /// As [`suspect`](Self::suspect), and waits for the result; `None`: nothing new.
     pub(crate) async fn renewed(
         self: &Arc<Self>,
         host: &str,
@@ -226,8 +228,8 @@ impl Names {
         outcome?.ok().and_then(|told| told.clone())?.ok()
     }
 
-    /// The name's entry, which is made where there is none; a look-up begins where one is due, or where what is known is
-    /// doubted (`doubt`).
+    /// Runs a function with the name's entry, which is created if necessary. Starts a lookup if one is due, or if the
+    /// known addresses are in doubt (`doubt`).
     fn with_entry<T>(
         self: &Arc<Self>,
         host: &str,
@@ -264,7 +266,7 @@ impl Names {
         }
         let answer = ask(entry);
         known.tasks = id;
-        // A task that cannot be started is dropped at once, and wants the lock for that.
+        // A task that cannot be started is dropped at once, and its drop takes the lock.
         drop(known);
         if let Some((task, tell)) = begins {
             tokio::spawn(task.tend(tell));
@@ -278,7 +280,7 @@ impl Names {
 }
 
 impl Known {
-    /// Forgets the name that was not used for the longest time. Its task, if it has one, finds it gone.
+    /// Removes the least recently used name. Its task, if it has one, notices that.
     fn make_room(&mut self, most: usize) {
         while self.entries.len() >= most {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
@@ -307,7 +309,7 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// It is worth another look-up: none is under way, the last one did not fail, and is so long ago.
+    /// Whether a new lookup makes sense: none is running, the last one did not fail, and it is old enough.
     fn may_be_doubted(&self, now: u64, least: Duration) -> bool {
         let old = now.saturating_sub(self.answered) >= micros(least.max(PAUSE));
         self.looking.is_none() && self.failure.is_none() && old
@@ -325,7 +327,7 @@ impl Entry {
             }
             (_, Some(looking), _) => Advice::Wait(looking.clone(), None),
             (_, None, Some(failure)) => Advice::Fail(failure.clone()),
-            // Its task wakes up in a moment.
+            // Its task wakes in a moment.
             (_, None, None) => {
                 Advice::Fail(Failure::new(FailureKind::Servers, "it is not known yet"))
             }
@@ -337,7 +339,7 @@ impl Entry {
         failure.is_some_and(|failure| failure.kind == FailureKind::None)
     }
 
-    /// Takes an answer in; what callers are told of it.
+    /// Stores an answer; returns the result for callers.
     fn learn(&mut self, host: &str, answer: &Answer, (least, most): Bounds, now: u64) -> Outcome {
         self.answered = now;
         match &answer.failure {
@@ -365,12 +367,12 @@ impl Entry {
                     log::info!("{host} can be looked up again");
                 }
                 let most = match failure {
-                    // Of one family nothing is known yet.
+                    // One family is not known yet.
                     Some(_) => most.min(MOST_PAUSE),
                     None => most,
                 };
                 let time = micros(answer.ttl.clamp(least, most.max(least)));
-                // Of a family that did not answer, the last addresses hold.
+                // If a family got no answer, its last addresses stay valid.
                 let held = match now < self.fresh_until + LAST_RESORT {
                     true => self.addresses.clone(),
                     false => Arc::new([]),
@@ -391,13 +393,13 @@ impl Entry {
     }
 }
 
-/// What keeps a name known while it is used.
+/// The task that keeps a name in the cache while it is used.
 struct Task {
     names: Arc<Names>,
     name: Arc<str>,
     id: u64,
     bounds: Bounds,
-    /// The entry is left to who asks for it.
+    /// The next caller starts a new task.
     over: bool,
 }
 
@@ -416,8 +418,9 @@ impl Task {
         }
     }
 
-    /// Asks for both families at once. Who waits is told of the first that has addresses, a moment later: the other one
-    /// may follow at once, and a name server that does not answer for it is not waited for (RFC 8305 §3).
+    /// Looks up both families at once. Waiting callers get the first one that has addresses after a short delay,
+    /// because the other one may follow at once. They do not wait longer if the name server does not answer for it
+    /// (RFC 8305 §3).
     async fn look_up(&self, tell: &watch::Sender<Option<Outcome>>) {
         let resolver = &self.names.resolver;
         let mut v4 = resolver.half(&self.name, Family::V4);
@@ -455,7 +458,7 @@ impl Task {
         self.learn(&in_order(first, other), tell, true);
     }
 
-    /// `whole`: nothing more will come of this look-up.
+    /// `whole`: this is the last result of this lookup.
     fn learn(&self, answer: &Answer, tell: &watch::Sender<Option<Outcome>>, whole: bool) {
         let now = clock::now();
         let mut known = self.names.lock();
@@ -467,7 +470,7 @@ impl Task {
                 }
                 outcome
             }
-            // It was forgotten meanwhile; those who wait are told all the same.
+            // The name was removed meanwhile; waiting callers still get the result.
             None => Entry::default().learn(&self.name, answer, self.bounds, now),
         };
         drop(known);
@@ -477,7 +480,8 @@ impl Task {
         tell.send_replace(Some(outcome));
     }
 
-    /// When to look it up again; none: that is left to who asks for it, because it has no such time, or is gone.
+    /// When to look it up again; `None`: the next caller starts the lookup, because the answer has no such time, or
+    /// the name is gone.
     fn rest(&mut self) -> Option<u64> {
         let names = self.names.clone();
         let mut known = names.lock();
@@ -492,7 +496,7 @@ impl Task {
         rests.then_some(due)
     }
 
-    /// Begins another look-up where the name was used since the last; else that is left to who asks for it.
+    /// Starts another lookup if the name was used since the last one; otherwise the next caller does that.
     fn again(&mut self) -> Option<watch::Sender<Option<Outcome>>> {
         let names = self.names.clone();
         let mut known = names.lock();
@@ -507,14 +511,14 @@ impl Task {
         Some(tell)
     }
 
-    /// None: the name was forgotten, or has another task.
+    /// `None`: the name was removed, or has another task.
     fn entry<'a>(&self, known: &'a mut Known) -> Option<&'a mut Entry> {
         let entry = known.entries.get_mut(&self.name);
         entry.filter(|entry| entry.task == Some(self.id))
     }
 }
 
-/// Its runtime is gone: the next who asks starts another one.
+/// Its runtime has ended: the next caller starts another task.
 impl Drop for Task {
     fn drop(&mut self) {
         if self.over {
@@ -553,25 +557,26 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 
-/// The last good answer is used for so long after its time while name servers fail, µs.
+/// For how long after its time the last good answer is used while name servers fail, µs.
 const LAST_RESORT: u64 = 3600 * 1_000_000;
 
-/// A caller who could have the last good answer waits so long for a new one (RFC 8767 §5), or half of its time.
+/// How long a caller waits for a new answer if the last good one could be used (RFC 8767 §5); at most half of its
+/// time.
 const PATIENCE: Duration = Duration::from_millis(1800);
 
-/// The other family is waited for so long once one is there (RFC 8305 §3).
+/// How long callers wait for the other family after the first one is known (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// And so long by the look-up, so that what is known is not too old by then.
+/// How long the lookup itself waits for it, so that the first result does not become too old.
 const OTHER_FAMILY: Duration = Duration::from_secs(5);
 
-/// Before a name is asked for again that cannot be looked up, at least; doubled each time.
+/// Minimum pause before a failed lookup is repeated; it doubles each time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// And at most, where `resolve_min` is not longer.
+/// Maximum of that pause, if `resolve_min` is not longer.
 const MOST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What holds for a shorter time is not looked up ahead of need, µs.
+/// Answers that are valid for a shorter time are looked up only on demand, µs.
 const LEAST_REST: u64 = 500_000;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What hyper reads of a connection, measured: the other side may be hostile, be it an origin or a caller.
+//! Measures what hyper reads from a connection, because the other side may be hostile: an origin or a caller.
 //!
-//! hyper reads chunk sizes, what follows them, and interim answers byte by byte or head by head, and goes on for as long as
-//! bytes come. A thread of the egress has other connections to look after, so a connection that has read [`TURN`] bytes
-//! without a pause lets the others go first. And bytes that never come to anything (a chunk size of endless zeros, spaces
-//! without an end, one interim answer after the other) are an error after so many: nobody who means well sends that.
+//! hyper reads chunk sizes, chunk extensions and interim answers byte by byte or head by head, as long as bytes
+//! arrive. But the thread also serves other connections, so a connection that has read [`TURN`] bytes without a pause
+//! lets the others run. Bytes that never lead to content (a chunk size of endless zeros, endless spaces, one interim
+//! answer after the other) are an error after a certain number: no well-behaved peer sends that.
 
 use std::{
     fmt, io,
@@ -17,21 +17,21 @@ use std::{
 
 use tokio::io::ReadBuf;
 
-/// Bytes that may still come to nothing on one connection. Clones share it.
+/// The number of bytes without content that one connection may still send. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Gauge(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
-    /// Bytes that may be read before the next progress.
+    /// How many bytes may be read before the next progress.
     left: AtomicUsize,
     most: AtomicUsize,
 }
 
 impl Gauge {
-    /// `buffer`: the most that hyper reads ahead of what it passes on, bytes.
+    /// `buffer`: how far hyper may read ahead, bytes.
     pub(crate) fn new(buffer: usize) -> Gauge {
-        // Heads, trailers and what is read ahead are within it, whatever their limits.
+        // Heads, trailers and read-ahead data are smaller than this, whatever their limits are.
         let most = buffer.saturating_mul(4).max(LEAST);
         Gauge(Arc::new(Counts {
             left: AtomicUsize::new(most),
@@ -39,30 +39,31 @@ impl Gauge {
         }))
     }
 
-    /// One that lets any number of bytes pass: frames of HTTP/2, which limits what comes to nothing by itself.
+    /// A gauge without limit, for HTTP/2, which limits such bytes itself.
     pub(crate) fn open() -> Gauge {
         Gauge::new(usize::MAX)
     }
 
-    /// A head, or a piece of a body, was made of what was read.
+    /// The bytes read so far have led to a head or a piece of a body.
     pub(crate) fn progress(&self) {
         self.0.left.store(self.0.most.load(Relaxed), Relaxed);
     }
 
-    /// What is read from now on is not hyper's to understand: the connection has become a tunnel.
+    /// Removes the limit, because the connection has become a tunnel and hyper does not parse its bytes.
     pub(crate) fn lift(&self) {
         self.0.most.store(usize::MAX, Relaxed);
         self.progress();
     }
 
     fn read(&self, bytes: usize) {
-        // Only the connection's reader counts down; a progress that is noted at the same time is not lost for long.
+        // Only the reader of the connection counts down. If progress is noted at the same time, it is not lost for
+        // long.
         let left = self.0.left.load(Relaxed);
         self.0.left.store(left.saturating_sub(bytes), Relaxed);
     }
 }
 
-/// A connection's reading.
+/// The reading side of a connection.
 #[derive(Debug)]
 pub(crate) struct Reading {
     gauge: Gauge,
@@ -75,7 +76,7 @@ impl Reading {
         Reading { gauge, at_once: 0 }
     }
 
-    /// Reads by `read`, unless it is the turn of others.
+    /// Reads with `read`, unless others must run first.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,7 +88,7 @@ impl Reading {
         }
         if self.at_once >= TURN {
             self.at_once = 0;
-            // Its task is woken after the others have run and sockets were looked at.
+            // Its task is woken after others have run and sockets were polled.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
             return Poll::Pending;
         }
@@ -104,7 +105,7 @@ impl Reading {
     }
 }
 
-/// The other side sends bytes that never come to anything.
+/// The other side sends bytes without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endless;
 
@@ -118,17 +119,17 @@ impl fmt::Display for Endless {
 
 impl std::error::Error for Endless {}
 
-/// A connection that has read so much without a pause lets others go first, bytes.
+/// After this many bytes without a pause, a connection lets others run.
 const TURN: usize = 64 << 10;
 
-/// So much may come to nothing at least, bytes.
+/// Minimum of the limit, bytes.
 const LEAST: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Reads pieces of 16 KB until it has to wait; how many bytes that were.
+    /// Reads pieces of 16 KB until it has to wait; returns the number of bytes.
     async fn until_pause(reading: &mut Reading) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
             let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! What is known of a call when it has ended: its line in the log, and what is counted.
+//! The data of a call that has ended, for its log line and the counters.
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -9,23 +9,23 @@ use super::{
     target::{Form, Origin},
 };
 
-/// One call. Times are microseconds.
+/// One call. Times are in microseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct CallRecord {
-    /// When its head was there.
+    /// When its head had arrived.
     pub(crate) at: SystemTime,
     pub(crate) method: Method,
-    /// None where the request names none that can be read.
+    /// `None` if the request names no valid origin.
     pub(crate) origin: Option<Arc<Origin>>,
-    /// Shown without the query, which may hold secrets; none where the request names none that can be read.
+    /// Shown without the query, which may contain secrets; `None` if the request has no valid path.
     pub(crate) path: Option<PathAndQuery>,
     pub(crate) form: Option<Form>,
-    /// What the caller got; none: it left before.
+    /// The status for the caller; `None`: the caller left before.
     pub(crate) status: Option<StatusCode>,
     pub(crate) fault: Option<Kind>,
-    /// The connection of the last try; none where there was none.
+    /// The connection of the last try; `None` if there was none.
     pub(crate) connection: Option<Connection>,
-    /// Waiting for a place at the origin.
+    /// Time of waiting for a place at the origin.
     pub(crate) waited: u64,
     /// From the request's last try to the first byte of its answer.
     pub(crate) first_byte: Option<u64>,
@@ -33,42 +33,42 @@ pub(crate) struct CallRecord {
     pub(crate) total: u64,
     /// Tries after the first.
     pub(crate) retries: u32,
-    /// Of the request's body, and of the answer's as the caller got it.
+    /// Bytes of the request's body, and of the answer's body as the caller got it.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    /// The caller's own word that it left before the end.
+    /// Whether the caller left before the end.
     pub(crate) caller_left: bool,
     pub(crate) cache: CacheUse,
     pub(crate) caller: Caller,
 }
 
-/// What a call was carried by.
+/// The connection that carried a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Connection {
     pub(crate) address: SocketAddr,
     pub(crate) protocol: Protocol,
-    /// How it was made; none: it was there.
+    /// How it was made; `None`: it existed before.
     pub(crate) made: Option<DialTimes>,
 }
 
-/// What is spoken with the origin.
+/// The protocol with the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
-    /// Bytes that weir does not look at.
+    /// Bytes that weir does not parse.
     Tunnel,
 }
 
-/// What it took to make a connection, µs.
+/// Times of making a connection, µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DialTimes {
-    /// Zero where the address was known.
+    /// Zero if the address was known.
     pub(crate) dns: u64,
     pub(crate) connect: u64,
-    /// None over http.
+    /// `None` for http.
     pub(crate) tls: Option<u64>,
-    /// The TLS session went on with an earlier one.
+    /// Whether the TLS session was resumed.
     pub(crate) resumed: bool,
 }
 
@@ -83,26 +83,26 @@ impl Protocol {
     }
 }
 
-/// What the cache had to do with it.
+/// What the cache did for the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CacheUse {
-    /// There is none for this call.
+    /// No cache was used for this call.
     #[default]
     None,
     /// The answer came from it.
     Hit,
-    /// It had none.
+    /// It had no answer.
     Miss,
-    /// The origin said that what it had is still right.
+    /// The origin confirmed that the stored answer is still valid.
     Revalidated,
-    /// The origin failed, and what it had was used.
+    /// The origin failed, and a stale answer was used.
     Stale,
     /// The answer to an equal call that was on its way.
     Joined,
 }
 
 impl CacheUse {
-    /// All that are something.
+    /// All uses of the cache.
     pub(crate) const ALL: [CacheUse; 5] = [
         CacheUse::Hit,
         CacheUse::Miss,
@@ -111,7 +111,7 @@ impl CacheUse {
         CacheUse::Joined,
     ];
 
-    /// One word for the log and the metrics; none where there is no cache.
+    /// One word for the log and the metrics; `None` if no cache was used.
     pub(crate) fn as_str(self) -> Option<&'static str> {
         match self {
             CacheUse::None => None,
@@ -124,14 +124,14 @@ impl CacheUse {
     }
 }
 
-/// Who called, as far as it is known.
+/// The caller, as far as it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Caller {
-    /// None over a unix socket.
+    /// `None` for a unix socket.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) pid: Option<u32>,
     /// The pool whose worker called.
     pub(crate) pool: Option<Arc<str>>,
-    /// The request that the worker had then, by its number in the logs.
+    /// The number (as in the logs) of the request that the worker had then.
     pub(crate) request: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! Which calls are allowed: `allow`, `upgrade` and `connect` of `[egress]`.
+//! Decides which calls are allowed: `allow`, `upgrade` and `connect` of `[egress]`.
 //!
-//! Deny by default: a call is allowed if a rule names its origin, its path and its method. One rule that does is
-//! enough. A refusal says what nearly matched, since it is read by who has to write the rule.
+//! Calls are denied by default. A call is allowed if one rule names its origin, its path and its method. A refusal
+//! says what nearly matched, because it is read by the person who has to write the rule.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,11 +13,11 @@ use super::{
     target::{Form, Origin, Target},
 };
 
-// With its path, since fuzz/ takes this file in, too.
+// With a path attribute, because fuzz/ includes this file, too.
 #[path = "rules/plain_path.rs"]
 mod plain_path;
 
-/// What `[egress]` allows.
+/// The rules of `[egress]`.
 #[derive(Debug)]
 pub(crate) struct Rules {
     allow: Vec<AllowRule>,
@@ -35,7 +35,7 @@ impl Rules {
         }
     }
 
-    /// Whether a call may be made.
+    /// Whether a call is allowed.
     ///
     /// # Errors
     /// [`Kind::NotAllowed`], with what nearly matched.
@@ -73,7 +73,7 @@ impl Rules {
         Err(Fault::unsent(Kind::NotAllowed, refusal))
     }
 
-    /// Whether it matters who calls an origin: a rule that names it is for some pools.
+    /// Whether the rules for an origin depend on the caller: a rule that names it is for some pools only.
     pub(crate) fn asks_who(&self, target: &Target) -> bool {
         let named = |rule: &&AllowRule| match target.form {
             Form::Tunnel => {
@@ -86,8 +86,9 @@ impl Rules {
         rules.any(|rule| !rule.pools.is_empty())
     }
 
-    /// Whether a call goes to an origin with all that the configuration has for it: credentials, kept answers, networks that
-    /// are not public. Where rules that name the origin are for some pools, only these pools' calls do.
+    /// Whether a call may use everything that the configuration has for the origin: credentials, stored answers, and
+    /// networks that are not public. If rules that name the origin are for some pools, only the calls of these pools
+    /// may.
     pub(crate) fn is_entitled(&self, origin: &Origin, who: &Who) -> bool {
         let named = |rule: &&AllowRule| {
             is_host(&rule.origin.host, &origin.host)
@@ -98,8 +99,8 @@ impl Rules {
         rules.peek().is_none() || rules.any(|rule| who.is_of(&rule.pools))
     }
 
-    /// The networks that are not public and may be called as this origin: those of all rules that name it; of those for some
-    /// pools only where the caller is `entitled`.
+    /// The non-public networks that may be called for this origin: those of all rules that name it; rules for some
+    /// pools count only if the caller is `entitled`.
     pub(crate) fn networks(&self, origin: &Origin, entitled: bool) -> Vec<Network> {
         let rules = self.allow.iter();
         let of_origin = rules
@@ -109,7 +110,7 @@ impl Rules {
             .collect()
     }
 
-    /// How a host is called that a path names without a scheme.
+    /// The scheme for a host that a path names without a scheme.
     pub(super) fn scheme(&self, host: &str, port: Option<u16>) -> Scheme {
         let decides = |rule: &&AllowRule| {
             let origin = &rule.origin;
@@ -120,7 +121,7 @@ impl Rules {
         rule.map_or(Scheme::Https, |rule| rule.origin.scheme)
     }
 
-    /// What a tunnel is booked as: nobody looks at what it carries.
+    /// The scheme under which a tunnel is counted; its content is not known.
     pub(super) fn tunnel_scheme(&self, host: &str, port: u16) -> Scheme {
         let named = |rule: &&AllowRule| {
             is_host(&rule.origin.host, host) && is_port(&rule.origin, port) && is_open(rule)
@@ -129,8 +130,8 @@ impl Rules {
         rule.map_or(Scheme::Https, |rule| rule.origin.scheme)
     }
 
-    /// What an absolute-form request for that origin is called by: https where `upgrade` says so. The port of http
-    /// becomes that of https, others stay.
+    /// Applies `upgrade` to an absolute-form request: returns https if a pattern says so. The port of http becomes
+    /// the port of https; other ports stay.
     pub(super) fn upgraded(&self, scheme: Scheme, host: &str, port: u16) -> (Scheme, u16) {
         if scheme == Scheme::Https {
             return (scheme, port);
@@ -139,7 +140,7 @@ impl Rules {
             true => Scheme::Https.default_port(),
             false => port,
         };
-        // A pattern may be written as what is called, or as what it becomes.
+        // A pattern may be written with the called scheme, or with the resulting one.
         let means = |pattern: &OriginPattern| {
             let port = match pattern.scheme {
                 Scheme::Http => port,
@@ -153,7 +154,7 @@ impl Rules {
         }
     }
 
-    /// Why no rule allows a call.
+    /// The message if no rule allows a call.
     fn no_call(&self, origin: &Origin, path: &str, method: &Method) -> String {
         let of_origin = || {
             self.allow
@@ -201,7 +202,7 @@ impl Rules {
         )
     }
 
-    /// Why no rule allows a tunnel.
+    /// The message if no rule allows a tunnel.
     fn no_tunnel(&self, origin: &Origin) -> String {
         let named = |rule: &AllowRule| {
             is_host(&rule.origin.host, &origin.host) && is_port(&rule.origin, origin.port)
@@ -216,7 +217,7 @@ impl Rules {
         }
     }
 
-    /// No rule names the origin.
+    /// The message if no rule names the origin.
     fn no_rule(&self, origin: &Origin) -> String {
         let of_host = |rule: &&AllowRule| is_host(&rule.origin.host, &origin.host);
         let others = self.allow.iter().filter(of_host).map(|rule| {
@@ -245,17 +246,17 @@ impl Rules {
     }
 }
 
-/// Who calls, as far as the kernel says so.
+/// The caller, as far as the kernel tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Who {
-    /// The pool of the worker that calls, or that has started who calls.
+    /// The pool of the calling worker, or of the worker that has started the caller.
     pub(crate) pool: Option<Arc<str>>,
     /// All pools that run as the caller's user; empty: not known, or none.
     pub(crate) of_user: Vec<Arc<str>>,
 }
 
 impl Who {
-    /// Whether it is certainly one of these pools; whoever is, where there are none.
+    /// Whether the caller certainly belongs to one of these pools; true if the list is empty.
     fn is_of(&self, pools: &[String]) -> bool {
         let is_one = |name: &Arc<str>| pools.iter().any(|pool| **pool == **name);
         pools.is_empty()
@@ -266,7 +267,7 @@ impl Who {
     }
 }
 
-/// Rules allow it, but to others.
+/// The message if rules allow it, but only for other pools.
 fn not_of<'a>(rules: impl Iterator<Item = &'a AllowRule>, origin: &Origin, who: &Who) -> String {
     let mut pools: Vec<&str> = Vec::new();
     for pool in rules.flat_map(|rule| &rule.pools) {
@@ -286,7 +287,7 @@ fn not_of<'a>(rules: impl Iterator<Item = &'a AllowRule>, origin: &Origin, who: 
     )
 }
 
-/// Whether the pattern means the origin.
+/// Whether the pattern matches the origin.
 fn is_for(pattern: &OriginPattern, origin: &Origin) -> bool {
     pattern.scheme == origin.scheme
         && is_port(pattern, origin.port)
@@ -297,7 +298,7 @@ fn is_port(pattern: &OriginPattern, port: u16) -> bool {
     pattern.port.is_none_or(|own| own == port)
 }
 
-/// Whether the pattern means the host. An address is named by an address only: it is no name beneath `*.1`.
+/// Whether the pattern matches the host. An address is matched only by an address: it is not a name below `*.1`.
 fn is_host(pattern: &OriginHost, host: &str) -> bool {
     let address: Option<IpAddr> = host.parse().ok();
     match (pattern, address) {
@@ -307,8 +308,8 @@ fn is_host(pattern: &OriginHost, host: &str) -> bool {
     }
 }
 
-/// Whether the rule lets the method in. One that names none lets all in but TRACE, whose answer is the request as the
-/// origin got it, with the headers that weir sets and the application is not to have.
+/// Whether the rule allows the method. A rule without methods allows all of them except TRACE. The answer to TRACE is
+/// the request as the origin got it, including the headers that weir sets and that the application must not see.
 fn takes(rule: &AllowRule, method: &Method) -> bool {
     match rule.methods.is_empty() {
         true => *method != Method::TRACE,
@@ -316,8 +317,8 @@ fn takes(rule: &AllowRule, method: &Method) -> bool {
     }
 }
 
-/// Whether the rule lets a tunnel to the origin be opened. What goes through it is not seen: whether its scheme and its
-/// paths are those of the rule cannot be told, so there must be no path, and the scheme does not matter.
+/// Whether the rule allows a tunnel to the origin. weir cannot see what is sent through it, so it cannot check scheme
+/// and path: the rule must have no path, and its scheme does not matter.
 fn tunnels(rule: &AllowRule, origin: &Origin) -> bool {
     is_host(&rule.origin.host, &origin.host) && is_port(&rule.origin, origin.port) && is_open(rule)
 }
@@ -326,18 +327,18 @@ fn is_open(rule: &AllowRule) -> bool {
     rule.path == "/" && takes(rule, &Method::CONNECT)
 }
 
-/// Why a path is not beneath another.
+/// Why a path is not below another one.
 enum Miss {
-    /// It is not.
+    /// It is elsewhere.
     Elsewhere,
-    /// It seems to be, but not everybody reads it so.
+    /// It seems to be below, but not all servers read it like that.
     Unclear(&'static str),
 }
 
-/// Whether all that an origin can make of the path is beneath `prefix`, up to a `/` or its end.
+/// Whether the path is below `prefix`, up to a `/` or its end, however an origin interprets it.
 ///
-/// Only here is a path looked at like that. Where a rule allows all paths of an origin it does not matter what the
-/// origin makes of one, and `..` or an encoded `/` may be what it wants.
+/// Paths are checked like this only here. If a rule allows all paths of an origin, its interpretation does not
+/// matter, and `..` or an encoded `/` may be what it needs.
 fn beneath(path: &str, prefix: &str) -> Result<(), Miss> {
     if prefix == "/" {
         return Ok(());

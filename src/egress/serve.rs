@@ -1,4 +1,4 @@
-//! A caller's connection.
+//! Serves a caller's connection.
 
 use std::{
     convert::Infallible,
@@ -39,20 +39,20 @@ use super::{
     reading::{Gauge, Reading},
 };
 
-/// Serves a caller that came over TCP.
+/// Serves a caller over TCP.
 pub(crate) async fn serve_tcp(
     egress: Arc<Egress>,
     stream: TcpStream,
     address: SocketAddr,
     place: OwnedSemaphorePermit,
 ) {
-    // It is gone already where that is not known any more.
+    // If the address is not known any more, the connection is already closed.
     let Ok(own) = stream.local_addr() else { return };
     let peer = egress.callers.over_tcp(own, address);
     serve(egress, stream, peer, place).await;
 }
 
-/// Serves a caller that came over a unix socket.
+/// Serves a caller over a unix socket.
 pub(crate) async fn serve_unix(
     egress: Arc<Egress>,
     stream: UnixStream,
@@ -68,14 +68,14 @@ where
 {
     let seat = Seat::new(&egress, place);
     let stream = Stream::new(stream, seat.clone());
-    // When the last answer began, or the connection; or that a request is at work.
+    // When the last answer began or the connection was made, or a mark that a call is running.
     let rests_since = AtomicU64::new(clock::now());
     let service = service_fn(|request: Request<Incoming>| {
         // A head was read.
         seat.gauge.progress();
         rests_since.store(AT_WORK, Relaxed);
-        // It may have had a Content-Length too, which hyper takes away: whoever sent it may see the end elsewhere, so that
-        // what follows is not taken for a request (RFC 9112 §6.1).
+        // The request may also have had a Content-Length, which hyper removes. Its sender may see the end elsewhere,
+        // so what follows is not used as a request (RFC 9112 §6.1).
         let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
         let (egress, peer, seat) = (egress.clone(), peer.clone(), seat.clone());
         let rests_since = &rests_since;
@@ -99,17 +99,18 @@ where
     let mut connection = std::pin::pin!(connection);
     let (mut draining, mut told) = (false, false);
     loop {
-        // Who has just connected, or just been answered without a word of closing, may have sent its next request already:
-        // that is answered. A connection that has rested for longer is closed, which its caller has to expect at any time.
+        // A caller that has just connected, or whose last answer did not announce the close, may have sent its next
+        // request already; that one is answered. A connection that was idle for longer is closed, which its caller
+        // must expect at any time.
         let rests_since = rests_since.load(Relaxed);
         let grace = match rests_since {
             AT_WORK => 0,
             since => (since + NEXT_REQUEST).saturating_sub(clock::now()),
         };
         tokio::select! {
-            // A request that is there is begun before the connection is told to end.
+            // A request that has arrived is started before the connection is told to end.
             biased;
-            // What goes wrong is the caller's matter, or was said in the call's line.
+            // Errors concern only the caller, or are already in the call's log line.
             _ = poll_fn(|cx| clock::frozen(|| connection.as_mut().poll(cx))) => return,
             () = egress.drain.started(), if !draining => draining = true,
             () = tokio::time::sleep(Duration::from_micros(grace)), if draining && !told => {
@@ -120,15 +121,15 @@ where
     }
 }
 
-/// A caller's connection, for all that belongs to it: also the tunnel that it may become.
+/// The state of a caller's connection, also if it becomes a tunnel.
 pub(crate) struct Seat {
     egress: Arc<Egress>,
-    /// An answer is not whole. Its caller must not take it for whole, which one that speaks HTTP/1.0 would, if the
-    /// connection just ended: it is reset.
+    /// An answer is incomplete. An HTTP/1.0 caller would take it for complete if the connection just ended, so the
+    /// connection is reset.
     cut: AtomicBool,
-    /// What is read and comes to nothing.
+    /// Measures bytes without content.
     pub(crate) gauge: Gauge,
-    /// One of `max_connections`.
+    /// Counts for `max_connections`.
     _place: OwnedSemaphorePermit,
 }
 
@@ -143,7 +144,7 @@ impl Seat {
         })
     }
 
-    /// The connection is to be reset when it ends.
+    /// Resets the connection when it ends.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Relaxed);
     }
@@ -155,8 +156,8 @@ impl Drop for Seat {
     }
 }
 
-/// A caller's stream: it breaks where its caller takes nothing for [`SEND_TIMEOUT`], for an answer that is not taken holds
-/// a connection to its origin.
+/// A caller's stream. It fails if the caller takes nothing for [`SEND_TIMEOUT`], because an answer that is not read
+/// holds a connection to its origin.
 struct Stream<S: AsFd> {
     inner: S,
     seat: Arc<Seat>,
@@ -175,7 +176,7 @@ impl<S: AsFd> Stream<S> {
         }
     }
 
-    /// What a write came to, or that it takes too long.
+    /// The result of a write, or a timeout.
     fn in_time<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -242,24 +243,23 @@ impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for Stream<S> {
 impl<S: AsFd> Drop for Stream<S> {
     fn drop(&mut self) {
         if self.seat.cut.load(Relaxed) {
-            // Where it cannot be reset, its caller sees its end.
+            // If it cannot be reset, the caller sees a normal close.
             let _ = socket::reset_on_close(self.inner.as_fd());
         }
     }
 }
 
-/// A caller's connection is closed when no request came for that long, or its head does not come to its end.
+/// A caller's connection is closed if no request comes for this long, or if a head is not completed in this time.
 const IDLE: Duration = Duration::from_secs(75);
 
-/// How long a drain waits for the first request of a connection that was just made, and for the next one of a connection
-/// that has just had one, µs.
+/// How long a drain waits for the first request on a new connection, and for the next request after an answer, µs.
 const NEXT_REQUEST: u64 = 1_000_000;
 
-/// In the place of the time since which a connection rests.
+/// The mark for a running call, used in place of a time.
 const AT_WORK: u64 = u64::MAX;
 
-/// A caller that takes nothing of its answer for that long is cut off.
+/// A caller that takes nothing of its answer for this long is cut.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest head of a request, bytes.
+/// Maximum size of a request head, bytes.
 const MAX_HEAD: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What the operator's window shows of the egress: the object `egress` of its status, and the rows `weir_egress_*`.
+//! The egress in the operator's window: the object `egress` of its status, and the rows `weir_egress_*`.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -14,17 +14,17 @@ use crate::{
     metrics::{Metric, Page},
 };
 
-/// The egress, as an operator sees it.
+/// The egress as an operator sees it.
 pub(crate) struct View {
     figures: Arc<Figures>,
-    /// As weir.toml has them.
+    /// As in weir.toml.
     listen: Vec<String>,
     max_connections: usize,
     cache_size: u64,
 }
 
 impl View {
-    /// Of this configuration and what is counted.
+    /// Shows this configuration and these counters.
     pub(crate) fn new(config: &Egress, figures: Arc<Figures>) -> View {
         View {
             figures,
@@ -62,7 +62,7 @@ impl View {
         })
     }
 
-    /// Puts the rows `weir_egress_*` on the page.
+    /// Adds the rows `weir_egress_*` to the page.
     pub(crate) fn put_metrics(&self, page: &mut Page) {
         let figures = &self.figures;
         for host in figures.hosts() {
@@ -100,7 +100,7 @@ fn host_status(host: &HostFigures) -> Value {
         "scheme": host.origin.as_ref().map(|origin| origin.scheme.as_str()),
         "port": host.origin.as_ref().map(|origin| origin.port),
         "breaker": now.map(|now| now.breaker.as_str()),
-        // Seconds for which it still refuses calls.
+        // For how many seconds it still refuses calls.
         "breaker_pause": now.map(|now| now.pause as f64 / 1e6),
         "breaker_opened": get(&host.breaker_opened),
         "at_work": now.map(|now| now.at_work),
@@ -119,7 +119,7 @@ fn host_status(host: &HostFigures) -> Value {
         "retries": get(&host.retries),
         "opened": opened,
         "kept": kept,
-        // Of the calls that had a connection; one that was made ahead of its call counts as kept.
+        // Share of the calls with a connection; a connection that was made in advance counts as kept.
         "reuse": host.reuse(),
         "handshakes": {
             "full": get(&host.handshakes),
@@ -148,7 +148,7 @@ fn host_status(host: &HostFigures) -> Value {
 fn put_host(page: &mut Page, host: &HostFigures) {
     let name = host.name.as_str();
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-    // No answer of weir's own is a 1xx.
+    // weir itself sends no 1xx answers.
     for (class, count) in classes.iter().zip(&host.statuses).skip(1) {
         page.put(Metric::EgressCalls, &[name, class], get(count) as f64);
     }
@@ -211,7 +211,7 @@ fn put_host(page: &mut Page, host: &HostFigures) {
     }
 }
 
-/// How often the cache was that for calls of this host.
+/// How often this happened in the cache for calls of this host.
 fn used(host: &HostFigures, what: CacheUse) -> u64 {
     let mut counts = CacheUse::ALL.iter().zip(&host.cache);
     let found = counts.find(|(used, _)| **used == what);

@@ -1,11 +1,11 @@
-//! Whom a call is for, as its caller wrote it.
+//! Parses the target of a call.
 //!
-//! Callers are programs that were given URLs by people: a host may be written so that one reader takes it for a public
-//! name and another for an address of this machine. What could be read in two ways is refused here, and never mended:
-//! [`host`] says which hosts, [`asked`] which paths. What is left goes on byte for byte.
+//! Callers are programs that get URLs from people. A host may be written so that one parser takes it for a public
+//! name and another for an address of this machine. Ambiguous forms are refused here and never corrected: [`host`]
+//! decides about hosts, [`asked`] about paths. Everything else is passed on byte for byte.
 //!
-//! No I/O, no names looked up: whether somebody may be called is for `rules`, which addresses a name may lead to for
-//! `address`.
+//! No I/O and no lookups here: `rules` decides whether a target may be called, `address` which addresses its name may
+//! lead to.
 
 use std::fmt;
 
@@ -21,20 +21,20 @@ use super::{
     rules::Rules,
 };
 
-// With its path, since fuzz/ takes this file in, too.
+// With a path attribute, because fuzz/ includes this file, too.
 #[path = "target/host.rs"]
 mod host;
 
-/// Reads whom a call is for.
+/// Parses the target of a call.
 ///
-/// - Path form: `/HOST[:PORT]/path?query`. The scheme is that of the first rule that names the host, at the port if one
-///   is written and else at its scheme's own; https where no rule does. `Host` says where weir is, and is not looked at.
-/// - Absolute form (RFC 9112 §3.2.2): `http://HOST[:PORT]/path?query`, https as well; `upgrade` may make https of http.
-///   RFC 9112 has a proxy pass over `Host` there. One that says something else is refused: who wrote it means another
-///   origin, or hopes that somebody further on does.
+/// - Path form: `/HOST[:PORT]/path?query`. The scheme is that of the first rule that names the host, with the given
+///   port or otherwise the scheme's default port; https if no rule does. `Host` names weir itself and is ignored.
+/// - Absolute form (RFC 9112 §3.2.2): `http://HOST[:PORT]/path?query`, or https; `upgrade` may change http to https.
+///   RFC 9112 makes a proxy ignore `Host` here. weir refuses a `Host` with another value: its sender means another
+///   origin, or hopes that a later program uses it.
 /// - Authority form (RFC 9112 §3.2.3): `CONNECT HOST:PORT`.
 ///
-/// A fragment is cut off by the parser of URIs before, as it must not be sent (RFC 9110 §7.1).
+/// The URI parser has removed a fragment before, because it must not be sent (RFC 9110 §7.1).
 ///
 /// # Errors
 /// [`Kind::BadRequest`], with the cause and what to write instead.
@@ -129,7 +129,7 @@ fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<T
     let Some(port) = port else {
         return Err("CONNECT names no port: write HOST:PORT".to_owned());
     };
-    // A Host header without a port is what many clients send there.
+    // Many clients send a Host header without a port here.
     if let Some(said) = host_header(headers)?
         && (said.0 != host || said.1.is_some_and(|said| said != port))
     {
@@ -145,7 +145,7 @@ fn tunnel(authority: &Authority, headers: &HeaderMap, rules: &Rules) -> Result<T
     })
 }
 
-/// What the `Host` header says, if there is one.
+/// The value of the `Host` header, if there is one.
 fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, String> {
     let Some(value) = headers.get(HOST) else {
         return Ok(None);
@@ -157,11 +157,11 @@ fn host_header(headers: &HeaderMap) -> Result<Option<(String, Option<u16>)>, Str
     Ok(Some(said))
 }
 
-/// Path and query as the origin gets them, untouched.
+/// Path and query as the origin gets them, unchanged.
 ///
-/// Refused are control bytes; in the path `\`, which some take for `/`, and the encoded bytes that end a line or a text
-/// (`%0D`, `%0A`, `%00`): origins that decode a path and put it into a header or a file's name have been led astray by
-/// them, and no path needs them. In a query they are ordinary: texts have lines.
+/// Refused are control bytes. In the path also `\`, which some programs treat as `/`, and the encoded bytes that end
+/// a line or a string (`%0D`, `%0A`, `%00`): they have misled origins that decode a path and use it in a header or
+/// file name, and no path needs them. In a query they are allowed, because texts have lines.
 fn asked(written: &str) -> Result<PathAndQuery, String> {
     let path = written.split('?').next().unwrap_or_default();
     if written.bytes().any(|byte| byte.is_ascii_control()) {
@@ -196,17 +196,17 @@ fn refused(cause: impl fmt::Display) -> Fault {
     Fault::unsent(Kind::BadRequest, format!("a call is refused: {cause}"))
 }
 
-/// Who answers: scheme, host, port. Connections, limits and figures are kept by it.
+/// The origin of a call: scheme, host, port. It is the key for connections, limits and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) scheme: Scheme,
-    /// In lower case, without brackets and without a dot at its end; a name, or an address in its usual form.
+    /// In lower case, without brackets and without a dot at the end; a name, or an address in canonical form.
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
 impl Origin {
-    /// For `Host`, `:authority` and the log: the port only where it is not the scheme's own, IPv6 in brackets.
+    /// For `Host`, `:authority` and the log: with the port only if it is not the scheme's default, IPv6 in brackets.
     pub(crate) fn authority(&self) -> String {
         let bracketed = self.host.contains(':');
         let host = match bracketed {
@@ -227,16 +227,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a caller asks for.
+/// The target of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) origin: Origin,
-    /// What the origin is asked; of a tunnel `/`.
+    /// The path at the origin; for a tunnel `/`.
     pub(crate) path: PathAndQuery,
     pub(crate) form: Form,
 }
 
-/// How it was written.
+/// The form of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `GET /HOST[:PORT]/path`

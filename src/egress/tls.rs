@@ -1,8 +1,8 @@
-//! TLS towards origins.
+//! TLS to origins.
 //!
-//! What a connection trusts and shows is a [`TlsContext`]; origins whose tables say the same share one, and with it what
-//! sessions are resumed by. The name that is asked for and that the certificate has to have is the one that the caller
-//! gave, never one that DNS leads to.
+//! A [`TlsContext`] has the trusted authorities and the client certificate of a connection. Origins with the same TLS
+//! settings share one, and with it their resumable sessions. The requested name, which the certificate must have, is
+//! the name from the caller, never one from DNS.
 
 mod unverified;
 
@@ -33,12 +33,12 @@ pub(crate) struct TlsContexts {
     made: Vec<(Wanted, Arc<TlsContext>)>,
 }
 
-/// How to speak TLS with some origins.
+/// The TLS settings for some origins.
 pub(crate) struct TlsContext {
     connector: TlsConnector,
 }
 
-/// What tells contexts apart.
+/// The settings by which contexts differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     ca_file: Option<PathBuf>,
@@ -48,10 +48,10 @@ struct Wanted {
 }
 
 impl TlsContexts {
-    /// Makes those that the tables ask for.
+    /// Makes the contexts for the tables of the configuration.
     ///
     /// # Errors
-    /// A certificate or key that is of no use, with its place, and what helps.
+    /// A certificate or key that cannot be used, with its place and the fix.
     pub(crate) fn new(egress: &Egress, files: &EgressFiles) -> Result<TlsContexts, String> {
         let provider = Arc::new(ring::default_provider());
         let mut system = RootCertStore::empty();
@@ -83,10 +83,10 @@ impl TlsContexts {
         Ok(contexts)
     }
 
-    /// How to speak TLS with an origin, whose settings are those of a table; none over http.
+    /// The context for an origin with these settings; `None` for http.
     ///
     /// # Errors
-    /// They are of no table.
+    /// If the settings belong to no table.
     pub(crate) fn of(
         &self,
         origin: &Origin,
@@ -120,17 +120,17 @@ impl Wanted {
     }
 }
 
-/// A connection over which TLS is spoken.
+/// A connection with TLS.
 pub(crate) struct Secured {
     pub(crate) stream: TlsStream<TcpStream>,
-    /// Both sides want HTTP/2.
+    /// Both sides have negotiated HTTP/2.
     pub(crate) http2: bool,
-    /// The session went on with an earlier one.
+    /// Whether the session was resumed.
     pub(crate) resumed: bool,
 }
 
 impl TlsContext {
-    /// Speaks TLS with an origin. It has no limit of time.
+    /// Does the TLS handshake with an origin. It has no time limit.
     ///
     /// # Errors
     /// Those of [`fault`].
@@ -167,15 +167,15 @@ impl TlsContext {
     }
 }
 
-/// What TLS has against an origin, where an error comes from there; also one that is met later: that a client's
-/// certificate is missing, or not wanted, is told with the first bytes that are read (RFC 8446 §4.4.2.4).
+/// The fault for an error of TLS, also for one that comes later: an origin reports a missing or refused client
+/// certificate with the first bytes that weir reads (RFC 8446 §4.4.2.4).
 pub(crate) fn fault(origin: &Origin, error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
             return Some(explain(origin, error));
         }
-        // An error of I/O hides what it was made of from `source`, and shows it here.
+        // An I/O error does not return its inner error from `source`, but here.
         let inner = error.downcast_ref::<io::Error>();
         next = match inner.and_then(io::Error::get_ref) {
             Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
@@ -237,7 +237,7 @@ fn explain(origin: &Origin, error: &rustls::Error) -> Fault {
     Fault::unsent(kind, format!("{origin}: {what}; {mend}"))
 }
 
-/// What is wrong with a certificate, and what helps. Names in it are the origin's word.
+/// What is wrong with a certificate, and how to fix it. Names in it come from the origin.
 fn wrong(error: &CertificateError) -> (String, &'static str) {
     match error {
         CertificateError::Expired => ("has expired".to_owned(), EXPIRED),
@@ -291,7 +291,7 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
     }
 }
 
-/// Alerts by which a server says that it wants a client's certificate, or another one (RFC 8446 §6.2).
+/// Alerts of a server that wants a client certificate, or another one (RFC 8446 §6.2).
 fn speaks_of_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -348,7 +348,7 @@ fn config(
     Ok(config)
 }
 
-/// The system's authorities, and those of `ca_file`.
+/// The system's authorities and those of `ca_file`.
 fn trusted(
     wanted: &Wanted,
     system: &RootCertStore,
@@ -380,14 +380,14 @@ fn date(time: UnixTime) -> String {
     )
 }
 
-/// A name of a certificate without what rustls-webpki puts around it to say of which kind it is.
+/// A name of a certificate without the type that rustls-webpki prints around it.
 fn bare(name: &str) -> &str {
     let kinds = [("DnsName(\"", "\")"), ("IpAddress(", ")")];
     let inner = |(before, after)| name.strip_prefix(before)?.strip_suffix(after);
     kinds.into_iter().find_map(inner).unwrap_or(name)
 }
 
-/// Text of a stranger, for the log.
+/// Text from the origin, made safe for the log.
 fn printable(text: &str) -> String {
     let text: String = text.chars().take(MOST_TEXT).collect();
     text.escape_debug().to_string()
@@ -398,17 +398,17 @@ const EXPIRED: &str =
 const CLOCK: &str = "look at this machine's clock";
 const OTHER_NAME: &str = "call it by a name that its certificate has";
 
-/// Protocols as ALPN calls them (RFC 7301, RFC 9113 §3.1).
+/// ALPN names of protocols (RFC 7301, RFC 9113 §3.1).
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Servers whose sessions are remembered, by each context; of each up to 8 of TLS 1.3, some kilobytes together.
+/// For how many servers a context remembers sessions; for each up to 8 of TLS 1.3, some kilobytes in total.
 const SESSIONS: usize = 256;
 
-/// Names of a certificate that are shown.
+/// How many names of a certificate are shown.
 const MOST_NAMES: usize = 5;
 
-/// Characters of what a stranger says that are shown.
+/// How many characters of the origin's text are shown.
 const MOST_TEXT: usize = 100;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! CONNECT: bytes that weir does not look at.
+//! CONNECT: carries bytes that weir does not parse.
 //!
-//! Such a call cannot share a connection with others, and neither its path nor its headers can be judged: the log says
-//! so once for each origin.
+//! Such a call cannot share a connection with others, and neither its path nor its headers can be checked: this is
+//! logged once per origin.
 
 use std::{
     io,
@@ -28,12 +28,12 @@ pub(crate) struct Carried {
     pub(crate) up: u64,
     /// Bytes from the origin to the caller.
     pub(crate) down: u64,
-    /// It was ended because nothing came from either side for too long.
+    /// It was ended because both sides were silent for too long.
     pub(crate) silent: bool,
 }
 
-/// Carries bytes both ways until both sides have ended, one of them breaks, or nothing comes from either for `idle` (once to
-/// twice as long: no byte moves a timer).
+/// Carries bytes in both directions until both sides have ended, one of them breaks, or both are silent for `idle`.
+/// The silence may last up to twice as long, because the timer is not reset with each byte.
 pub(crate) async fn carry(upgrade: OnUpgrade, origin: TcpStream, idle: Duration) -> Carried {
     let (up, down) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let carried = |silent| Carried {
@@ -60,7 +60,7 @@ pub(crate) async fn carry(upgrade: OnUpgrade, origin: TcpStream, idle: Duration)
     }
 }
 
-/// Counts what is read from a stream.
+/// Counts the bytes that are read from a stream.
 struct Counted<S>(S, Arc<AtomicU64>);
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {

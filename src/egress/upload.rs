@@ -1,8 +1,8 @@
 //! The body of a call on its way to the origin.
 //!
-//! A short body is read before the origin is asked for a connection: a slow caller holds none, and the call can be
-//! tried again. A long one is passed on as it comes; what was read of it first is kept until more is passed on, so that a
-//! try that came to nothing before that can be followed by another.
+//! A short body is read before a connection to the origin is requested. So a slow caller holds no connection, and the
+//! call can be retried. A long body is passed on as it arrives. Its first part is kept until more than that is passed
+//! on, so that a try that fails before can be repeated.
 
 use std::{
     fmt,
@@ -25,32 +25,32 @@ use super::{
 };
 use crate::clock;
 
-/// A body toward the origin.
+/// The body for the origin.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// All of it; none where it is empty.
+    /// The whole body; `None` if it is empty.
     Whole(Option<Bytes>),
-    /// Its beginning, and what is still to come.
+    /// The beginning of the body; the rest has not arrived yet.
     Streamed(Streamed),
 }
 
-/// One try's hold of a streamed body.
+/// A streamed body, as one try uses it.
 #[derive(Debug)]
 pub(crate) struct Streamed {
     source: Arc<Source>,
-    /// Which try; an earlier one gets nothing any more.
+    /// The number of the try; earlier tries get no more data.
     turn: u32,
-    /// What was read before, and is not passed on yet.
+    /// Bytes that were read before and are not passed on yet.
     begun: Option<Bytes>,
 }
 
-/// What another try is made of.
+/// The body for another try.
 pub(crate) enum Replay {
     Whole(Option<Bytes>),
     Streamed(Arc<Source>),
 }
 
-/// Where a streamed body comes from.
+/// The source of a streamed body.
 #[derive(Debug)]
 pub(crate) struct Source {
     state: Mutex<SourceState>,
@@ -59,55 +59,55 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 struct SourceState {
-    /// What was read first; kept until more is passed on.
+    /// The first part; kept until more is passed on.
     begun: Bytes,
     rest: Incoming,
-    /// The latest try.
+    /// The number of the latest try.
     turn: u32,
-    /// Something of the rest was passed on: there is no second try.
+    /// Some of the rest was passed on, so no further try is possible.
     is_spent: bool,
 }
 
-/// How far a streamed body has come.
+/// The progress of a streamed body.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// When something was passed on last ([`clock::now`]).
+    /// When data was last passed on ([`clock::now`]).
     at: AtomicU64,
     bytes: AtomicU64,
     whole: AtomicBool,
-    /// The next piece was asked for, and the caller has not sent it.
+    /// The next piece was requested, but the caller has not sent it.
     starved: AtomicBool,
     /// Of the caller's connection.
     gauge: Gauge,
 }
 
 impl Progress {
-    /// When something was passed on last; 0: nothing yet.
+    /// When data was last passed on; 0: nothing yet.
     pub(crate) fn at(&self) -> u64 {
         self.at.load(Relaxed)
     }
 
-    /// All of it was passed on.
+    /// Whether all of it was passed on.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole.load(Relaxed)
     }
 
-    /// It is the caller who is waited for, and not the origin.
+    /// Whether the caller is the one that is waited for, not the origin.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved.load(Relaxed)
     }
 
-    /// Bytes passed on.
+    /// Number of bytes passed on.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 }
 
 impl Upload {
-    /// Reads the beginning of a body, `limit` for each piece of it. `gauge`: of the caller's connection.
+    /// Reads the beginning of a body; `limit` is the time limit for each piece. `gauge`: of the caller's connection.
     ///
     /// # Errors
-    /// Where the caller is too slow, or breaks off.
+    /// If the caller is too slow or breaks off.
     pub(crate) async fn begin(
         mut body: Incoming,
         limit: Duration,
@@ -157,7 +157,7 @@ impl Upload {
         Ok(Upload::Whole((!read.is_empty()).then(|| read.freeze())))
     }
 
-    /// For another try.
+    /// The body for another try.
     pub(crate) fn replay(&self) -> Replay {
         match self {
             Upload::Whole(bytes) => Replay::Whole(bytes.clone()),
@@ -165,7 +165,7 @@ impl Upload {
         }
     }
 
-    /// How far it comes, where it is streamed.
+    /// The progress, if the body is streamed.
     pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
         match self {
             Upload::Whole(_) => None,
@@ -173,7 +173,7 @@ impl Upload {
         }
     }
 
-    /// Its length where that is known.
+    /// The length, if it is known.
     pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Upload::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
@@ -183,8 +183,8 @@ impl Upload {
 }
 
 impl Replay {
-    /// The body from its beginning, for another try; none: more of it was passed on than is kept. The try before gets
-    /// nothing of it any more.
+    /// The body from its beginning, for another try; `None` if more was passed on than is kept. The earlier try gets
+    /// no more data.
     pub(crate) fn next(&self) -> Option<Upload> {
         match self {
             Replay::Whole(bytes) => Some(Upload::Whole(bytes.clone())),
@@ -273,7 +273,7 @@ impl Streamed {
                 progress.passed(frame.data_ref().map_or(0, Bytes::len));
                 progress.gauge.progress();
                 (state.is_spent, state.begun) = (true, Bytes::new());
-                // hyper does not ask for the end of a body whose length it knows.
+                // hyper does not ask for the end of a body with a known length.
                 if state.rest.is_end_stream() {
                     progress.whole.store(true, Relaxed);
                 }
@@ -288,12 +288,12 @@ impl Streamed {
     }
 }
 
-/// Why a body ends before its end.
+/// Why a body ends too early.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// It did not come from its caller.
+    /// The caller did not send it completely.
     Caller(hyper::Error),
-    /// Another try has taken it over.
+    /// Another try has taken the body over.
     Superseded,
 }
 
@@ -339,5 +339,5 @@ fn broken(error: &hyper::Error) -> Fault {
     )
 }
 
-/// A body up to this length is read first, and can be sent again, bytes.
+/// A body of up to this many bytes is read first and can be sent again.
 const REPLAYABLE: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! `Cache-Control` (RFC 9111 §5.2): its directives, read strictly where leniency would keep what must not be kept.
+//! `Cache-Control` (RFC 9111 §5.2): parsed strictly where leniency would store answers that must not be stored.
 
 use http::{HeaderMap, HeaderValue, header};
 
@@ -6,12 +6,12 @@ use http::{HeaderMap, HeaderValue, header};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Directives {
     list: Vec<(String, Option<String>)>,
-    /// Some of it cannot be read, and could be anything.
+    /// A part of it could not be parsed and may mean anything.
     garbled: bool,
 }
 
 impl Directives {
-    /// What the headers say.
+    /// Parses the headers.
     pub(super) fn of(headers: &HeaderMap) -> Directives {
         let mut directives = Directives::default();
         for value in headers.get_all(header::CACHE_CONTROL) {
@@ -23,7 +23,7 @@ impl Directives {
         directives
     }
 
-    /// Whether all of it could be read.
+    /// Whether all of it could be parsed.
     pub(super) fn are_clear(&self) -> bool {
         !self.garbled
     }
@@ -32,7 +32,7 @@ impl Directives {
         self.list.iter().any(|(own, _)| own == name)
     }
 
-    /// The argument of a directive; none also where it is no number, or comes twice with different ones.
+    /// The argument of a directive; `None` also if it is not a number, or occurs twice with different values.
     pub(super) fn seconds(&self, name: &str) -> Option<u64> {
         let mut values = self.list.iter().filter(|(own, _)| own == name);
         let (_, value) = values.next()?;
@@ -42,8 +42,8 @@ impl Directives {
         value.as_ref()?.parse().ok()
     }
 
-    /// As one header, without those that `keep` does not want. An argument that is more than a token is left out: of
-    /// `private` and `no-cache` it would only say that they mean less.
+    /// As one header, with the directives that `keep` accepts. An argument that is not a token is dropped; in
+    /// `private` and `no-cache` it would only weaken their meaning.
     pub(super) fn header(&self, keep: impl Fn(&str) -> bool) -> Option<HeaderValue> {
         let mut text = String::new();
         for (name, value) in self.list.iter().filter(|(name, _)| keep(name)) {
@@ -59,7 +59,7 @@ impl Directives {
         (!text.is_empty()).then(|| HeaderValue::try_from(text).ok())?
     }
 
-    /// One line: `name`, `name=token`, `name="quoted, perhaps with commas"`.
+    /// Parses one line: `name`, `name=token`, `name="quoted, perhaps with commas"`.
     fn read(&mut self, line: &str) {
         let mut rest = line;
         while !rest.is_empty() {

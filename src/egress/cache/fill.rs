@@ -1,8 +1,9 @@
-//! An answer that is read to be kept, and passed on meanwhile.
+//! Reads an answer into the cache and passes it on at the same time.
 //!
-//! A task of its own reads it, as fast as the origin sends: a caller that reads slowly, or leaves while others wait for
-//! the same, holds neither the origin's connection nor the others. What is read takes part in the cache's bound. Where it
-//! turns out too long for that, the task gives what is left back to the caller's side, which reads it at its own pace.
+//! A separate task reads as fast as the origin sends. So a caller that reads slowly, or leaves while others wait for
+//! the same answer, blocks neither the origin's connection nor the others. The bytes count towards the limit of the
+//! cache. If the answer becomes too long for that, the task gives the rest back to the caller's side, which reads it
+//! at its own pace.
 
 use std::{
     future::poll_fn,
@@ -25,29 +26,29 @@ use super::{
     stored::Stored,
 };
 
-/// What is to be kept, when its body is there.
+/// An answer that is stored when its body is complete.
 pub(super) struct Keeping {
     pub(super) cache: Arc<Cache>,
     pub(super) question: Arc<Question>,
     pub(super) stored: Stored,
     pub(super) journey: Journey,
-    /// Others may wait for it.
+    /// Other calls may wait for it.
     pub(super) leader: Option<Leader>,
     pub(super) room: Reservation,
 }
 
-/// Room in the cache; given back when dropped.
+/// Reserved room in the cache. Dropping it frees the room.
 pub(super) struct Reservation {
     cache: Arc<Cache>,
     bytes: u64,
 }
 
-/// The caller's side of it.
+/// The caller's side.
 pub(in crate::egress) struct Filling {
     fill: Arc<Fill>,
-    /// The piece that comes next.
+    /// Index of the next piece.
     next: usize,
-    /// What the task gave back.
+    /// The rest that the task gave back.
     rest: Option<Source>,
     length: Option<u64>,
 }
@@ -62,7 +63,7 @@ struct State {
     pieces: Vec<Bytes>,
     trailers: Option<HeaderMap>,
     end: Option<End>,
-    /// The caller's side waits, and the task.
+    /// Wakers of the caller's side and of the task.
     reader: Option<Waker>,
     pump: Option<Waker>,
     reader_left: bool,
@@ -71,12 +72,12 @@ struct State {
 enum End {
     Whole,
     Cut(Kind),
-    /// The caller's side reads on, and nothing is kept.
+    /// The caller's side reads the rest, and nothing is stored.
     Rest(Option<Source>),
 }
 
 impl Reservation {
-    /// None: there is no room.
+    /// `None` if there is not enough room.
     pub(super) fn new(cache: &Arc<Cache>, bytes: u64) -> Option<Reservation> {
         let reserved = cache.store().reserve(bytes);
         reserved.then(|| Reservation {
@@ -85,7 +86,7 @@ impl Reservation {
         })
     }
 
-    /// Makes it large enough.
+    /// Enlarges it if necessary.
     fn hold(&mut self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let held = more == 0 || self.cache.store().reserve(more);
@@ -102,7 +103,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Begins to read. The caller's side, unless nobody reads it: then it is read for others, or for later.
+/// Starts reading. Returns the caller's side, or `None` if the caller does not read the body and it is only stored.
 pub(super) fn begin(source: Source, keeping: Keeping, is_read: bool) -> Option<Filling> {
     let length = source.size_hint().exact();
     let fill = Arc::new(Fill::default());
@@ -122,13 +123,13 @@ pub(super) fn begin(source: Source, keeping: Keeping, is_read: bool) -> Option<F
     })
 }
 
-/// The task.
+/// The reading task.
 struct Pump {
     fill: Arc<Fill>,
     source: Source,
-    /// None when it is over.
+    /// `None` when it has ended.
     keeping: Option<Keeping>,
-    /// What is kept beside the body, and the bytes of that which are here.
+    /// Size of everything but the body, and the size of the part of the body that has arrived.
     base: u64,
     taken: u64,
 }
@@ -160,7 +161,7 @@ impl Pump {
         }
     }
 
-    /// Whether its caller has left and nobody else waits.
+    /// Whether the caller has left and no other call waits.
     fn is_unwanted(&self, cx: &Context<'_>) -> bool {
         let mut state = self.fill.state();
         let leader = self
@@ -180,12 +181,12 @@ impl Pump {
         false
     }
 
-    /// A piece more; false: more than can be kept, and the caller's side goes on from here.
+    /// Stores one more piece. False: it is more than may be stored, and the caller's side continues from here.
     fn take(&mut self, frame: Frame<Bytes>) -> bool {
         let fits = match frame.into_data() {
             Ok(data) => self.take_data(data),
             Err(frame) => {
-                // They go to this caller; what is kept does without (RFC 9111 §3.1).
+                // Trailers are passed to this caller, but not stored (RFC 9111 §3.1).
                 self.fill.state().trailers = frame.into_trailers().ok();
                 true
             }
@@ -205,7 +206,7 @@ impl Pump {
         };
         let taken = self.taken;
         let bytes = self.base + taken + pieces;
-        // The room is the cache's, which has a lock of its own: the two are never held together.
+        // The room belongs to the cache, which has its own lock. The two locks are never held together.
         self.keeping.as_mut().is_some_and(|keeping| {
             taken <= keeping.cache.max_object
                 && pieces <= taken / 2 + CRUMBS
@@ -213,12 +214,12 @@ impl Pump {
         })
     }
 
-    /// All of it is there.
+    /// The body is complete.
     fn keep(mut self) {
         let Some(keeping) = self.keeping.take() else {
             return;
         };
-        // As few bytes as it has: pieces are parts of larger buffers.
+        // Copied to the exact size: the pieces are parts of larger buffers.
         let mut body = Vec::with_capacity(self.taken as usize);
         let mut state = self.fill.state();
         for piece in &state.pieces {
@@ -252,7 +253,7 @@ impl Pump {
     }
 }
 
-/// Where the task is ended with its thread.
+/// For the case that the task ends because its thread ends.
 impl Drop for Pump {
     fn drop(&mut self) {
         if self.keeping.take().is_some() {
@@ -271,7 +272,7 @@ impl Fill {
         self.wake_reader();
     }
 
-    /// Wakes the caller's side, if it waits. No lock is held while it is woken.
+    /// Wakes the caller's side if it waits, without holding the lock.
     fn wake_reader(&self) {
         let reader = self.state().reader.take();
         if let Some(reader) = reader {
@@ -339,7 +340,7 @@ impl Filling {
         is_whole && self.next == state.pieces.len()
     }
 
-    /// Of all of it.
+    /// Size of the whole body.
     pub(in crate::egress) fn size_hint(&self) -> SizeHint {
         self.length
             .map_or(SizeHint::default(), SizeHint::with_exact)
@@ -361,8 +362,9 @@ impl Drop for Filling {
     }
 }
 
-/// About what a piece takes beside its bytes.
+/// Approximate memory of a piece besides its bytes.
 const PIECE: u64 = 64;
 
-/// Pieces may take so much where they are small, bytes: an origin that sends single ones is not to empty the cache.
+/// How much memory small pieces may waste, bytes: an origin that sends single bytes must not displace the whole
+/// cache.
 const CRUMBS: u64 = 64 << 10;

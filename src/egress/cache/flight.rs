@@ -1,4 +1,4 @@
-//! Equal questions that are on their way: one leads, the others wait for what becomes of its answer.
+//! Equal requests at the same time: one of them (the leader) asks the origin, and the others wait for its answer.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -12,39 +12,39 @@ use super::{
 };
 use crate::clock;
 
-/// What became of a question, for those that wait. That its sender is gone without a word means that its caller left:
-/// one of them leads then.
+/// The state of a request, for those that wait for it. If the sender is dropped without a final state, its caller has
+/// left, and one of the waiting requests becomes the leader.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
-    /// It is asked, or its answer is being read.
+    /// The origin is being asked, or its answer is being read.
     Underway,
-    /// Its answer is kept.
+    /// The answer was stored.
     Kept,
-    /// Its answer is for nobody else.
+    /// The answer cannot be used by others.
     Apart,
     /// The origin failed.
     Failed(Failure),
 }
 
-/// How an origin failed, for those that wait.
+/// How the origin failed, for the waiting requests.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
-    /// It could not be asked, after all tries that there may be.
+    /// The origin could not be asked, after all allowed retries.
     Fault(Arc<Fault>),
-    /// It answered so (5xx), and said when to come again.
+    /// It answered with this status (5xx) and perhaps a Retry-After.
     Status(StatusCode, Option<HeaderValue>),
-    /// Its answer ended before its end.
+    /// Its answer ended too early.
     Cut(Kind),
 }
 
 impl Failure {
-    /// Whether the next one might have more luck: whoever could not ask has tried again already.
+    /// Whether the next request may succeed. After a fault, all retries were already used.
     fn may_pass(&self) -> bool {
         !matches!(self, Failure::Fault(_))
     }
 }
 
-/// A question on its way to the origin, from when it is asked to the end of its answer.
+/// A request to the origin, from the start to the end of its answer.
 pub(super) struct Journey {
     cache: Arc<Cache>,
     key: Key,
@@ -52,7 +52,7 @@ pub(super) struct Journey {
 }
 
 impl Journey {
-    /// `since`: [`super::store::Store::sets_out`]'s.
+    /// `since`: from [`super::store::Store::sets_out`].
     pub(super) fn new(cache: &Arc<Cache>, key: &Key, since: u64) -> Journey {
         Journey {
             cache: cache.clone(),
@@ -72,7 +72,7 @@ impl Drop for Journey {
     }
 }
 
-/// The one that asks.
+/// The request that asks the origin.
 pub(super) struct Leader {
     cache: Arc<Cache>,
     question: Arc<Question>,
@@ -80,7 +80,7 @@ pub(super) struct Leader {
     stage: watch::Sender<Stage>,
 }
 
-/// One that waits for another's answer.
+/// A request that waits for the answer of another one.
 pub(crate) struct Following {
     cache: Arc<Cache>,
     question: Arc<Question>,
@@ -90,7 +90,7 @@ pub(crate) struct Following {
 }
 
 impl Leader {
-    /// `id` is [`super::store::Store::take_off`]'s.
+    /// `id` is from [`super::store::Store::take_off`].
     pub(super) fn new(
         cache: &Arc<Cache>,
         question: &Arc<Question>,
@@ -105,15 +105,15 @@ impl Leader {
         }
     }
 
-    /// Tells those that wait, and nobody new comes.
+    /// Informs the waiting requests; no new ones can join.
     pub(super) fn ends(self, stage: Stage) {
         self.land();
         self.stage.send_replace(stage);
     }
 
-    /// Whether somebody waits.
+    /// Whether other requests wait.
     pub(super) fn is_followed(&self) -> bool {
-        // One receiver is the flight's own, from which others are made.
+        // One receiver is the flight's own; the others are cloned from it.
         self.stage.receiver_count() > 1
     }
 
@@ -143,8 +143,8 @@ impl Following {
         }
     }
 
-    /// Waits until it is known what becomes of the other's answer, but not past `deadline` ([`clock::now`]): none then.
-    /// `time` is asked once that is known.
+    /// Waits until the result of the other request is known, at most until `deadline` ([`clock::now`]), after which
+    /// it returns `None`. `time` is called when the result is known.
     pub(crate) async fn wait(self, deadline: u64, time: impl Fn() -> SystemTime) -> Option<Look> {
         let Following {
             cache,
@@ -160,7 +160,7 @@ impl Following {
             };
             let manner = match clock::in_time(settled, deadline).await? {
                 Some(Stage::Kept) => Manner::Joined,
-                // If all asked by themselves now, an origin that fails would be asked by all of them at once.
+                // If all of them asked the origin now, a failing origin would get all these requests at once.
                 Some(Stage::Failed(failure)) if failure.may_pass() && failed < MOST_FAILED => {
                     failed += 1;
                     Manner::AfterFailure { left }
@@ -182,8 +182,8 @@ impl Following {
     }
 }
 
-/// Whose leaders have failed so often gets what the last one got.
+/// After this many failed leaders, a waiting request gets the last leader's result.
 const MOST_FAILED: u32 = 2;
 
-/// Who was left by so many leaders goes alone.
+/// After this many leaders have left, a waiting request asks the origin itself.
 const MOST_LEADERS: u32 = 5;

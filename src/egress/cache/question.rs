@@ -7,22 +7,22 @@ use weir_config::is_credential;
 
 use super::{super::target::Target, directives::Directives};
 
-/// A call, before it goes anywhere.
+/// A call before it is sent anywhere.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) target: &'a Target,
     pub(crate) method: &'a Method,
-    /// As the caller wrote them.
+    /// As the caller sent them.
     pub(crate) headers: &'a HeaderMap,
-    /// It has a body, which may change the answer.
+    /// Whether it has a body, which may change the answer.
     pub(crate) has_body: bool,
-    /// What weir sets in each call to that origin: what the caller says there does not count.
+    /// Headers that weir sets in each call to that origin. The caller's values for these do not count.
     pub(crate) set: &'a [(HeaderName, HeaderValue)],
-    /// How long an answer may be stale and still be used when the origin fails (`stale_if_error`).
+    /// For how long a stale answer may be used when the origin fails (`stale_if_error`).
     pub(crate) stale_if_error: Duration,
 }
 
-/// What an answer is kept under: origin, path and query.
+/// The key of a stored answer: origin, path and query.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) Arc<str>);
 
@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-/// Without the query, which may hold secrets.
+/// Without the query, which may contain secrets.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.split('?').next().unwrap_or_default())
@@ -48,27 +48,27 @@ impl fmt::Debug for Key {
 pub(super) struct Question {
     pub(super) key: Key,
     pub(super) is_head: bool,
-    /// The caller's, without what weir sets.
+    /// The caller's headers, without those that weir sets.
     pub(super) headers: HeaderMap,
     pub(super) directives: Directives,
-    /// It says who asks ([`is_credential`]): what comes may be for it alone. RFC 9111 §3.5 knows `Authorization` only; cookies
-    /// and what services have of their own mean the same.
+    /// The request has credentials ([`is_credential`]), so the answer may be for this caller alone. RFC 9111 §3.5
+    /// mentions only `Authorization`; cookies and similar headers of services mean the same.
     pub(super) is_personal: bool,
     pub(super) stale_if_error: Duration,
 }
 
-/// Why the cache has nothing to do with a call (the `fwd` of RFC 9211).
+/// Why the cache does not handle a call (the `fwd` of RFC 9211).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Apart {
-    /// A method whose answers are not kept.
+    /// A method whose answers are not stored.
     Method,
-    /// Something about it that the cache does not do, or that the caller does not want.
+    /// A request that the cache does not support, or whose caller does not want the cache.
     Bypass,
 }
 
 impl Question {
     /// # Errors
-    /// Where an answer to it is neither kept nor taken from what is kept.
+    /// If the answer may neither be stored nor be taken from the cache.
     pub(super) fn of(asked: &Asked<'_>) -> Result<Question, Apart> {
         let is_head = *asked.method == Method::HEAD;
         if *asked.method != Method::GET && !is_head {
@@ -80,7 +80,7 @@ impl Question {
             return Err(Apart::Bypass);
         }
         let mut headers = asked.headers.clone();
-        // It is for weir alone, and goes no further (`token_file`).
+        // This header is only for weir (`token_file`) and is not sent on.
         headers.remove(header::PROXY_AUTHORIZATION);
         for (name, _) in asked.set {
             super::super::headers::remove_all_of(&mut headers, name);
@@ -95,7 +95,7 @@ impl Question {
         })
     }
 
-    /// It does not want what is kept as it is: an answer that is on its way to another will not do either.
+    /// The request limits which stored answers it accepts, so it cannot share the answer to another request either.
     pub(super) fn is_picky(&self) -> bool {
         ["no-cache", "max-age", "min-fresh"]
             .iter()
@@ -103,13 +103,13 @@ impl Question {
             || self.headers.contains_key(header::PRAGMA)
     }
 
-    /// It wants no call to be made (RFC 9111 §5.2.1.7).
+    /// The request must not reach the origin (RFC 9111 §5.2.1.7).
     pub(super) fn only_if_cached(&self) -> bool {
         self.directives.has("only-if-cached")
     }
 
-    /// Whether the answer to the one is likely the answer to the other: they agree on what answers usually vary by,
-    /// and on `vary`, by which this one was seen to vary.
+    /// Whether both requests probably get the same answer: they agree in the headers by which answers usually vary,
+    /// and in those of `vary`, by which this one has varied before.
     pub(super) fn is_like(&self, other: &Question, vary: &[HeaderName]) -> bool {
         NEGOTIATED
             .iter()
@@ -118,7 +118,7 @@ impl Question {
     }
 }
 
-/// All lines of a header as one (RFC 9110 §5.3), as far as white space at its ends goes.
+/// All lines of a header joined into one (RFC 9110 §5.3), trimmed.
 pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
     let mut lines = headers.get_all(name).iter();
     let mut all = lines.next()?.as_bytes().trim_ascii().to_vec();
@@ -129,7 +129,7 @@ pub(super) fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> 
     Some(all)
 }
 
-/// Ranges are not kept, and conditions other than on what a cache has are the origin's matter.
+/// Ranges are not cached, and conditions that a cache does not evaluate are left to the origin.
 const BYPASS: [HeaderName; 4] = [
     header::RANGE,
     header::IF_RANGE,
@@ -225,7 +225,7 @@ mod tests {
             "accept: x",
             "user-agent: x",
             "x-request-id: x",
-            // weir's own token.
+            // Contains weir's own token.
             "proxy-authorization: Bearer x",
         ] {
             assert!(

@@ -1,7 +1,7 @@
-//! What is kept, in how much memory, and which questions are on their way.
+//! The stored answers, their memory limit, and the requests that are on their way.
 //!
-//! Least recently used goes first. The bound is of everything that the cache holds: answers that are kept, answers
-//! that are being read to be kept ([`Reservation`]), and the notes that some are not worth it.
+//! The least recently used answer is removed first. The limit covers everything that the cache holds: stored answers,
+//! answers that are being read into it ([`Reservation`]), and the notes about keys whose answers are not stored.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,45 +18,45 @@ use super::{
     stored::Stored,
 };
 
-/// All of it, behind the cache's lock.
+/// All of this, guarded by the cache's lock.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Bytes that it may take, and that it takes.
+    /// Maximum and present size, bytes.
     size: u64,
     used: u64,
-    /// Answers that are kept.
+    /// Number of stored answers.
     answers: u64,
     places: HashMap<Key, Place>,
-    /// By when they were used last.
+    /// Ordered by last use.
     order: BTreeMap<u64, Key>,
     tick: u64,
     flights: HashMap<Key, Vec<Flight>>,
     flight_ids: u64,
-    /// Keys that somebody is asking the origin for: an answer that was asked for before something was forgotten must not be
-    /// kept after it.
+    /// Keys with requests on their way. If a key is forgotten meanwhile, the answer to an earlier request must not be
+    /// stored.
     underway: HashMap<Key, Underway>,
 }
 
-/// Questions of one key that are not answered to their end.
+/// Unfinished requests for one key.
 #[derive(Debug, Default)]
 struct Underway {
     questions: usize,
-    /// How often what is kept there was forgotten meanwhile.
+    /// How often the key was forgotten meanwhile.
     forgets: u64,
 }
 
-/// What is known of one key.
+/// What is known about one key.
 #[derive(Debug, Default)]
 struct Place {
     tick: u64,
     cost: u64,
-    /// The latest last.
+    /// The newest last.
     variants: Vec<Arc<Stored>>,
-    /// Until then nobody waits for another's answer: they were not to be kept.
+    /// Until then requests do not wait for each other, because the answers were not stored.
     apart_until: Option<SystemTime>,
 }
 
-/// A question that is on its way to the origin.
+/// A request that is on its way to the origin.
 #[derive(Debug)]
 struct Flight {
     id: u64,
@@ -64,12 +64,12 @@ struct Flight {
     stage: watch::Receiver<Stage>,
 }
 
-/// What is known under a key, of use to one question.
+/// What one request can use of a key.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The latest answer that fits.
+    /// The newest matching answer.
     pub(super) stored: Option<Arc<Stored>>,
-    /// There are others, which differ by what they vary by.
+    /// Whether there are other answers, which differ in the headers they vary by.
     pub(super) has_variants: bool,
     pub(super) is_apart: bool,
 }
@@ -89,12 +89,12 @@ impl Store {
         }
     }
 
-    /// Bytes that are taken, and answers that are kept.
+    /// The used bytes, and the number of stored answers.
     pub(super) fn holds(&self) -> (u64, u64) {
         (self.used, self.answers)
     }
 
-    /// What there is for a question.
+    /// Looks for an answer to a request.
     pub(super) fn find(&mut self, question: &Question, now: SystemTime) -> Found {
         let Some(place) = self.places.get_mut(&question.key) else {
             return Found {
@@ -116,8 +116,8 @@ impl Store {
         }
     }
 
-    /// Keeps an answer to a question that was asked at `since` ([`Store::sets_out`]), in the place of the one that would
-    /// have been taken for it.
+    /// Stores the answer to a request that was sent at `since` ([`Store::sets_out`]), in place of the one that
+    /// matched it before.
     pub(super) fn keep(&mut self, question: &Question, stored: Arc<Stored>, since: u64) -> bool {
         let underway = self.underway.get(&question.key);
         if underway.is_none_or(|underway| underway.forgets != since) {
@@ -146,7 +146,7 @@ impl Store {
         true
     }
 
-    /// Notes that answers under that key are not to be kept, so that nobody waits for one until then.
+    /// Notes that answers for that key are not stored, so that requests do not wait for each other until then.
     pub(super) fn set_apart(&mut self, question: &Question, until: SystemTime) {
         self.drop_variants(question);
         if self.make_room(PLACE + question.key.0.len() as u64) {
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// What is kept is no longer true, nor what is on its way.
+    /// The stored answer is outdated, and so is an answer that is on its way.
     pub(super) fn forget(&mut self, key: &Key) {
         self.remove(key);
         if let Some(underway) = self.underway.get_mut(key) {
@@ -162,15 +162,15 @@ impl Store {
         }
     }
 
-    /// A question goes to the origin; the number is for [`Store::keep`]: what is forgotten from now on is not kept when it is
-    /// answered. [`Store::arrives`] has to follow.
+    /// A request is sent to the origin. The returned number is for [`Store::keep`]: if the key is forgotten from now
+    /// on, the answer is not stored. [`Store::arrives`] must follow.
     pub(super) fn sets_out(&mut self, key: &Key) -> u64 {
         let underway = self.underway.entry(key.clone()).or_default();
         underway.questions += 1;
         underway.forgets
     }
 
-    /// A question is answered to its end, or given up.
+    /// A request has ended.
     pub(super) fn arrives(&mut self, key: &Key) {
         if let Some(underway) = self.underway.get_mut(key) {
             underway.questions -= 1;
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Takes so many bytes more, and puts out what was not used for the longest time; false: there are not so many.
+    /// Reserves more bytes, and removes the least recently used answers. False: there is not enough room.
     pub(super) fn reserve(&mut self, bytes: u64) -> bool {
         let done = self.make_room(bytes);
         if done {
@@ -193,7 +193,7 @@ impl Store {
         self.used -= bytes;
     }
 
-    /// The flight whose answer this question can wait for.
+    /// The flight that this request can wait for.
     pub(super) fn flight(&self, question: &Question) -> Option<watch::Receiver<Stage>> {
         let vary: Vec<HeaderName> = match self.places.get(&question.key) {
             Some(place) => {
@@ -207,7 +207,8 @@ impl Store {
         Some(like.stage.clone())
     }
 
-    /// A question goes to the origin, and others may wait for its answer; the number is for [`Store::landed`].
+    /// A request is sent to the origin, and others may wait for its answer. The returned number is for
+    /// [`Store::landed`].
     pub(super) fn take_off(
         &mut self,
         question: &Arc<Question>,
@@ -223,7 +224,7 @@ impl Store {
         self.flight_ids
     }
 
-    /// Nobody new waits for it.
+    /// No new requests may wait for it.
     pub(super) fn landed(&mut self, key: &Key, id: u64) {
         if let Some(flights) = self.flights.get_mut(key) {
             flights.retain(|flight| flight.id != id);
@@ -233,7 +234,7 @@ impl Store {
         }
     }
 
-    /// Removes what fits the question, and with the last of it the place.
+    /// Removes the answers that match the request. If none is left, the place is removed too.
     fn drop_variants(&mut self, question: &Question) {
         let Some(place) = self.places.get_mut(&question.key) else {
             return;
@@ -282,7 +283,7 @@ impl Store {
         }
         while self.used + bytes > self.size {
             let Some((_, key)) = self.order.first_key_value() else {
-                // The rest is being read.
+                // The remaining bytes belong to answers that are being read.
                 return false;
             };
             let key = key.clone();
@@ -291,13 +292,13 @@ impl Store {
         true
     }
 
-    /// Keys that somebody is asking the origin for.
+    /// The number of keys with requests on their way.
     #[cfg(test)]
     pub(super) fn underway(&self) -> usize {
         self.underway.len()
     }
 
-    /// Whether its own books are right.
+    /// Checks that the sums are right.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let kept = |place: &Place| {
@@ -320,8 +321,8 @@ impl Store {
     }
 }
 
-/// About what a key takes beside its answers: in three maps, with their free places.
+/// Approximate memory of a key besides its answers: in three maps, with their free slots.
 const PLACE: u64 = 400;
 
-/// Answers under one key that differ by what they vary by; the oldest goes first.
+/// Maximum number of variants per key; the oldest is removed first.
 const MOST_VARIANTS: usize = 16;

@@ -1,12 +1,13 @@
-//! An answer that is kept: whether it may be, for how long it is right, and what a caller gets of it.
+//! A stored answer: whether it may be stored, for how long it is fresh, and what a caller gets.
 //!
-//! The rules of RFC 9111 §3 and §4 are `http-cache-semantics`'. It is given what those rules look at and nothing else:
-//! headers that come several times would come out of it once, and `Date` anew. What is stricter here than there:
+//! The rules of RFC 9111 §3 and §4 are those of `http-cache-semantics`. It gets only the headers that its rules need,
+//! because it would merge repeated headers and change `Date`. These rules are stricter here:
 //!
-//! - No lifetime is guessed: without `max-age`, `s-maxage` or `Expires` an answer is kept for revalidation only.
-//! - An answer with `Set-Cookie` is not kept.
-//! - An answer to somebody (`Authorization`, cookies and the like) is kept and used for others only if it says `public`
-//!   or `s-maxage`; and so is one to nobody in particular, for somebody.
+//! - No lifetime is guessed: an answer without `max-age`, `s-maxage` or `Expires` is stored only for revalidation.
+//! - An answer with `Set-Cookie` is not stored.
+//! - An answer to a request with credentials (`Authorization`, cookies and the like) is stored and used for others
+//!   only if it has `public` or `s-maxage`. The same holds for the answer to a request without credentials, before it
+//!   is used for one with credentials.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,60 +21,60 @@ use super::{
     question::{Question, joined},
 };
 
-/// An answer that is kept, or may be.
+/// An answer that is stored or may be stored.
 #[derive(Debug)]
 pub(super) struct Stored {
     status: StatusCode,
-    /// As they go to callers, without `Age`.
+    /// As they are sent to callers, without `Age`.
     headers: HeaderMap,
     body: Bytes,
-    /// What it varies by (RFC 9111 §4.1), and what the request said there.
+    /// The headers it varies by (RFC 9111 §4.1), with the values in the request.
     vary: Vec<(HeaderName, Option<Vec<u8>>)>,
     policy: CachePolicy,
-    /// How long it was right when it came, in all.
+    /// Its total lifetime when it arrived.
     lifetime: Duration,
-    /// It may be used for somebody.
+    /// Whether it may be used for requests with credentials.
     is_for_all: bool,
     staleness: Staleness,
-    /// Seconds after it became stale for which the origin itself lets it be used when it fails (RFC 5861 §4).
+    /// For how many seconds after it became stale the origin allows its use if the origin fails (RFC 5861 §4).
     stale_if_error: Option<u64>,
 }
 
-/// What may be done with it once it is stale (RFC 9111 §4.2.4).
+/// How a stale answer may be used (RFC 9111 §4.2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Staleness {
-    /// It may be used where somebody allows it.
+    /// It may be used if the configuration, the caller or the origin allows it.
     Allowed,
-    /// Only where the origin's own `stale-if-error` allows it (`s-maxage`).
+    /// Only if the origin's own `stale-if-error` allows it (`s-maxage`).
     OriginsWord,
     /// Never (`no-cache`, `must-revalidate`, `proxy-revalidate`).
     Forbidden,
 }
 
-/// What a kept answer is worth to a request.
+/// Whether a stored answer can be used for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Worth {
-    /// It is the answer.
+    /// It can be used.
     Fresh,
-    /// The origin has to be asked whether it still is.
+    /// It must be revalidated at the origin.
     Stale,
-    /// It may not be used for that request at all.
+    /// It must not be used for that request.
     None,
 }
 
-/// An answer's status and headers, as the origin sent them, without those of the hop.
+/// Status and headers of an answer as the origin sent them, without hop-by-hop headers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) status: StatusCode,
     pub(super) headers: &'a HeaderMap,
-    /// When the question was asked, and when it was answered.
+    /// When the request was sent, and when the answer arrived.
     pub(super) asked: SystemTime,
     pub(super) now: SystemTime,
 }
 
 impl Stored {
-    /// What would be kept of an answer to `question`, its body to come ([`Stored::with_body`]); none: it may not be, or
-    /// would be of no use.
+    /// What would be stored of the answer to `question`; the body follows later ([`Stored::with_body`]). `None` if it
+    /// must not be stored, or storing it is useless.
     pub(super) fn judge(question: &Question, head: Head<'_>) -> Option<Stored> {
         let (stored, may_be_kept) = Stored::of(question, head);
         may_be_kept.then_some(stored)
@@ -114,7 +115,7 @@ impl Stored {
         (stored, may_be_kept && is_of_use)
     }
 
-    /// The same, whole.
+    /// Adds the body.
     pub(super) fn with_body(mut self, body: Bytes) -> Stored {
         if self.status != StatusCode::NO_CONTENT {
             let length = HeaderValue::from(body.len());
@@ -124,7 +125,7 @@ impl Stored {
         self
     }
 
-    /// What the origin's 304 makes of it (RFC 9111 §3.2, §4.3.4), and whether that may be kept.
+    /// Updates it with the origin's 304 (RFC 9111 §3.2, §4.3.4). Also returns whether the result may be stored.
     pub(super) fn freshened(&self, question: &Question, head: Head<'_>) -> (Stored, bool) {
         let mut headers = self.headers.clone();
         for name in head.headers.keys() {
@@ -145,7 +146,7 @@ impl Stored {
         (stored.with_body(self.body.clone()), may_be_kept)
     }
 
-    /// Whether a 304 speaks of this one: its validator, if it has one, is the same (RFC 9111 §4.3.4).
+    /// Whether a 304 is about this answer: its validator, if it has one, is equal (RFC 9111 §4.3.4).
     pub(super) fn is_meant_by(&self, not_modified: &HeaderMap) -> bool {
         match (
             not_modified.get(header::ETAG),
@@ -157,7 +158,7 @@ impl Stored {
         }
     }
 
-    /// Whether it is an answer to that request, as far as `Vary` goes.
+    /// Whether it matches that request in the headers of `Vary`.
     pub(super) fn answers(&self, question: &Question) -> bool {
         self.vary
             .iter()
@@ -168,7 +169,7 @@ impl Stored {
         self.vary.iter().map(|(name, _)| name)
     }
 
-    /// What it is worth to that request, which it answers.
+    /// How it can be used for that request, which it matches.
     pub(super) fn worth(&self, question: &Question, now: SystemTime) -> Worth {
         if question.is_personal && !self.is_for_all {
             return Worth::None;
@@ -181,7 +182,7 @@ impl Stored {
         if let Some(said) = question.directives.header(|_| true) {
             request.headers_mut().insert(header::CACHE_CONTROL, said);
         } else if let Some(pragma) = question.headers.get(header::PRAGMA) {
-            // Only without Cache-Control does it say anything (RFC 9111 §5.4).
+            // This counts only without Cache-Control (RFC 9111 §5.4).
             request.headers_mut().insert(header::PRAGMA, pragma.clone());
         }
         match self.policy.before_request(&request, now) {
@@ -190,12 +191,12 @@ impl Stored {
         }
     }
 
-    /// It was never right for any time: nobody can share it without asking.
+    /// Whether it ever had a lifetime. Without one, it cannot be shared without revalidation.
     pub(super) fn lives(&self) -> bool {
         !self.lifetime.is_zero()
     }
 
-    /// Whether it may be used though it is stale, because the origin fails (RFC 5861 §4).
+    /// Whether it may be used although it is stale, because the origin fails (RFC 5861 §4).
     pub(super) fn may_be_stale(&self, question: &Question, now: SystemTime) -> bool {
         if question.is_personal && !self.is_for_all {
             return false;
@@ -214,7 +215,7 @@ impl Stored {
         }
     }
 
-    /// Puts in a request what asks whether it is still right; in the place of the caller's own conditions.
+    /// Adds the conditions for revalidation to a request, in place of the caller's own.
     pub(super) fn ask(&self, headers: &mut HeaderMap) {
         for (condition, validator) in [
             (header::IF_NONE_MATCH, header::ETAG),
@@ -226,13 +227,13 @@ impl Stored {
         }
     }
 
-    /// Seconds for which it is still right; negative: since when it is not.
+    /// For how many seconds it is still fresh; negative: since when it is stale.
     pub(super) fn ttl(&self, now: SystemTime) -> i64 {
         let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         seconds(self.lifetime).saturating_sub(seconds(self.policy.age(now)))
     }
 
-    /// What the caller gets: all of it, or 304 if it has that already.
+    /// The answer for the caller: complete, or 304 if the caller has it already.
     pub(super) fn answer(&self, question: &Question, now: SystemTime) -> Response<Answer> {
         if let Some(not_modified) = self.not_modified(question, now) {
             return not_modified;
@@ -249,7 +250,7 @@ impl Stored {
         response
     }
 
-    /// 304, if the caller says that it has what this is (RFC 9111 §4.3.2).
+    /// 304, if the request says that the caller has it already (RFC 9111 §4.3.2).
     pub(super) fn not_modified(
         &self,
         question: &Question,
@@ -269,7 +270,7 @@ impl Stored {
         Some(response)
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate memory use, bytes.
     pub(super) fn cost(&self) -> u64 {
         let lines = |headers: &HeaderMap| -> usize {
             let line = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -295,7 +296,7 @@ impl Stored {
         self.headers.contains_key(header::ETAG) || self.headers.contains_key(header::LAST_MODIFIED)
     }
 
-    /// Whether the caller says that it has it (RFC 9110 §13.2.2).
+    /// Whether the request says that the caller has it (RFC 9110 §13.2.2).
     fn is_had(&self, request: &HeaderMap) -> bool {
         if request.contains_key(header::IF_NONE_MATCH) {
             let own = self.headers.get(header::ETAG).map(opaque);
@@ -304,7 +305,7 @@ impl Stored {
                     .as_bytes()
                     .split(|&b| b == b',')
                     .map(<[u8]>::trim_ascii);
-                // A tag with a comma in it is not found: the caller gets it once more.
+                // A tag with a comma in it is not found; then the caller gets the whole answer.
                 tags.any(|tag| tag == b"*" || own.is_some_and(|own| strip_weak(tag) == own))
             });
         }
@@ -316,12 +317,12 @@ impl Stored {
     }
 }
 
-/// What the library is told of an answer: no more than its rules look at.
+/// The answer as the library gets it: only what its rules need.
 fn policy(head: Head<'_>, said: &Directives) -> CachePolicy {
     let mut response = Response::new(());
     *response.status_mut() = head.status;
     let headers = response.headers_mut();
-    // What stale answers may not be used for is looked at here.
+    // Limits on the use of stale answers are checked here, not by the library.
     if let Some(said) = said.header(|name| name != "proxy-revalidate") {
         headers.insert(header::CACHE_CONTROL, said);
     }
@@ -339,7 +340,7 @@ fn policy(head: Head<'_>, said: &Directives) -> CachePolicy {
     headers
         .entry(header::DATE)
         .or_insert_with(|| date(head.now));
-    // RFC 9111 §4.2.3: it may have been made when the question was asked, and was some seconds old then.
+    // RFC 9111 §4.2.3: the answer may have been made when the request was sent, so it may be some seconds old.
     let delay = head.now.duration_since(head.asked).unwrap_or_default();
     let age = head.headers.get(header::AGE);
     let age: Option<u64> = age.and_then(|age| age.to_str().ok()?.trim().parse().ok());
@@ -356,7 +357,8 @@ fn policy(head: Head<'_>, said: &Directives) -> CachePolicy {
     CachePolicy::new_options(&request, &response, born, options)
 }
 
-/// What an answer varies by, with what the request says there; none: by anything (`*`), or by what cannot be read.
+/// The headers an answer varies by, with their values in the request; `None` if it varies by everything (`*`), or by
+/// something that cannot be parsed.
 fn vary(question: &Question, headers: &HeaderMap) -> Option<Vec<(HeaderName, Option<Vec<u8>>)>> {
     let mut vary = Vec::new();
     for value in headers.get_all(header::VARY) {
@@ -379,8 +381,8 @@ fn vary(question: &Question, headers: &HeaderMap) -> Option<Vec<(HeaderName, Opt
     Some(vary)
 }
 
-/// As they are kept: with a date (RFC 9110 §6.6.1), without the age that they came with and what belongs to that one
-/// transfer.
+/// The headers as they are stored: with a date (RFC 9110 §6.6.1), without the age on arrival and without headers of
+/// that one transfer.
 fn kept_headers(head: Head<'_>) -> HeaderMap {
     let mut headers = head.headers.clone();
     for name in [header::AGE, header::TRAILER, CACHE_STATUS] {
@@ -393,14 +395,14 @@ fn kept_headers(head: Head<'_>) -> HeaderMap {
 }
 
 fn date(time: SystemTime) -> HeaderValue {
-    // A time before 1970 or after 9999 has no form.
+    // Times before 1970 or after 9999 cannot be formatted.
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
     let time = time.clamp(SystemTime::UNIX_EPOCH, last);
     HeaderValue::try_from(httpdate::fmt_http_date(time))
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// An entity tag without what says that it is weak: both are compared so (RFC 9110 §8.8.3.2).
+/// An entity tag without its weak mark, for weak comparison (RFC 9110 §8.8.3.2).
 fn opaque(tag: &HeaderValue) -> &[u8] {
     strip_weak(tag.as_bytes().trim_ascii())
 }
@@ -412,12 +414,13 @@ fn strip_weak(tag: &[u8]) -> &[u8] {
 /// RFC 9211
 pub(super) const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// With one of these, an answer is not kept.
+/// An answer with one of these headers is not stored.
 const NEVER: [HeaderName; 2] = [header::SET_COOKIE, header::CONTENT_RANGE];
 
 const FORBID_STALE: [&str; 3] = ["no-cache", "must-revalidate", "proxy-revalidate"];
 
-/// They describe the body that came with them: a 304 has none, and does not change them (RFC 9111 §3.2).
+/// These headers describe the body that came with them. A 304 has no body, so it does not change them (RFC 9111
+/// §3.2).
 const OF_THE_BODY: [HeaderName; 5] = [
     header::CONTENT_LENGTH,
     header::CONTENT_ENCODING,
@@ -426,12 +429,12 @@ const OF_THE_BODY: [HeaderName; 5] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// An answer that varies by more is not kept.
+/// An answer that varies by more headers is not stored.
 const MOST_VARY: usize = 16;
 
-/// An age can be no more (RFC 9111 §1.2.2).
+/// Maximum of an age (RFC 9111 §1.2.2).
 const MOST_SECONDS: u64 = 1 << 31;
 
-/// About what a kept answer takes beside its bytes, and a header's line beside its text.
+/// Approximate memory of a stored answer besides its bytes, and of a header line besides its text.
 const BASE: usize = 1024;
 const LINE: usize = 64;

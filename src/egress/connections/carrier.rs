@@ -1,4 +1,4 @@
-//! The right to send one request over a connection, and what comes of it.
+//! The right to send one request on a connection, and the result of the request.
 
 use std::{
     mem,
@@ -24,33 +24,33 @@ use super::{
 };
 use crate::clock;
 
-/// The right to send one request over a connection.
+/// The right to send one request on a connection.
 ///
-/// Dropped before anything was sent, it gives the connection back; dropped later, it closes it, unless
-/// [`Carrier::done`] was called. Over HTTP/2 it is a share of one.
+/// If it is dropped before anything was sent, the connection is given back. If it is dropped later, the connection is
+/// closed, unless [`Carrier::done`] was called. For HTTP/2 it is a share of a connection.
 pub(crate) struct Carrier {
     pub(super) home: Arc<Connections>,
-    /// None only while it is taken apart.
+    /// `None` only while it is being taken apart.
     pub(super) hold: Option<Hold>,
     pub(super) connection: Connection,
-    /// It was there, and was not made for this call.
+    /// The connection existed before and was not made for this call.
     pub(super) kept: bool,
     pub(super) sent: bool,
 }
 
 impl Carrier {
-    /// What it is, for the log; `made` is set where it was made for this call.
+    /// The data of the connection for the log; `made` is set if it was made for this call.
     pub(crate) fn connection(&self) -> Connection {
         self.connection
     }
 
-    /// It was there before this call.
+    /// Whether the connection existed before this call.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// Sends a request, and waits for the head of its answer. `request` has an absolute URI; over HTTP/1.1 its path is
-    /// what is sent.
+    /// Sends a request, and waits for the head of its answer. `request` has an absolute URI; for HTTP/1.1 only its
+    /// path is sent.
     ///
     /// # Errors
     /// What went wrong.
@@ -100,10 +100,11 @@ impl Carrier {
                     if not_begun {
                         share.refused.fetch_add(1, Relaxed);
                     }
-                    // It takes nothing new: the origin has said so, or it is broken.
+                    // The connection takes no new calls: the origin has said so, or it is broken.
                     self.home.put_aside(share);
                 }
-                // A new connection that ends at once says that the origin cannot, one that was kept only that it is over.
+                // If a new connection ends at once, the origin has a problem. If a kept one ends, only that
+                // connection is closed.
                 let not_begun = not_begun || (handed_back && self.kept);
                 Err(Unanswered { fault, not_begun })
             }
@@ -116,7 +117,7 @@ impl Carrier {
             Some(Hold::Own(mut own)) => {
                 own.used = clock::now();
                 let home = self.home.clone();
-                // hyper's task may still have to see the end that the answer's reader has seen.
+                // hyper's task may not have seen the end yet that the reader of the answer has seen.
                 match own.sender.is_ready() {
                     true => home.given_back(own),
                     false => drop(tokio::spawn(async move {
@@ -139,7 +140,7 @@ impl Drop for Carrier {
             Some(Hold::Own(own)) if !self.sent && own.sender.is_ready() => {
                 self.home.given_back(own)
             }
-            // It closes with its sender.
+            // Dropping the sender closes the connection.
             Some(Hold::Own(own)) => {
                 drop(own);
                 self.home.lost();
@@ -150,17 +151,18 @@ impl Drop for Carrier {
     }
 }
 
-/// A request that had no answer.
+/// A request without an answer.
 pub(crate) struct Unanswered {
     pub(crate) fault: Fault,
-    /// The origin cannot have begun with it, and is not to be blamed: it can be sent again at once, whatever its method.
+    /// The origin has not begun to process it, and has done nothing wrong: it can be repeated at once, whatever its
+    /// method.
     pub(crate) not_begun: bool,
 }
 
-/// The body of an answer. Each piece of it is progress of its connection.
+/// The body of an answer. Each piece counts as progress of its connection.
 pub(crate) struct Received {
     body: Incoming,
-    /// None over HTTP/2.
+    /// `None` for HTTP/2.
     gauge: Option<Gauge>,
 }
 
@@ -189,11 +191,11 @@ impl Body for Received {
     }
 }
 
-/// `https://host/path` → `/path`, as HTTP/1.1 wants it of an origin (RFC 9112 §3.2.1).
+/// `https://host/path` → `/path`, the form for an origin in HTTP/1.1 (RFC 9112 §3.2.1).
 fn to_origin_form(request: &mut Request<Upload>) {
     let path = mem::take(request.uri_mut()).into_parts().path_and_query;
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = path;
-    // A path alone is a URI.
+    // A path alone is a valid URI.
     *request.uri_mut() = http::Uri::from_parts(parts).unwrap_or_default();
 }

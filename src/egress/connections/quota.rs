@@ -1,18 +1,18 @@
-//! How many calls an origin takes over one HTTP/2 connection.
+//! Learns how many calls an origin takes on one HTTP/2 connection.
 
-/// How many calls an origin takes over one HTTP/2 connection before it says GOAWAY (nginx: `keepalive_requests`). It is not
-/// told beforehand: calls that come too late are refused, and made again. Where two connections in a row have ended after
-/// the same number, the next ones are given no more.
+/// How many calls an origin takes on one HTTP/2 connection before it sends GOAWAY (nginx: `keepalive_requests`). The
+/// origin does not announce this number: calls beyond it are refused and repeated. If two connections in a row ended
+/// after the same number of calls, the next ones get only that many.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
-    /// What the last connection that refused calls had taken.
+    /// How many calls the last connection had taken that refused others.
     last: Option<usize>,
-    /// What is kept to, and until when ([`clock::now`]): the origin may be told to take more.
+    /// The limit that is used, and until when ([`clock::now`]): the origin's configuration may change.
     kept_to: Option<(usize, u64)>,
 }
 
 impl Quota {
-    /// How many calls a connection is given.
+    /// How many calls a connection may get.
     pub(super) fn at(&self, now: u64) -> usize {
         match self.kept_to {
             Some((most, until)) if now < until => most,
@@ -20,9 +20,9 @@ impl Quota {
         }
     }
 
-    /// A connection has ended that took so many, and refused others.
+    /// A connection has ended after this many calls, and has refused others.
     pub(super) fn learn(&mut self, taken: usize, now: u64) {
-        // One that took none at all tells nothing of how many the next one takes.
+        // A connection that took no call at all says nothing about the next one.
         if taken > 0 && self.last == Some(taken) {
             self.kept_to = Some((taken, now.saturating_add(QUOTA_FOR)));
         }
@@ -30,7 +30,7 @@ impl Quota {
     }
 }
 
-/// How long is kept to what was learnt of the calls that an origin takes over one connection, µs.
+/// For how long a learned limit is used, µs.
 const QUOTA_FOR: u64 = 600 * 1_000_000;
 
 #[cfg(test)]

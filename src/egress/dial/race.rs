@@ -1,5 +1,5 @@
-//! Several addresses, one connection: they are tried a quarter of a second after each other, or at once when one fails,
-//! and the first that connects is taken (RFC 8305 §5, "happy eyeballs"). The others are dropped.
+//! Tries several addresses for one connection: each a quarter of a second after the last, or at once if one fails.
+//! The first connection that succeeds is used (RFC 8305 §5, "happy eyeballs"), the others are dropped.
 
 use std::{
     collections::VecDeque,
@@ -16,11 +16,11 @@ use tokio::{
     time::Instant,
 };
 
-/// Who is tried. What became of them can be asked when it was dropped half way, too.
+/// The addresses that are tried. Their results are available also if it was stopped halfway.
 pub(super) struct Race {
     waiting: VecDeque<SocketAddr>,
     running: Vec<Attempt>,
-    /// Who failed, and how.
+    /// Addresses that failed, with the error.
     pub(super) failed: Vec<(SocketAddr, io::Error)>,
     won: bool,
 }
@@ -41,12 +41,12 @@ impl Race {
         }
     }
 
-    /// More to be tried, after all others have failed.
+    /// Adds addresses, after all others have failed.
     pub(super) fn add(&mut self, addresses: Vec<SocketAddr>) {
         self.waiting.extend(addresses);
     }
 
-    /// The first connection; none where all failed. It has no limit of its own but the kernel's.
+    /// The first connection; `None` if all failed. There is no time limit besides the kernel's.
     pub(super) async fn run(&mut self) -> Option<(SocketAddr, TcpStream)> {
         loop {
             match self.waiting.pop_front() {
@@ -71,7 +71,8 @@ impl Race {
         }
     }
 
-    /// Those who are better tried last the next time: who failed, and who had a head start and did not make use of it.
+    /// Addresses that should be tried last next time: those that failed, and those that were slower although they
+    /// started earlier.
     pub(super) fn losers(&self) -> Vec<SocketAddr> {
         let slow = self
             .running
@@ -81,7 +82,7 @@ impl Race {
         failed.chain(slow.map(|attempt| attempt.address)).collect()
     }
 
-    /// Those who are being tried, for a message.
+    /// The addresses that are being tried, for a message.
     pub(super) fn tried(&self) -> String {
         let running = self.running.iter().map(|attempt| attempt.address);
         let tried = self
@@ -124,5 +125,5 @@ impl Attempt {
     }
 }
 
-/// Before the next address is tried (RFC 8305 §5: Connection Attempt Delay).
+/// Delay before the next address is tried (RFC 8305 §5: Connection Attempt Delay).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! What is spoken over: TCP, with TLS or without.
+//! The stream of a connection: TCP, with TLS or without.
 
 use std::{
     io::{self, IoSlice},
@@ -14,18 +14,18 @@ use tokio_rustls::client::TlsStream;
 
 use super::super::reading::Reading;
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     wire: Wire,
-    /// None until somebody reads who has to be kept from reading too much.
+    /// `None` until reading has to be limited.
     reading: Option<Reading>,
 }
 
 #[derive(Debug)]
 enum Wire {
     Plain(TcpStream),
-    /// It is some kilobyte large.
+    /// Boxed, because it has several kilobytes.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// What is read from now on is measured.
+    /// Measures reading from now on.
     pub(crate) fn measured(mut self, reading: Reading) -> Stream {
         self.reading = Some(reading);
         self

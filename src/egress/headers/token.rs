@@ -12,10 +12,10 @@ use super::super::fault::{Fault, Kind};
 /// `Proxy-Authenticate` of a 407 (RFC 9110 §11.7.1).
 pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir egress\", Basic realm=\"weir egress\"";
 
-/// Whether a caller knows the token: `Proxy-Authorization: Bearer TOKEN`, or Basic with any user and the token for a
-/// password, which is what `http://any:TOKEN@127.0.0.1:8083` in `http_proxy` becomes.
+/// Checks the caller's token: `Proxy-Authorization: Bearer TOKEN`, or Basic with any user and the token as password,
+/// which `http://any:TOKEN@127.0.0.1:8083` in `http_proxy` sends.
 ///
-/// How long it takes does not depend on how much of the token is right, only on its length.
+/// The time for this depends only on the token's length, not on how much of it is right.
 ///
 /// # Errors
 /// [`Kind::NoToken`].
@@ -41,7 +41,7 @@ pub(crate) fn authorized(headers: &HeaderMap, token: &str) -> Result<(), Fault> 
             );
         }
     };
-    // Who has no token set has nobody to let in.
+    // With an empty token nobody is allowed.
     match !token.is_empty() && bool::from(token.as_bytes().ct_eq(given.as_bytes())) {
         true => Ok(()),
         false => refused("a call came with another token than that of [egress] token_file"),
@@ -87,7 +87,7 @@ mod tests {
             &["Bearer"],
             &["s3cret"],
             &["Basic s3cret"],
-            // s3cret:any
+            // The password is not the token: s3cret:any
             &["Basic czNjcmV0OmFueQ=="],
             &["Digest s3cret"],
             &["Bearer s3cret", "Bearer s3cret"],

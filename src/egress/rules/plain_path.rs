@@ -1,19 +1,19 @@
-//! Whether a path is read alike by everybody.
+//! Checks whether all servers interpret a path in the same way.
 //!
-//! A rule with a path promises that nothing else of the origin is asked. But it is the origin that reads the path, and
-//! origins differ: some resolve `..` after they have decoded `%2e` and `%2f`, some decode twice, some take `\` for `/`,
-//! drop `;parameters`, empty segments, or dots and blanks at a segment's end. So whatever could be one of these is
-//! refused, rather than guessed what this origin does.
+//! A rule with a path promises that only this part of the origin is called. But the origin interprets the path, and
+//! origins differ: some resolve `..` after decoding `%2e` and `%2f`, some decode twice, some treat `\` as `/`, and
+//! some remove `;parameters`, empty segments, or dots and spaces at the end of a segment. weir does not guess what
+//! this origin does: it refuses everything that could be one of these.
 
 use std::borrow::Cow;
 
-/// How often a path is decoded in search of something that is hidden. More has no use but to hide it.
+/// How often a path is decoded to find hidden parts. More levels are used only to hide something.
 const MOST_DECODINGS: usize = 3;
 
-/// Refuses a path that could lead elsewhere than it seems to.
+/// Refuses a path that may lead to another place than it seems to.
 ///
 /// # Errors
-/// What it has.
+/// What is wrong with it.
 pub(super) fn check(path: &str) -> Result<(), &'static str> {
     let mut bytes = Cow::Borrowed(path.as_bytes());
     if has_broken_encoding(&bytes) {
@@ -47,7 +47,7 @@ fn segments(path: &[u8]) -> Result<(), &'static str> {
         if name.is_empty() && (segments.peek().is_some() || !segment.is_empty()) {
             return Err("an empty segment (//)");
         }
-        // In UTF-8 they begin nothing; older decoders read C0 AE as a dot.
+        // They never begin a character in UTF-8; older decoders read C0 AE as a dot.
         if segment.iter().any(|byte| matches!(byte, 0xc0 | 0xc1)) {
             return Err("bytes that are no UTF-8");
         }
@@ -55,7 +55,7 @@ fn segments(path: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a `%` is not followed by two hex digits: some pass it over, some read `%u002e`.
+/// Whether a `%` is not followed by two hex digits: some servers ignore it, some read `%u002e`.
 fn has_broken_encoding(path: &[u8]) -> bool {
     memchr::memchr_iter(b'%', path).any(|at| {
         let digits = path.get(at + 1..at + 3);

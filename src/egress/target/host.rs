@@ -1,18 +1,18 @@
-//! `HOST[:PORT]` → one host that everybody reads alike, or a refusal.
+//! Parses `HOST[:PORT]` to one unambiguous host, or refuses it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// RFC 1035 §2.3.4, without the byte of the root.
+/// RFC 1035 §2.3.4, without the byte of the root label.
 const MAX_HOST: usize = 253;
 
 /// RFC 1035 §2.3.4
 const MAX_LABEL: usize = 63;
 
-/// The host in lower case, without brackets and a dot at its end, an address in its usual form (RFC 5952 §4, and
-/// one of IPv4 that is written as one of IPv6 as what it stands for); and the port, if one is written.
+/// The host in lower case, without brackets and final dot, an address in canonical form (RFC 5952 §4; an IPv4-mapped
+/// IPv6 address as IPv4). Also the port, if there is one.
 ///
 /// # Errors
-/// The cause, and what to write instead. It never repeats what stands before an `@`: that may be a password.
+/// The cause, and what to write instead. It never repeats the text before an `@`, which may be a password.
 pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> {
     if written.contains('@') {
         return Err(
@@ -44,14 +44,14 @@ pub(super) fn authority(written: &str) -> Result<(String, Option<u16>), String> 
     Ok((name_or_ipv4(host)?, port))
 }
 
-/// From 1 to 65535, as numbers are usually written.
+/// From 1 to 65535, in the usual notation.
 fn port(digits: &str) -> Result<u16, String> {
     let usual = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
     let port = digits.parse().ok().filter(|_| usual);
     port.ok_or_else(|| format!("the port {} is no number from 1 to 65535", shown(digits)))
 }
 
-/// What stands between brackets.
+/// Parses the text between brackets.
 fn bracketed(address: &str) -> Result<String, String> {
     if address.contains('%') {
         return Err(
@@ -99,7 +99,7 @@ fn name_or_ipv4(written: &str) -> Result<String, String> {
         ));
     }
     if ends_in_a_number(host) {
-        // The standard library reads four decimal numbers without zeros before them, and nothing else.
+        // The standard library accepts only four decimal numbers without leading zeros.
         return match host.parse::<Ipv4Addr>() {
             Ok(address) => Ok(address.to_string()),
             Err(_) => Err(format!(
@@ -111,8 +111,8 @@ fn name_or_ipv4(written: &str) -> Result<String, String> {
     Ok(host.to_ascii_lowercase())
 }
 
-/// Whether URL parsers take the host for an IPv4 address: its last label is a number, also in hex (WHATWG URL §3.5,
-/// "ends in a number").
+/// Whether URL parsers would take the host for an IPv4 address: its last label is a number, also in hex (WHATWG URL
+/// §3.5, "ends in a number").
 fn ends_in_a_number(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     let is_hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -120,7 +120,7 @@ fn ends_in_a_number(host: &str) -> bool {
     last.bytes().all(|byte| byte.is_ascii_digit()) || hex.is_some_and(is_hex)
 }
 
-/// For a message: printable, and not too long.
+/// For a message: printable and short.
 fn shown(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
     format!("{short:?}")

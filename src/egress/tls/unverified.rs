@@ -1,7 +1,7 @@
-//! `verify = false`: any certificate will do.
+//! `verify = false`: accepts any certificate.
 //!
-//! That the other side has the key of the certificate that it shows is checked all the same, as TLS asks for; whose it
-//! is, is not.
+//! As TLS requires, the other side must still prove that it has the key of its certificate. But the owner of the
+//! certificate is not verified.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Lets everybody in.
+/// Accepts every certificate.
 #[derive(Debug)]
 pub(super) struct Unverified(Arc<CryptoProvider>);
 
