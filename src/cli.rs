@@ -1,7 +1,7 @@
-//! Commands and flags: what was typed → [`Command`], what is meant; performs it and turns it into an exit code.
+//! Commands and flags: parses the command line to a [`Command`], runs it, and returns an exit code.
 //!
-//! Exit codes are those of sysexits(3): 0 fine, 64 wrong command line, 69 no weir runs there, 70 internal, 78 wrong
-//! configuration.
+//! Exit codes are those of sysexits(3): 0 success, 64 wrong command line, 69 no weir runs, 70 internal error, 78
+//! wrong configuration.
 
 mod advise;
 mod folder;
@@ -37,10 +37,10 @@ use crate::{
 /// Wrong command line (sysexits.h).
 pub const EX_USAGE: u8 = 64;
 
-/// No weir runs there (sysexits.h).
+/// No weir is running (sysexits.h).
 pub const EX_UNAVAILABLE: u8 = 69;
 
-/// What is to be done.
+/// The command to run.
 #[derive(Debug)]
 pub enum Command {
     /// `weir serve`
@@ -100,22 +100,22 @@ pub struct CheckArgs {
     pub print: bool,
 }
 
-/// A configuration's text, and what its meaning depends on.
+/// The text of a configuration, and what is needed to interpret it.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What diagnostics call it.
+    /// Its name in diagnostics.
     pub name: String,
-    /// The text: of a file, or made for a folder.
+    /// The text: from a file, or made for a folder.
     pub text: String,
-    /// What defaults and relative paths depend on.
+    /// The environment for defaults and relative paths.
     pub environment: Environment,
-    /// The file; none: the text was made for a folder.
+    /// The file; `None`: the text was made for a folder.
     pub file: Option<PathBuf>,
-    /// The folder that the text was made for.
+    /// The folder for which the text was made.
     pub folder: Option<PathBuf>,
 }
 
-/// Runs the command that was typed.
+/// Runs the command from the command line.
 pub fn main() -> ExitCode {
     let typed: Vec<OsString> = env::args_os().collect();
     match &typed[..] {
@@ -142,15 +142,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line. Help and version are printed here, and so is what is wrong with it.
+/// Parses the command line. Help, version and errors are printed here.
 ///
 /// # Errors
-/// The exit code, if there is nothing left to do.
+/// The exit code, if there is nothing more to do.
 pub fn parse() -> Result<Command, ExitCode> {
     parse_from(env::args_os()).map_err(|stop| stop.say())
 }
 
-/// Performs `weir serve`: serves until a signal says to stop.
+/// Runs `weir serve`: serves until a signal stops it.
 pub fn serve(args: &ServeArgs) -> ExitCode {
     error_log::init("manager");
     let source = match args.source() {
@@ -177,7 +177,7 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     }
 }
 
-/// Performs `weir check`: everything that is wrong goes to stderr; `ok`, or what is in force, to stdout.
+/// Runs `weir check`: all problems go to stderr; `ok`, or the effective configuration, to stdout.
 pub fn check(args: &CheckArgs) -> ExitCode {
     let file = match &args.config {
         Some(file) => Ok(file.clone()),
@@ -197,7 +197,7 @@ impl Source {
     /// Reads a file.
     ///
     /// # Errors
-    /// The exit code; what is wrong has been said.
+    /// The exit code; the problem was printed.
     pub fn of_file(file: &Path) -> Result<Self, ExitCode> {
         let name = file.display().to_string();
         let text = match fs::read(file).map(String::from_utf8) {
@@ -224,17 +224,17 @@ impl Source {
         })
     }
 
-    /// What it says of the operator's window, among other things.
+    /// The settings of the operator's window, among other things.
     ///
     /// # Errors
-    /// The exit code, if the text is wrong.
+    /// The exit code, if the text has errors.
     fn server(&self) -> Result<Server, ExitCode> {
         let checked = read(&self.name, &self.text, &self.environment);
         let checked = checked.map_err(|wrong| refuse(&wrong))?;
         Ok(checked.config.server)
     }
 
-    /// Checks it, against this machine too; what is wrong goes to stderr.
+    /// Checks it, also against this machine; problems go to stderr.
     ///
     /// # Errors
     /// The exit code, if there are errors.
@@ -250,7 +250,7 @@ impl Source {
             return Err(refuse(&said));
         }
         console::say(said.render(colour()));
-        // What has no place in the file. The rest of the kernel's limits depends on who starts weir.
+        // Findings without a place in the file. Other limits of the kernel depend on the user who starts weir.
         for found in limits::overflow(&checked.config, &limits::Kernel::look()) {
             if found.severity >= Severity::Warn {
                 let message = format!("{}: {}", found.what, found.why);
@@ -385,18 +385,18 @@ enum PoolAction {
     },
 }
 
-/// Whatever follows a command that is not built yet.
+/// The arguments of a command that is not implemented yet.
 #[derive(Debug, Args)]
 struct Later {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }
 
-/// Why a command line leads to no command.
+/// Why there is no command to run.
 enum Stop {
-    /// Help, version, or what is wrong.
+    /// Help, version, or an error.
     Clap(clap::Error),
-    /// `weir …`, which is not there yet.
+    /// `weir …`, which is not implemented yet.
     NotBuiltYet(&'static str),
 }
 
@@ -413,7 +413,7 @@ impl Stop {
 
     fn say(&self) -> ExitCode {
         match self {
-            // clap knows whether it goes to stdout or stderr, and in colour.
+            // clap decides between stdout and stderr, and about colours.
             Self::Clap(error) => {
                 let _ = error.print();
                 if let Some(hint) = foreign_flag(error) {
@@ -515,10 +515,10 @@ fn repeated(listen: &[String]) -> Option<&String> {
     })
 }
 
-/// The file where none is named.
+/// The default file if none is given.
 ///
 /// # Errors
-/// The exit code; that there is none has been said.
+/// The exit code; the error was printed.
 pub fn default_config() -> Result<PathBuf, ExitCode> {
     let usual = ["weir.toml", "/etc/weir/weir.toml"].map(PathBuf::from);
     usual.into_iter().find(|file| file.exists()).ok_or_else(|| {
@@ -527,7 +527,7 @@ pub fn default_config() -> Result<PathBuf, ExitCode> {
     })
 }
 
-/// Says what is wrong with a configuration, for exit code 78.
+/// Prints what is wrong with a configuration; returns exit code 78.
 pub fn refuse(wrong: &Diagnostics) -> ExitCode {
     console::say(wrong.render(colour()));
     ExitCode::from(EX_CONFIG)
@@ -538,7 +538,7 @@ fn refuse_config(message: &str, hint: &str) -> ExitCode {
     ExitCode::from(EX_CONFIG)
 }
 
-/// Writes to stdout; the exit code says whether that went well.
+/// Writes to stdout; the exit code shows whether that succeeded.
 pub fn print(text: &str) -> ExitCode {
     match console::print(text) {
         Ok(()) => ExitCode::SUCCESS,
@@ -549,7 +549,7 @@ pub fn print(text: &str) -> ExitCode {
     }
 }
 
-/// stderr is a terminal, and nobody has asked for no colour (no-color.org).
+/// Whether stderr is a terminal, and colours are not disabled (no-color.org).
 fn colour() -> bool {
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -1,8 +1,8 @@
 //! The gateway's monotonic clock: microseconds since the process began to serve.
 //!
-//! One number serves every deadline, the queue ([`weir_pool::Micros`]) and the times in the log, so that they can be
-//! compared and subtracted without conversions. A turn of a connection's task lasts microseconds and would ask for
-//! the time a dozen times: [`frozen`] asks once for all of them.
+//! The same unit is used for all deadlines, the queue ([`weir_pool::Micros`]) and the times in the log, so that they
+//! can be compared and subtracted without conversions. A turn of a connection's task takes microseconds and would
+//! read the clock a dozen times; with [`frozen`] it is read once.
 
 use std::{
     cell::Cell,
@@ -11,11 +11,11 @@ use std::{
 };
 
 thread_local! {
-    /// The time of the turn that is running; 0 outside of one.
+    /// The time of the current turn; 0 outside of a turn.
     static TURN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Microseconds since the process began to serve; never 0. Within [`frozen`] the time at which that began.
+/// Microseconds since the process began to serve; never 0. Within [`frozen`] it is the time at which that call began.
 pub(crate) fn now() -> u64 {
     match TURN.get() {
         0 => precise(),
@@ -33,9 +33,9 @@ pub(crate) fn instant() -> Instant {
     *start() + Duration::from_micros(now() - 1)
 }
 
-/// Runs a turn of a task, in which the time stands still.
+/// Runs a turn of a task, during which the time does not change.
 pub(crate) fn frozen<T>(turn: impl FnOnce() -> T) -> T {
-    /// Lets the time go on also where the turn panics.
+    /// Unfreezes the time, also if the turn panics.
     struct Thaw;
     impl Drop for Thaw {
         fn drop(&mut self) {
@@ -47,7 +47,7 @@ pub(crate) fn frozen<T>(turn: impl FnOnce() -> T) -> T {
     turn()
 }
 
-/// The deadline that lies `after` from now; [`NEVER`] for a zero duration, which is how options say "no limit".
+/// The deadline `after` from now; [`NEVER`] for a zero duration, which options use for "no limit".
 pub(crate) fn deadline(after: Duration) -> u64 {
     if after.is_zero() {
         NEVER
@@ -56,7 +56,7 @@ pub(crate) fn deadline(after: Duration) -> u64 {
     }
 }
 
-/// What comes of `work`; none if it takes past `deadline` ([`now`]).
+/// Result of `work`; `None` if it is not done at `deadline` ([`now`]).
 pub(crate) async fn in_time<T>(work: impl Future<Output = T>, deadline: u64) -> Option<T> {
     if deadline == NEVER {
         return Some(work.await);
@@ -70,5 +70,5 @@ fn start() -> &'static Instant {
     START.get_or_init(Instant::now)
 }
 
-/// A deadline that does not come.
+/// A deadline that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;

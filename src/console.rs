@@ -1,26 +1,26 @@
-//! What is said to the person who typed the command.
+//! Output for the person who runs a command.
 //!
-//! `eprint!` and its like panic where nobody reads any more, as behind `weir serve 2>&1 | head`. A manager that has workers to
-//! look after must not end for that, so what cannot be said is left unsaid. `tests/tidy.rs` sees to it that nothing else
-//! is used.
+//! `eprint!` and similar macros panic if nobody reads any more, as in `weir serve 2>&1 | head`. A manager with
+//! workers must not end because of that, so output that cannot be written is dropped. `tests/tidy.rs` checks that
+//! nothing else is used.
 
 use std::{
     fmt::Display,
     io::{self, Write},
 };
 
-/// Writes to standard error, as it is.
+/// Writes to standard error.
 pub fn say(text: impl Display) {
-    // At once, so that lines of several processes do not mix.
+    // In a single write, so that lines of several processes do not mix.
     let _ = io::stderr().write_all(text.to_string().as_bytes());
 }
 
-/// Says what went wrong, and what to do about it; an empty `hint` is none.
+/// Prints an error and how to fix it; an empty `hint` is left out.
 pub fn say_error(message: impl Display, hint: &str) {
     say(complaint("error", message, hint));
 }
 
-/// Says what may go wrong; an empty `hint` is none.
+/// Prints a warning; an empty `hint` is left out.
 pub fn say_warning(message: impl Display, hint: &str) {
     say(complaint("warning", message, hint));
 }
@@ -29,7 +29,7 @@ pub fn say_warning(message: impl Display, hint: &str) {
 ///
 /// # Errors
 ///
-/// It cannot be written to. A reader that has gone is no error of weir's.
+/// If standard output cannot be written to. It is no error if its reader has closed it.
 pub fn print(text: &str) -> io::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),

@@ -1,5 +1,5 @@
-//! Content codings, and which one a client prefers (RFC 9110 §12.5.3): of precompressed files, and of what is
-//! compressed on the way.
+//! Content codings, and which one a client prefers (RFC 9110 §12.5.3): for precompressed files, and for answers that
+//! weir compresses.
 
 use http::{HeaderMap, header};
 
@@ -25,7 +25,7 @@ impl Coding {
     }
 }
 
-/// What a client accepts. Weights in thousandths; none: not named.
+/// The codings that a client accepts. Weights in thousandths; `None`: not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Accepted {
     named: [Option<u16>; 3],
@@ -34,7 +34,7 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// What the request says.
+    /// Parses the request's headers.
     pub(crate) fn of(headers: &HeaderMap) -> Accepted {
         let mut accepted = Accepted::default();
         for value in headers.get_all(header::ACCEPT_ENCODING) {
@@ -45,11 +45,11 @@ impl Accepted {
         accepted
     }
 
-    /// The coding with the highest weight among those that can be had; of equals the first in `order`. None: the
-    /// original, which also goes to a client that accepts nothing that can be had.
+    /// The available coding with the highest weight; among equals the first in `order`. `None`: the original, also if
+    /// the client accepts nothing that is available.
     ///
-    /// The original counts with the weight that the client gives to `identity`; unnamed it is accepted, but any
-    /// coding that the client names is preferred to it.
+    /// The original has the weight that the client gives to `identity`. If that is not named, the original is
+    /// accepted, but each coding that the client names is preferred.
     pub(crate) fn choose(
         &self,
         order: [Coding; 3],
@@ -71,7 +71,7 @@ impl Accepted {
         let mut weight = 1000;
         for parameter in parts {
             if let [b'q' | b'Q', b'=', value @ ..] = parameter {
-                // A weight that is none says that the client is not to be trusted with it.
+                // An invalid weight means that the coding is not used.
                 weight = thousandths(value).unwrap_or(0);
             }
         }
@@ -122,7 +122,7 @@ mod tests {
     use http::HeaderValue;
     use proptest::prelude::*;
 
-    /// As files beside the original are chosen.
+    /// In the order for precompressed files.
     const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
     fn chosen(accept: &str, there: &[Coding]) -> Option<Coding> {

@@ -1,11 +1,11 @@
 //! The messages between manager and gateway, and nothing else.
 //!
-//! One `SOCK_SEQPACKET` pair joins the two. A message is one packet: a byte that says which, its fields in network
-//! order, and at most one descriptor attached. The end of the socket is a message too: each knows by it that the
-//! other is gone.
+//! They are connected by one `SOCK_SEQPACKET` pair. A message is one packet: a byte for its kind, its fields in
+//! network byte order, and at most one descriptor. When one side's socket is closed, the other side knows that it is
+//! gone.
 //!
-//! The manager believes nothing that it reads here: the gateway meets the internet and may have been taken over. It
-//! can ask for what [`ToManager`] lists, of workers that are its own, and for no more. Decoding never panics.
+//! The manager trusts nothing that it reads here: the gateway handles input from the internet and may be compromised.
+//! It can request what [`ToManager`] lists, for its own workers, and nothing else. Decoding never panics.
 
 mod codec;
 mod egress;
@@ -24,46 +24,46 @@ use weir_sys::{identity::Identity, message, process::Exit, socket_owners::Owner}
 pub use egress::{EgressFiles, EgressGiven};
 pub use name_files::NameFiles;
 
-/// From the manager to the gateway. `F` is how descriptors are held: [`OwnedFd`] when received.
+/// From the manager to the gateway. `F` is the type of descriptors: [`OwnedFd`] for received ones.
 ///
-/// A gateway is given [`Jail`](Self::Jail) first, then `Config` and everything it serves with, then `Start`. The rest
-/// comes while it runs.
+/// A gateway gets [`Jail`](Self::Jail) first, then `Config` and everything it needs for serving, then `Start`. The
+/// other messages come while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToGateway<F = OwnedFd> {
-    /// What to become before anything else is looked at.
+    /// The user and folder to change to, before anything else is read.
     Jail(Jail),
-    /// The configuration: its name, for messages, and its text as a file.
+    /// The configuration: its name for messages, and its text as a file.
     Config {
-        /// What its meaning depends on beside the text.
+        /// What is needed besides the text to interpret it.
         source: Source,
-        /// Say each step of each request on stderr.
+        /// Whether to write each step of each request to stderr.
         trace: bool,
-        /// How many reactors the listeners were made for.
+        /// For how many reactors the listeners were made.
         reactors: u16,
         /// The text.
         text: F,
     },
-    /// A listening socket. One that is shared by several reactors comes once for each.
+    /// A listening socket. A socket that several reactors share is sent once for each of them.
     Listener {
         /// Index into `Config::listeners`.
         listener: u16,
-        /// Which reactor accepts from it.
+        /// The reactor that accepts from it.
         reactor: u16,
         /// The socket, non-blocking.
         socket: F,
     },
-    /// Where requests are written. While running: the log was reopened.
+    /// The access log. At run time: the log was reopened.
     AccessLog(F),
-    /// Where a pool's requests are written in PHP-FPM's way. While running: the log was reopened.
+    /// A pool's log in PHP-FPM's format. At run time: the log was reopened.
     PoolLog {
         /// Index into `Config::pools`.
         pool: u16,
         /// The file.
         file: F,
     },
-    /// Where calls of the application are written, if not where requests are. While running: the log was reopened.
+    /// The log for the application's calls, if it is not the access log. At run time: the log was reopened.
     EgressLog(F),
-    /// Where errors are written. While running: the log was reopened.
+    /// The error log. At run time: the log was reopened.
     ErrorLog(F),
     /// The folder for spooled bodies.
     SpoolDir(F),
@@ -71,13 +71,13 @@ pub enum ToGateway<F = OwnedFd> {
     Window(F),
     /// The listening socket of the operator's window on TCP.
     WindowTcp(F),
-    /// What an operator has to know to come in over TCP and do something.
+    /// The token that an operator needs for actions over TCP.
     WindowToken(String),
-    /// A folder of the configuration, or a file of /proc, that the gateway cannot open itself.
+    /// A folder of the configuration, or a file in /proc, that the gateway cannot open itself.
     Opened {
         /// The path as seen from outside.
         path: PathBuf,
-        /// What is there, open.
+        /// The open folder or file.
         file: F,
     },
     /// A listening socket for the application's outgoing calls.
@@ -87,33 +87,33 @@ pub enum ToGateway<F = OwnedFd> {
         /// The socket, non-blocking.
         socket: F,
     },
-    /// What was read for the egress, as [`EgressFiles::encode`] writes it.
+    /// The files for the egress, in the form of [`EgressFiles::encode`].
     EgressFiles(F),
-    /// The addresses of a server's name as they were known last: they are used until it can be looked up.
+    /// The last known addresses of a server's name: they are used until the name is looked up.
     Addresses {
         /// The name.
         name: String,
         /// Its addresses; [`MOST_ADDRESSES`] at most.
         addresses: Vec<IpAddr>,
     },
-    /// That was all: serve.
+    /// The initial messages are complete: start serving.
     Start,
-    /// A worker is there, with the one connection to it.
+    /// A worker has started; with its connection.
     Worker {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Its number, never used again.
+        /// Its number, which is never used again.
         worker: u32,
         /// Its process id.
         pid: u32,
-        /// The generation of its pool that it belongs to ([`PoolReady`](Self::PoolReady)).
+        /// The generation of its pool ([`PoolReady`](Self::PoolReady)).
         generation: u32,
-        /// It has had a connection before: who has not heard of it does not know how many requests it has done.
+        /// It has had a connection before, so a new gateway does not know how many requests it has processed.
         used: bool,
-        /// A connected stream, non-blocking, that the worker has accepted.
+        /// A connected, non-blocking stream that the worker has accepted.
         connection: F,
     },
-    /// A worker is gone.
+    /// A worker has ended.
     WorkerExited {
         /// Index into `Config::pools`.
         pool: u16,
@@ -124,77 +124,78 @@ pub enum ToGateway<F = OwnedFd> {
         /// How it ended.
         exit: Exit,
     },
-    /// No worker of the pool can start; the next `Worker` says that one could.
+    /// No worker of the pool can start. The next `Worker` message ends this state.
     PoolDown {
         /// Index into `Config::pools`.
         pool: u16,
         /// Why, for the log.
         message: String,
     },
-    /// Workers of the pool can be asked for, and begin in this generation. Those of earlier ones are to be replaced: as
-    /// each new one comes, an old one that is free is withdrawn, or one that is busy after its request.
+    /// Workers of the pool can be requested; they belong to this generation. Workers of earlier generations are
+    /// replaced: for each new worker an old one is withdrawn, either an idle one, or a busy one after its request.
     PoolReady {
         /// Index into `Config::pools`.
         pool: u16,
         /// Counts up from 1.
         generation: u32,
-        /// Of the PHP that they run: `8.2.29`; empty where they are no PHP of weir's.
+        /// The version of their PHP: `8.2.29`; empty if they do not run weir's PHP.
         version: String,
-        /// `expose_php`: answers name it.
+        /// `expose_php`: whether answers name the version.
         exposed: bool,
     },
-    /// Of the workers that were asked for, so many could not be started.
+    /// This many of the requested workers could not be started.
     StartFailed {
         /// Index into `Config::pools`.
         pool: u16,
         /// How many.
         count: u32,
     },
-    /// What `pm = "auto"` needs to know of the machine; comes again and again.
+    /// What `pm = "auto"` needs to know about the machine; sent regularly.
     Memory {
         /// Index into `Config::pools`.
         pool: u16,
-        /// What one worker of it costs (proportional set size), bytes; 0: not known yet.
+        /// The memory of one worker (proportional set size), bytes; 0: not known yet.
         worker_cost: u64,
-        /// What all workers may still take, bytes.
+        /// How much more memory all workers may use, bytes.
         available: u64,
         /// The kernel is short of memory.
         pressure: bool,
     },
-    /// What became of an [`Action`] that was asked for.
+    /// Result of an [`Action`].
     ActionDone {
         /// As in [`ToManager::Act`].
         id: u32,
-        /// It was done.
+        /// Whether it was done.
         done: bool,
-        /// What there is to say of it; of one that was not done, why.
+        /// A text about the result; if it was not done, why.
         text: String,
     },
-    /// An operator wants it to be left in peace, or not any more: it is not ready, and closes connections after their
-    /// answer, and answers all that comes nevertheless.
+    /// An operator has turned draining for a load balancer on or off. While it is on, the gateway is not ready and
+    /// closes each connection after its answer. Requests that still arrive are answered.
     Decline {
-        /// Not any more, where it is false.
+        /// False: off.
         on: bool,
     },
-    /// An operator has set other limits of a pool than the configuration's; they hold until the next reload.
+    /// An operator has set limits of a pool that replace the configured ones until the next reload.
     Limits {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Workers at most; none: as before.
+        /// Maximum of workers; `None`: unchanged.
         max_children: Option<u32>,
-        /// Requests at work at once; none: as before.
+        /// Maximum of requests at work at once; `None`: unchanged.
         maxconn: Option<u32>,
     },
-    /// What a pool's processes take; comes where the gateway has asked ([`ToManager::Measure`]).
+    /// What a pool's processes use; sent if the gateway has asked ([`ToManager::Measure`]).
     PoolUse {
         /// Index into `Config::pools`.
         pool: u16,
-        /// Of all of them, the master of PHP included.
+        /// The sum for all of them, including the master of PHP.
         all: ProcessUse,
-        /// Memory of a worker, the mean of some, bytes; 0: not known.
+        /// Memory of a worker, the mean of some workers, bytes; 0: not known.
         worker_memory: u64,
     },
-    /// What weir's own processes take, and what the manager has done; the last of the answer to [`ToManager::Measure`].
+    /// What weir's own processes use, and the manager's counters; the last message of the answer to
+    /// [`ToManager::Measure`].
     OwnUse {
         /// The manager.
         manager: ProcessUse,
@@ -203,36 +204,36 @@ pub enum ToGateway<F = OwnedFd> {
         /// Since its start.
         counts: ManagerCounts,
     },
-    /// Who has a socket ([`ToManager::FindOwner`]).
+    /// Which process has a socket ([`ToManager::FindOwner`]).
     Owner {
         /// As in the question.
         id: u32,
-        /// Who.
+        /// The process.
         owner: Owner,
     },
-    /// A configuration that was replaced and finishes what it began; part of the answer to [`ToManager::Measure`].
+    /// An earlier configuration that is finishing; part of the answer to [`ToManager::Measure`].
     OldGeneration(OldGeneration),
-    /// What came of the last reload; part of the answer to [`ToManager::Measure`].
+    /// Result of the last reload; part of the answer to [`ToManager::Measure`].
     LastReload {
         /// How long ago that was, ms.
         ago: u64,
-        /// The new configuration serves.
+        /// Whether the new configuration serves.
         done: bool,
-        /// What there is to say of it; of one that was not done, why.
+        /// A text about the result; if it was not done, why.
         text: String,
     },
-    /// Is it well? Answered with [`ToManager::Alive`].
+    /// Checks that the gateway runs. Answered with [`ToManager::Alive`].
     Ping,
     /// Accept nothing more, finish what runs, then say `Drained`.
     Drain {
-        /// No other gateway follows: operators are answered here to the end.
+        /// No other gateway follows, so this one answers operators until the end.
         last: bool,
     },
     /// End now.
     Stop,
 }
 
-/// A request that a worker has, as the log tells of it: the manager says what becomes of the worker, and this before it.
+/// A worker's request, for the log: the manager logs what happens to the worker, and this before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// SCRIPT_FILENAME.
@@ -252,25 +253,25 @@ pub struct Told {
 pub enum ToManager {
     /// It accepts connections.
     Ready,
-    /// It cannot serve, and why.
+    /// It cannot serve; with the reason.
     Failed(String),
-    /// Something that the operator should know, found on start.
+    /// A problem that the operator should know, found at the start.
     Warning(String),
-    /// The connection to this worker is closed: make a new one, and give it once the worker has accepted it.
+    /// The connection to this worker is closed: make a new one, and send it when the worker has accepted it.
     Connect {
         /// Index into `Config::pools`.
         pool: u16,
         /// Its number.
         worker: u32,
     },
-    /// This worker is stuck or answers nonsense: kill it.
+    /// This worker is stuck or sends invalid answers: kill it.
     Kill {
         /// Index into `Config::pools`.
         pool: u16,
         /// Its number.
         worker: u32,
     },
-    /// This worker's request has run for too long: end it by SIGTERM, and kill it if that does not help.
+    /// This worker's request has run too long: send SIGTERM, and kill the worker if that does not help.
     Terminate {
         /// Index into `Config::pools`.
         pool: u16,
@@ -279,23 +280,23 @@ pub enum ToManager {
         /// The request, for the log.
         told: Told,
     },
-    /// More workers of a pool are wanted. Never more than `max_children` of a generation are there.
+    /// More workers of a pool are needed. There are never more than `max_children` of a generation.
     StartWorkers {
         /// Index into `Config::pools`.
         pool: u16,
         /// How many.
         count: u32,
     },
-    /// This worker is free and not wanted any more: it is to end by itself.
+    /// This worker is idle and not needed any more: it should end by itself.
     Retire {
         /// Index into `Config::pools`.
         pool: u16,
         /// Its number.
         worker: u32,
-        /// It has served its requests, or has grown: another one takes its place.
+        /// It has served its number of requests, or uses too much memory: another one replaces it.
         spent: bool,
     },
-    /// The PHP stack of what this worker runs is to be written to the slow log.
+    /// Write the PHP stack of this worker's script to the slow log.
     TraceWorker {
         /// Index into `Config::pools`.
         pool: u16,
@@ -304,37 +305,37 @@ pub enum ToManager {
         /// The request, for the log.
         told: Told,
     },
-    /// An operator asks for something.
+    /// An operator requests an action.
     Act {
-        /// Comes back in [`ToGateway::ActionDone`].
+        /// Returned in [`ToGateway::ActionDone`].
         id: u32,
-        /// What.
+        /// The action.
         action: Action,
     },
-    /// Somebody wants to know what processes take. The answer is `PoolUse` for each pool, then `OwnUse`.
+    /// Measure what the processes use. The answer is `PoolUse` for each pool, then `OwnUse`.
     Measure,
-    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]: `Nobody` where the manager has spent too
-    /// much time on such questions lately, too.
+    /// Which of these workers has a socket open? Answered with [`ToGateway::Owner`]; the answer is `Nobody` also if
+    /// the manager has spent too much time on such questions recently.
     FindOwner {
-        /// Comes back in the answer.
+        /// Returned in the answer.
         id: u32,
-        /// The socket's number.
+        /// The inode of the socket.
         inode: u32,
-        /// Indices into `Config::pools`, and workers' numbers; [`MOST_ASKED`](Self::MOST_ASKED) at most.
+        /// Indices into `Config::pools`, and the workers' numbers; at most [`MOST_ASKED`](Self::MOST_ASKED).
         workers: Vec<(u16, u32)>,
     },
-    /// The addresses of a server's name, for gateways to come.
+    /// The addresses of a server's name, for later gateways.
     Addresses {
         /// The name, as `servers` has it.
         name: String,
         /// Its addresses; [`MOST_ADDRESSES`] at most.
         addresses: Vec<IpAddr>,
     },
-    /// What it still waits for, while it finishes; comes again and again.
+    /// What the draining gateway still waits for; sent regularly.
     Holding(Holding),
     /// The answer to [`ToGateway::Ping`].
     Alive {
-        /// How long the thread has not moved that has not for longest, ms. Threads that wait move several times a second.
+        /// How long the slowest thread has not reported progress, ms. Waiting threads report several times a second.
         silent: u32,
     },
     /// Nothing runs any more.
@@ -342,115 +343,115 @@ pub enum ToManager {
 }
 
 impl ToManager {
-    /// Workers that may be asked about at once.
+    /// Maximum number of workers in one question.
     pub const MOST_ASKED: usize = 128;
 }
 
-/// What an operator may ask of the manager.
+/// Actions that an operator may request from the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Read the configuration again, as at SIGHUP.
+    /// Read the configuration again, as for SIGHUP.
     Reload,
-    /// Start one pool anew beside its old workers.
+    /// Restart one pool beside its old workers.
     RestartPool {
         /// Its name.
         pool: String,
     },
-    /// Have gateways say that they are not ready, or not any more ([`ToGateway::Decline`]).
+    /// Turn the drain for load balancers on or off in the gateways ([`ToGateway::Decline`]).
     Decline {
-        /// Not any more, where it is false.
+        /// False: off.
         on: bool,
     },
-    /// Other limits of a pool, until the next reload.
+    /// Change limits of a pool until the next reload.
     SetPool {
         /// Its name.
         pool: String,
-        /// Workers at most; none: as before.
+        /// Maximum of workers; `None`: unchanged.
         max_children: Option<u32>,
-        /// Requests at work at once; none: as before.
+        /// Maximum of requests at work at once; `None`: unchanged.
         maxconn: Option<u32>,
     },
-    /// Stop gracefully, as at SIGTERM.
+    /// Stop gracefully, as for SIGTERM.
     Stop,
-    /// Stop at once, as at SIGINT.
+    /// Stop at once, as for SIGINT.
     StopNow,
 }
 
-/// What processes have taken and take.
+/// What processes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessUse {
-    /// Processor time, µs. It does not shrink.
+    /// CPU time, µs. It never decreases.
     pub cpu: u64,
-    /// Memory, what is shared counted once (proportional set size), bytes.
+    /// Memory, with shared memory counted once (proportional set size), bytes.
     pub memory: u64,
-    /// Descriptors that are open; 0: not looked at.
+    /// Open descriptors; 0: not measured.
     pub files: u64,
 }
 
-/// What the manager has done since its start.
+/// The manager's counters since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ManagerCounts {
-    /// Reloads that were done.
+    /// Successful reloads.
     pub reloads: u64,
-    /// Reloads that changed nothing because something was wrong.
+    /// Reloads that failed and changed nothing.
     pub failed_reloads: u64,
     /// Gateways that died and were replaced.
     pub gateway_restarts: u64,
-    /// Of these: those that were killed because they gave no sign of life.
+    /// How many of these were killed because they did not respond.
     pub gateway_hangs: u64,
-    /// Workers and other processes of weir that the kernel ended because memory was out.
+    /// Workers and other processes of weir that the kernel killed because it was out of memory.
     pub oom_kills: u64,
-    /// A reload waits until an older configuration has ended.
+    /// Whether a reload waits until an older configuration has ended.
     pub reload_waits: bool,
 }
 
-/// What a gateway that finishes still waits for.
+/// What a draining gateway still waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Connections of clients.
     pub connections: u32,
-    /// Requests that workers have.
+    /// Requests at workers.
     pub requests: u32,
-    /// The application's outgoing calls are not over.
+    /// Whether the application's outgoing calls are still running.
     pub calls: bool,
-    /// How long the request that has run for longest has run, ms.
+    /// How long the oldest request has run, ms.
     pub longest: u64,
-    /// That request: its method, path and pool; empty: none has a worker.
+    /// That request: its method, path and pool; empty: no request is at a worker.
     pub request: String,
 }
 
-/// A configuration that was replaced, and finishes what it began.
+/// An earlier configuration that is finishing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OldGeneration {
-    /// Counts up with each configuration.
+    /// Increases with each configuration.
     pub number: u32,
-    /// Its gateway's process; 0: that has ended.
+    /// The process of its gateway; 0: it has ended.
     pub gateway: u32,
     /// How long it has been finishing, ms.
     pub since: u64,
-    /// How long it may go on, ms; 0: it is ended.
+    /// How much longer it may take, ms; 0: it is being ended.
     pub left: u64,
-    /// As its gateway has told last.
+    /// The last report of its gateway.
     pub holding: Holding,
 }
 
-/// What the gateway becomes.
+/// The user and folder that the gateway changes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jail {
-    /// User and groups; none: it stays who it is.
+    /// User and groups; `None`: unchanged.
     pub identity: Option<Identity>,
-    /// A user of its own, whom nobody else is: workers run as the same user as the gateway, and must not end it. It uses
-    /// files as `identity` all the same.
+    /// A user number that no other process has, because workers run as the gateway's user and must not be able to
+    /// signal it. It still accesses files as `identity`.
     pub own_user: Option<u32>,
-    /// The folder it locks itself into.
+    /// The folder of its chroot.
     pub chroot: Option<PathBuf>,
 }
 
-/// Where a configuration comes from: what its text means depends on it (see [`weir_config::Environment`]), and a gateway
-/// in a chroot cannot look it up.
+/// Where a configuration comes from. This is needed to interpret its text (see [`weir_config::Environment`]), and a
+/// gateway in a chroot cannot look it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The file's name as the user wrote it.
+    /// The file's name as the user gave it.
     pub name: String,
     /// The file's folder.
     pub folder: PathBuf,
@@ -458,75 +459,75 @@ pub struct Source {
     pub cores: u64,
     /// Memory of the machine, bytes.
     pub memory: u64,
-    /// Files that may be open.
+    /// Limit of open files.
     pub open_files: u64,
 }
 
-/// A packet that is no message, or one without its descriptor.
+/// A packet that is not a valid message, or one without its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadMessage;
 
-/// One end of the pair. Shared by threads: sending and receiving take it by reference.
+/// One end of the pair. Threads can share it: it sends and receives by reference.
 #[derive(Debug)]
 pub struct Channel {
     end: OwnedFd,
 }
 
-/// All that a gateway is given: what it does not find here it has not got.
+/// Everything that a gateway gets. It has nothing else.
 #[derive(Debug)]
 pub struct Heritage {
     /// What to serve.
     pub config: weir_config::Config,
     /// Cores of the machine.
     pub cores: usize,
-    /// Reactors to run; each has its own sockets among `listeners`.
+    /// Number of reactors; each has its own sockets in `listeners`.
     pub reactors: u16,
-    /// Index into `config.listeners`, reactor, listening socket. A reactor may have several of one listener.
+    /// Index into `config.listeners`, reactor, listening socket. A reactor may have several sockets of one listener.
     pub listeners: Vec<(u16, u16, OwnedFd)>,
-    /// Where requests are written; none: nowhere.
+    /// The access log; `None`: no log.
     pub access_log: Option<OwnedFd>,
-    /// Index into `config.pools`, and where its requests are written in PHP-FPM's way.
+    /// Index into `config.pools`, and the pool's log in PHP-FPM's format.
     pub pool_logs: Vec<(u16, OwnedFd)>,
-    /// Where calls of the application are written; none: nowhere, or where requests are.
+    /// The log for the application's calls; `None`: no log, or the access log.
     pub egress_log: Option<OwnedFd>,
-    /// Where errors are written; none: nowhere.
+    /// The error log; `None`: no log.
     pub error_log: Option<OwnedFd>,
     /// The folder for spooled bodies.
     pub spool_dir: Option<OwnedFd>,
-    /// Say each step of each request on stderr.
+    /// Whether to write each step of each request to stderr.
     pub trace: bool,
-    /// The folder that the gateway is locked into; paths in `config` are those seen from outside.
+    /// The folder of the gateway's chroot; paths in `config` are as seen from outside.
     pub chroot: Option<PathBuf>,
-    /// What lies outside of `chroot`, opened before, by its path in `config`.
+    /// Folders and files outside of `chroot` that were opened before, by their path in `config`.
     pub opened: Vec<(PathBuf, OwnedFd)>,
-    /// How this machine looks names up.
+    /// The files by which this machine resolves names.
     pub names: NameFiles,
-    /// Addresses of servers' names as they were known last.
+    /// The last known addresses of servers' names.
     pub addresses: Vec<(String, Vec<IpAddr>)>,
     /// The operator's window.
     pub window: WindowSockets,
-    /// What carries the application's outgoing calls; none: `config` has no `[egress]`.
+    /// What the egress needs; `None`: `config` has no `[egress]`.
     pub egress: Option<EgressGiven>,
-    /// To the manager. What comes from here on are `Worker` and the messages after it.
+    /// To the manager. `Worker` and the messages after it come from here.
     pub control: Channel,
 }
 
-/// Where operators come in.
+/// The sockets of the operator's window.
 #[derive(Debug, Default)]
 pub struct WindowSockets {
-    /// Its listening unix socket; none: there is none.
+    /// Its listening unix socket; `None`: there is none.
     pub unix: Option<OwnedFd>,
-    /// The one on TCP; none: there is none.
+    /// Its listening TCP socket; `None`: there is none.
     pub tcp: Option<OwnedFd>,
-    /// What has to be known to do something over TCP; none: nothing can be done there.
+    /// The token for actions over TCP; `None`: actions are not possible there.
     pub token: Option<String>,
 }
 
 impl Heritage {
-    /// Opens a folder of the configuration, wherever the gateway is locked in.
+    /// Opens a folder of the configuration, also if the gateway is in a chroot.
     ///
     /// # Errors
-    /// As open(2); `NotFound` for what lies outside and was not there when the gateway started.
+    /// As open(2); `NotFound` for a folder outside of the chroot that did not exist when the gateway started.
     pub fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
         match self.given(path) {
             Some(folder) => folder.try_clone(),
@@ -534,10 +535,10 @@ impl Heritage {
         }
     }
 
-    /// How a path of the configuration is called inside `chroot`.
+    /// The path of the configuration as seen inside `chroot`.
     ///
     /// # Errors
-    /// `NotFound` for what lies outside.
+    /// `NotFound` for paths outside of it.
     pub fn inside(&self, path: &Path) -> io::Result<PathBuf> {
         match &self.chroot {
             None => Ok(path.to_owned()),
@@ -560,7 +561,7 @@ impl Heritage {
     }
 }
 
-/// How `path` is called by who is locked into `chroot`; none: it lies outside.
+/// `path` as seen by a process in `chroot`; `None`: it is outside.
 pub fn path_inside(chroot: &Path, path: &Path) -> Option<PathBuf> {
     Some(Path::new("/").join(path.strip_prefix(chroot).ok()?))
 }
@@ -580,10 +581,10 @@ impl Channel {
         Ok((Self::new(one), Self::new(other)))
     }
 
-    /// The same end once more, for who has to speak after it was given away.
+    /// A second handle of the same end.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// If no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self::new(self.end.try_clone()?))
     }
@@ -614,10 +615,10 @@ impl Channel {
         message::send(self.end.as_fd(), &bytes, &attached, false)
     }
 
-    /// The gateway's next message from the manager; waits for it. `None`: the manager is gone.
+    /// Waits for the manager's next message to the gateway. `None`: the manager is gone.
     ///
     /// # Errors
-    /// As recvmsg(2); `InvalidData` for what is no message.
+    /// As recvmsg(2); `InvalidData` if it is not a valid message.
     pub fn next_for_gateway(&self) -> io::Result<Option<ToGateway>> {
         let mut buffer = vec![0; MAX_MESSAGE];
         let (n, descriptors) = message::receive(self.end.as_fd(), &mut buffer, true)?;
@@ -630,13 +631,13 @@ impl Channel {
         )?))
     }
 
-    /// The manager's next message from the gateway; does not wait. `None`: the gateway is gone.
+    /// The gateway's next message to the manager; does not wait. `None`: the gateway is gone.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none. `InvalidData` for what is no message.
+    /// `WouldBlock`: there is none. `InvalidData` if it is not a valid message.
     pub fn next_for_manager(&self) -> io::Result<Option<ToManager>> {
         let mut buffer = vec![0; MAX_MESSAGE];
-        // Descriptors that a gateway might send are closed here, unseen.
+        // Descriptors that a gateway might send are closed here without being used.
         let (n, _) = message::receive(self.end.as_fd(), &mut buffer, false)?;
         if n == 0 {
             return Ok(None);
@@ -671,11 +672,11 @@ impl From<BadMessage> for io::Error {
     }
 }
 
-/// Addresses of a name in a message.
+/// Maximum number of addresses in a message.
 pub const MOST_ADDRESSES: usize = 128;
 
-/// Longest message, bytes: an identity with all the 65,536 groups that Linux allows is 256 KiB, but no such user is
-/// known; 4,096 of them, a path and a text fit.
+/// Maximum size of a message, bytes. An identity with all the 65,536 groups that Linux allows needs 256 KiB, but such
+/// users do not exist in practice; 4,096 groups, a path and a text fit.
 const MAX_MESSAGE: usize = 32 * 1024;
 
 #[cfg(test)]

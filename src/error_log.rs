@@ -1,17 +1,17 @@
-//! The error log, behind the `log` facade: what went wrong, whose fault it is, and what to look at.
+//! The error log, behind the `log` facade: what went wrong, who caused it, and where to look.
 //!
 //! ```text
 //! 2026-11-20T12:14:00.123Z error [gateway] worker died: signal 11 site=shop pool=shop request=42 worker=1234
 //! ```
 //!
-//! One event is one line, whatever is in it. Nothing is suppressed because it was said before. Levels are the
-//! configuration's: error, warning, notice (the facade's `info`), debug (`debug` and `trace`).
+//! One event is one line, whatever its text contains. Repeated events are not suppressed. The levels are those of the
+//! configuration: error, warning, notice (`info` in the facade), debug (`debug` and `trace`).
 //!
-//! With `[log] error_format = "fpm"` the lines are PHP-FPM's ([`fpm`]), for whoever has scripts that read those; what
-//! pools and workers do is then told in its words, too ([`crate::events`]).
+//! With `[log] error_format = "fpm"` the lines have PHP-FPM's format ([`fpm`]), for scripts that read it. Events of
+//! pools and workers then have PHP-FPM's words, too ([`crate::events`]).
 //!
-//! Gateway and manager write through a [`Sink`], and so never wait for a disk, nor for a pipe that nobody reads: that loses
-//! lines. Only what is said before a configuration is read is written at once.
+//! Gateway and manager write through a [`Sink`], so they never wait for a disk or for a pipe that nobody reads; in
+//! that case lines are lost. Only events before the configuration is read are written at once.
 
 mod fpm;
 pub mod syslog;
@@ -33,8 +33,8 @@ use weir_sys::poll;
 use crate::log_sink::{Options, Sink, Target, Trouble};
 use crate::log_text::{self as text, Worker};
 
-/// Makes the process's error log, on standard error and written at once, so that it can speak of whatever happens
-/// from here on. `role` is what the lines call the process: `manager`, `gateway`. A second call changes nothing.
+/// Sets up the process's error log: on standard error, unbuffered, so that all later events can be logged. `role`
+/// names the process in the lines: `manager`, `gateway`. A second call changes nothing.
 pub fn init(role: &'static str) {
     let way = Way::direct(Target::Stderr).unwrap_or(Way::Direct {
         file: None,
@@ -47,7 +47,7 @@ pub fn init(role: &'static str) {
     }
 }
 
-/// Says what is the least severe level that is written; it is notice until then.
+/// Sets the least severe level that is written; the default is notice.
 pub fn set_level(level: weir_config::Level) {
     log::set_max_level(match level {
         weir_config::Level::Error => LevelFilter::Error,
@@ -57,7 +57,7 @@ pub fn set_level(level: weir_config::Level) {
     });
 }
 
-/// What lines look like.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `2026-11-20T12:14:00.123Z error [manager] message key=value`
@@ -75,12 +75,12 @@ impl From<weir_config::ErrorFormat> for Format {
     }
 }
 
-/// Says what lines look like from here on; weir's own until then.
+/// Sets the format of lines; the default is weir's own.
 pub fn set_format(format: Format) {
     FPM.store(format == Format::Fpm, Ordering::Relaxed);
 }
 
-/// What lines look like now.
+/// The current format of lines.
 pub fn format() -> Format {
     match FPM.load(Ordering::Relaxed) {
         true => Format::Fpm,
@@ -88,10 +88,10 @@ pub fn format() -> Format {
     }
 }
 
-/// From here on writes to `target`, each event at once. For a process that has just begun.
+/// From now on writes each event at once to `target`. For a process that has just started.
 ///
 /// # Errors
-/// No descriptor is left.
+/// If no descriptor is left.
 pub fn write_directly(target: Target) -> io::Result<()> {
     if let Some(log) = LOG.get() {
         log.replace(Way::direct(target)?);
@@ -99,11 +99,11 @@ pub fn write_directly(target: Target) -> io::Result<()> {
     Ok(())
 }
 
-/// From here on writes to `target` by a thread of its own, or goes on there with the thread that writes already: whoever
-/// logs never waits for a disk, nor for a pipe that nobody reads.
+/// From now on writes to `target` from a separate thread; an existing writer thread continues with `target`. Then
+/// logging never waits for a disk or for a pipe that nobody reads.
 ///
 /// # Errors
-/// No thread or no descriptor is left.
+/// If no thread or no descriptor is left.
 pub fn write_behind(target: Target) -> io::Result<()> {
     let Some(log) = LOG.get() else { return Ok(()) };
     let before = log.with_way(|way| match way {
@@ -117,10 +117,10 @@ pub fn write_behind(target: Target) -> io::Result<()> {
     Ok(())
 }
 
-/// From here on writes to the system's log, each event at once. `socket` is connected to it ([`syslog::connect`]).
+/// From now on writes each event at once to syslog. `socket` is connected to it ([`syslog::connect`]).
 ///
 /// # Errors
-/// The socket cannot be used.
+/// If the socket cannot be used.
 pub fn write_to_syslog(socket: OwnedFd, tag: syslog::Tag) -> io::Result<()> {
     if let Some(log) = LOG.get() {
         log.replace(Way::Syslog(syslog::Syslog::new(socket, tag)?));
@@ -128,14 +128,14 @@ pub fn write_to_syslog(socket: OwnedFd, tag: syslog::Tag) -> io::Result<()> {
     Ok(())
 }
 
-/// Goes on in another file, as after the old one was moved away.
+/// Continues in another file, as after the old one was moved away.
 pub fn reopen(fd: OwnedFd) {
     if let Some(log) = LOG.get() {
         log.reopen(fd);
     }
 }
 
-/// Waits, at most for `limit`, until all that was said is written. Whether it is. To be called before the process
+/// Waits, at most for `limit`, until everything is written. Returns whether it is. To be called before the process
 /// ends.
 pub fn flush(limit: Duration) -> bool {
     LOG.get().is_none_or(|log| log.wait(limit))
@@ -156,7 +156,7 @@ pub fn log_panics() {
     }));
 }
 
-/// What an event is about: said after its message, always under the same names.
+/// The subject of an event: appended to its message, always with the same names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct About<'a> {
     /// Name of the site.
@@ -167,11 +167,11 @@ pub struct About<'a> {
     pub request: Option<u64>,
     /// The worker.
     pub worker: Option<Worker<'a>>,
-    /// Who asked for what.
+    /// The client and its request.
     pub asked: Option<Asked<'a>>,
 }
 
-/// What a client asked for.
+/// The request of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The client's address.
@@ -205,9 +205,9 @@ impl Source for About<'_> {
     }
 }
 
-/// Says something about a site, a pool, a request, a worker: `tell!(error, about, "worker died: {status}")`, with
-/// an [`About`]. Levels: error, warning, notice, debug. Where the event is about nothing of these, the `log` crate's
-/// own macros do.
+/// Logs an event about a site, a pool, a request or a worker: `tell!(error, about, "worker died: {status}")`, with an
+/// [`About`]. Levels: error, warning, notice, debug. For events without such a subject, use the `log` crate's own
+/// macros.
 macro_rules! tell {
     (error, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Error, $($rest)+) };
     (warning, $($rest:tt)+) => { $crate::error_log::tell!(@ ::log::Level::Warn, $($rest)+) };
@@ -233,8 +233,8 @@ pub fn write(level: Level, about: &About<'_>, message: fmt::Arguments<'_>) {
     );
 }
 
-/// What [`crate::events`] calls: an event with its name and its line there, which PHP-FPM's format shows when it
-/// debugs.
+/// Used by [`crate::events`]: an event with its name and its source line, which PHP-FPM's format shows at level
+/// debug.
 pub fn write_event(
     event: &'static str,
     line: u32,
@@ -257,8 +257,8 @@ pub fn write_event(
     );
 }
 
-/// A line as somebody else wrote it, without time, level or anything: what a worker said, where that is to stand in
-/// the log undecorated. Control characters are escaped all the same.
+/// Writes a line of somebody else without adding time or level: the output of a worker that is logged undecorated.
+/// Control characters are still escaped.
 pub fn write_plain(line: &[u8]) {
     if let Some(log) = LOG.get() {
         let mut out = Vec::with_capacity(line.len() + 1);
@@ -268,8 +268,8 @@ pub fn write_plain(line: &[u8]) {
     }
 }
 
-/// Bytes as somebody else wrote them, with their newlines: lines in PHP-FPM's format, or pieces of them. In the system's
-/// log each line is a message, with control characters escaped.
+/// Writes bytes of somebody else, including newlines: lines in PHP-FPM's format, or parts of them. In syslog each
+/// line is one message, with control characters escaped.
 pub fn write_bytes(bytes: &[u8]) {
     let Some(log) = LOG.get().filter(|_| !bytes.is_empty()) else {
         return;
@@ -281,8 +281,8 @@ pub fn write_bytes(bytes: &[u8]) {
     lines.filter(|line| !line.is_empty()).for_each(write_plain);
 }
 
-/// What a worker writes to its standard error while it has a request: each line becomes an event of level error
-/// with the request, whole. A line longer than [`LONGEST_STDERR_LINE`] goes on in another event, marked on both.
+/// A worker's standard error during a request: each line becomes an event of level error that names the request. A
+/// line longer than [`LONGEST_STDERR_LINE`] continues in another event, and both are marked.
 #[derive(Debug, Default)]
 pub struct WorkerStderr {
     line: Vec<u8>,
@@ -290,7 +290,7 @@ pub struct WorkerStderr {
 }
 
 impl WorkerStderr {
-    /// Nothing written yet; allocates nothing.
+    /// Empty; does not allocate.
     pub const fn new() -> Self {
         Self {
             line: Vec::new(),
@@ -298,7 +298,7 @@ impl WorkerStderr {
         }
     }
 
-    /// Takes what came, in whatever pieces.
+    /// Adds bytes, in pieces of any size.
     pub fn push(&mut self, mut bytes: &[u8], about: &About<'_>) {
         while !bytes.is_empty() {
             let room = LONGEST_STDERR_LINE - self.line.len();
@@ -318,7 +318,7 @@ impl WorkerStderr {
         }
     }
 
-    /// The request is over: what is left is a line, too.
+    /// The request has ended: the rest counts as a line.
     pub fn finish(&mut self, about: &About<'_>) {
         if self.line.last() == Some(&b'\r') {
             self.line.pop();
@@ -343,10 +343,10 @@ impl WorkerStderr {
     }
 }
 
-/// A line of a worker's standard error is kept whole up to so many bytes.
+/// A line of a worker's standard error is kept in one piece up to this many bytes.
 pub const LONGEST_STDERR_LINE: usize = 64 << 10;
 
-/// Bytes as text; those that are no UTF-8 as `\xHH`.
+/// Bytes as text; those that are not UTF-8 as `\xHH`.
 pub struct Lossless<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossless<'_> {
@@ -361,13 +361,13 @@ impl fmt::Display for Lossless<'_> {
     }
 }
 
-/// An error log; one a process, but for tests.
+/// An error log; a process has one, except in tests.
 struct ErrorLog {
     role: &'static str,
     way: Mutex<Way>,
 }
 
-/// How lines get out.
+/// The output of the log.
 enum Way {
     Direct { file: Option<File>, lost: u64 },
     Behind(Arc<Sink>),
@@ -389,8 +389,8 @@ impl Way {
     }
 
     fn behind(target: Target) -> io::Result<Self> {
-        // An event is written as soon as the writer is awake: who looks at the log while something goes wrong sees
-        // it at once, and a process that is killed has said what it had to say.
+        // An event is written as soon as the writer wakes: an operator who watches the log sees it at once, and a
+        // killed process has already written it.
         let options = Options {
             max_delay: Duration::ZERO,
             report: report_own_trouble,
@@ -416,7 +416,7 @@ impl ErrorLog {
     fn replace(&self, way: Way) {
         let old = self.with_way(|old| std::mem::replace(old, way));
         if let Way::Behind(sink) = old {
-            // Whatever it still has to write must not hold us.
+            // The rest of the old log must not delay us.
             sink.close(PANIC_FLUSH);
         }
     }
@@ -430,7 +430,7 @@ impl ErrorLog {
     }
 
     fn wait(&self, limit: Duration) -> bool {
-        // Not under the lock: others go on logging, and the writer itself may have something to say.
+        // Outside of the lock: other threads continue to log, and the writer itself may log something.
         let sink = self.with_way(|way| match way {
             Way::Direct { .. } | Way::Syslog(_) => None,
             Way::Behind(sink) => Some(Arc::clone(sink)),
@@ -455,7 +455,7 @@ impl ErrorLog {
         self.write_text(record.level(), line);
     }
 
-    /// Writes a line with its end, or a message to the system's log.
+    /// Writes a line with its end, or a message to syslog.
     fn write_text(&self, level: Level, mut line: Vec<u8>) {
         self.with_way(|way| match way {
             Way::Behind(sink) => sink.push(&line),
@@ -489,7 +489,7 @@ impl ErrorLog {
             out.extend_from_slice(part.as_bytes());
         }
         text::put_formatted(*record.args(), out);
-        // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
+        // This can fail only in a broken Display; what was written until then is kept.
         let _ = record.key_values().visit(&mut Pairs(out));
     }
 }
@@ -527,13 +527,13 @@ fn put_pair(key: &Key<'_>, value: &Value<'_>, out: &mut Vec<u8>) {
     text::put_value(value.to_string().as_bytes(), out);
 }
 
-/// Writes a line, in one piece where the file takes it so. Whether it is written; a pipe that is full gets a little
+/// Writes a line, in one piece if the file accepts that. Returns whether it was written. A full pipe gets a short
 /// time.
 fn write_line(mut file: &File, line: &[u8]) -> bool {
     let mut at = 0;
     let mut patience = 20;
     while at < line.len() {
-        // A pipe that waits for its reader would hold the process.
+        // Waiting for the reader of a full pipe would block the process.
         if !poll::writable(file.as_fd(), DIRECT_LIMIT).unwrap_or(true) {
             return false;
         }
@@ -552,8 +552,8 @@ fn write_line(mut file: &File, line: &[u8]) -> bool {
     true
 }
 
-/// An error log that cannot be written can say so on standard error only. Losing lines is noticed by whoever wants
-/// to log one and must not wait, not even for standard error: it is told when it is over.
+/// An error log that cannot be written is reported on standard error only. Lost lines are noticed by a thread that
+/// wants to log and must not wait, not even for standard error: they are reported when the trouble is over.
 fn report_own_trouble(name: &str, trouble: &Trouble) {
     match trouble {
         Trouble::Failing(error, _) => {
@@ -577,13 +577,13 @@ fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
 
 static LOG: OnceLock<ErrorLog> = OnceLock::new();
 
-/// The format is PHP-FPM's.
+/// Whether the format is PHP-FPM's.
 static FPM: AtomicBool = AtomicBool::new(false);
 
-/// How long a line waits for whoever reads standard error.
+/// How long a line waits for the reader of standard error.
 const DIRECT_LIMIT: Duration = Duration::from_millis(20);
 
-/// pipe(7): a pipe that can be written to takes so much.
+/// pipe(7): a writable pipe accepts this much at once.
 const PIPE_BUF: usize = 4096;
 
 /// How long a panic waits for its line to be written.
@@ -671,7 +671,7 @@ mod tests {
         }
     }
 
-    /// The facade has one logger for all tests of this program, so all that goes through it is one test.
+    /// The facade has one logger for all tests of this program, so everything that uses it is a single test.
     #[test]
     fn through_the_facade() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -684,7 +684,7 @@ mod tests {
                 .expect("a log")
                 .into()
         };
-        // Other tests may log, too: only lines of this one count.
+        // Other tests may log as well: only lines of this test count.
         let read = |name: &str| -> Vec<String> {
             let text = fs::read_to_string(path(name)).expect("text");
             let lines = text.lines().filter(|line| line.contains("request=1700"));
@@ -754,7 +754,7 @@ mod tests {
     #[test]
     fn lines_lost_by_a_full_pipe_are_counted() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        // A pipe that is opened again has flags of its own.
+        // A pipe that is opened again has its own flags.
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let non_blocking = OpenOptions::new()
             .write(true)
@@ -794,6 +794,6 @@ mod tests {
         );
     }
 
-    /// fcntl.h, on Linux but for a few rare machines.
+    /// fcntl.h on Linux, except for a few rare architectures.
     const O_NONBLOCK: i32 = 0o4000;
 }

@@ -1,9 +1,9 @@
-//! What happens to pools and workers, in the two wordings that a log may have: one function an event, weir's own words
-//! and PHP-FPM's (`[log] error_format`), so that what people grep for is written in one place.
+//! Events of pools and workers in the two wordings of the log, weir's own and PHP-FPM's (`[log] error_format`). There
+//! is one function per event, so that the texts that people search for are in one place.
 //!
-//! PHP-FPM's words are those of 8.2 (sapi/fpm/fpm: fpm_children.c, fpm_process_ctl.c, fpm_request.c, fpm_events.c,
-//! fpm_stdio.c); the levels are its own too, so a line that scripts know appears when and only when they expect it.
-//! Events that PHP-FPM has no words for are told by `tell!` and the `log` crate's macros, in either format.
+//! PHP-FPM's texts are those of 8.2 (sapi/fpm/fpm: fpm_children.c, fpm_process_ctl.c, fpm_request.c, fpm_events.c,
+//! fpm_stdio.c) with its levels, so that scripts find a known line exactly when they expect it. Events that PHP-FPM
+//! has no text for are logged by `tell!` and the `log` crate's macros, in either format.
 
 use std::{
     fmt, io,
@@ -23,7 +23,7 @@ use crate::{
     log_text::Worker,
 };
 
-/// The manager is up: its gateway accepts connections. `pid` is the manager's.
+/// The manager has started: its gateway accepts connections. `pid` is the manager's.
 pub fn serving(pid: u32) {
     let version = env!("CARGO_PKG_VERSION");
     tell(
@@ -40,7 +40,7 @@ pub fn serving(pid: u32) {
     }
 }
 
-/// How often the service manager hears of us, ms; 0: it does not. PHP-FPM says it after each start.
+/// How often weir notifies the service manager, ms; 0: never. PHP-FPM logs this after each start.
 pub fn monitored(interval: i64) {
     match interval {
         0 => log::info!("systemd monitor disabled"),
@@ -58,8 +58,7 @@ pub fn reloading() {
     );
 }
 
-/// A reload succeeded. `pid` is the manager's; `command` is what it was started by, `sockets` are those that it had
-/// before.
+/// A reload succeeded. `pid` is the manager's; `command` is its command line; `sockets` are those that it inherited.
 pub fn reloaded(pid: u32, command: &[String], sockets: &[(Address, RawFd)]) {
     if error_log::format() == Format::Fpm {
         log::info!("reloading: {}", Command(command));
@@ -71,7 +70,7 @@ pub fn reloaded(pid: u32, command: &[String], sockets: &[(Address, RawFd)]) {
     log::info!("reloaded: the new configuration serves, the old one finishes what it began");
 }
 
-/// PHP-FPM has one socket for a port of all addresses of both kinds, and we have two.
+/// PHP-FPM has one socket for a port on all addresses of both families; weir has two.
 fn is_half(one: &Address, sockets: &[(Address, RawFd)]) -> bool {
     let Address::Tcp(SocketAddr::V4(v4)) = one else {
         return false;
@@ -80,7 +79,7 @@ fn is_half(one: &Address, sockets: &[(Address, RawFd)]) -> bool {
     v4.ip().is_unspecified() && sockets.iter().any(|(other, _)| is_other(other))
 }
 
-/// Logs were opened again; `access`: there are access logs among them.
+/// Logs were reopened; `access`: access logs are among them.
 pub fn logs_reopened(access: bool) {
     if error_log::format() == Format::Weir {
         return log::info!("logs reopened");
@@ -91,7 +90,7 @@ pub fn logs_reopened(access: bool) {
     }
 }
 
-/// weir ends when what runs is finished, or after `limit`; zero: none.
+/// weir ends when running requests are finished, or after `limit`; zero: no limit.
 pub fn finishing(limit: Duration) {
     let limit = match limit.as_secs() {
         0 => String::new(),
@@ -128,7 +127,7 @@ pub fn stopped() {
     );
 }
 
-/// A pool's PHP is there: workers can be asked for. PHP-FPM, which loads PHP once for all pools, says nothing.
+/// A pool's PHP is loaded: workers can be requested. PHP-FPM loads PHP once for all pools and logs nothing.
 pub fn php_loaded(pool: &str, version: &str) {
     tell(
         "php_loaded",
@@ -141,7 +140,7 @@ pub fn php_loaded(pool: &str, version: &str) {
     );
 }
 
-/// A worker of a pool runs. `replaces`: it takes the place of one that ended; else the pool grows.
+/// A worker of a pool has started. `replaces`: it replaces one that ended; otherwise the pool grows.
 pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
     tell(
         "worker_started",
@@ -160,15 +159,15 @@ pub fn worker_started(pool: &str, pid: u32, replaces: bool) {
 /// Why a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, or by a signal of somebody else's.
+    /// By itself, or by a signal that did not come from weir.
     Unasked,
-    /// weir killed it for its request: one that ran for too long, say, or that it did not answer rightly.
+    /// weir killed it because of its request, for example one that ran too long or had an invalid answer.
     Killed,
-    /// It has served as many requests as a worker is to, or has grown too large.
+    /// It has served its maximum number of requests, or uses too much memory.
     Spent,
     /// It was idle and is not needed any more.
     Idle,
-    /// weir told it to: after its last request, for a newer generation, because weir stops.
+    /// weir ended it: after its last request, for a newer generation, or because weir stops.
     Asked,
 }
 
@@ -183,7 +182,7 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     let (bad, how) = in_fpm_words(exit);
     let bad = match why {
         Ending::Unasked | Ending::Killed | Ending::Spent => bad,
-        // Nothing was lost.
+        // No request was lost.
         Ending::Asked | Ending::Idle => Level::Debug,
     };
     let after = format!("after {} seconds from start", Seconds(lived));
@@ -205,7 +204,7 @@ pub fn worker_exited(pool: &str, pid: u32, exit: Exit, lived: Duration, why: End
     );
 }
 
-/// The kernel has ended a worker because memory was out; the `count`th process of weir that it has.
+/// The kernel killed a worker because it was out of memory; this is the `count`th killed process of weir.
 pub fn worker_without_memory(pool: &str, pid: u32, count: u64) {
     let about = worker(pool, pid);
     error_log::tell!(
@@ -216,10 +215,10 @@ pub fn worker_without_memory(pool: &str, pid: u32, count: u64) {
     );
 }
 
-/// All workers that a pool may have are busy; `on_demand`: it is `pm = "ondemand"`. To be told once for each time that
-/// the limit is reached.
+/// All workers that a pool may have are busy; `on_demand`: the pool has `pm = "ondemand"`. To be called once each
+/// time the limit is reached.
 pub fn pool_reached_max_children(pool: &str, max_children: usize, on_demand: bool) {
-    // PHP-FPM words it differently for its two kinds of pools.
+    // PHP-FPM has different texts for its two kinds of pools.
     let key = match on_demand {
         true => "max_children",
         false => "pm.max_children",
@@ -243,7 +242,7 @@ pub fn pool_reached_max_children(pool: &str, max_children: usize, on_demand: boo
     );
 }
 
-/// A pool grows by many workers at once, and yet has too few idle ones.
+/// A pool starts many workers at once, and still has too few idle ones.
 pub fn pool_seems_busy(pool: &str, starting: usize, idle: usize, total: usize) {
     tell(
         "pool_seems_busy",
@@ -266,7 +265,7 @@ pub fn pool_seems_busy(pool: &str, starting: usize, idle: usize, total: usize) {
     );
 }
 
-/// All pools together have as many workers as `process_max` allows. To be told once for each time.
+/// All pools together have as many workers as `process_max` allows. To be called once each time.
 pub fn process_max_reached(process_max: usize) {
     tell(
         "process_max_reached",
@@ -288,7 +287,7 @@ pub fn process_max_reached(process_max: usize) {
     );
 }
 
-/// So many workers of a pool crashed (`SIGSEGV`, `SIGBUS`) within the interval that it is started anew.
+/// A pool is restarted because this many workers crashed (`SIGSEGV`, `SIGBUS`) within the interval.
 pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
     let seconds = interval.as_secs();
     tell(
@@ -311,7 +310,7 @@ pub fn emergency_restart(pool: &str, threshold: usize, interval: Duration) {
     );
 }
 
-/// The request that a worker has, as events tell of it.
+/// The request of a worker, as events report it.
 #[derive(Debug, Clone, Copy)]
 pub struct Running<'a> {
     /// Name of the pool.
@@ -322,15 +321,15 @@ pub struct Running<'a> {
     pub script: &'a str,
     /// REQUEST_METHOD.
     pub method: &'a str,
-    /// REQUEST_URI, with its query as it came.
+    /// REQUEST_URI with its query, as received.
     pub uri: &'a str,
     /// How long it has run.
     pub elapsed: Duration,
-    /// Number of the request, where it has one.
+    /// Number of the request, if it has one.
     pub request: Option<u64>,
 }
 
-/// A request runs longer than `request_slowlog_timeout`: where it is goes to the slow log.
+/// A request runs longer than `request_slowlog_timeout`: its position goes to the slow log.
 pub fn request_slow(running: &Running<'_>) {
     let told = InFpmWords(running);
     let seconds = running.elapsed.as_secs_f64();
@@ -379,7 +378,7 @@ pub fn request_terminated(running: &Running<'_>) {
     );
 }
 
-/// A worker is about to write where its script is to the slow log.
+/// A worker is about to write the position of its script to the slow log.
 pub fn tracing(pool: &str, pid: u32) {
     if error_log::format() == Format::Fpm {
         log::info!("child {pid} stopped for tracing");
@@ -392,7 +391,7 @@ pub fn tracing(pool: &str, pid: u32) {
     );
 }
 
-/// A worker's entry stands in the slow log.
+/// The entry of a worker is in the slow log.
 pub fn traced(pool: &str, pid: u32) {
     tell(
         "traced",
@@ -402,7 +401,7 @@ pub fn traced(pool: &str, pid: u32) {
     );
 }
 
-/// Where a worker wrote a line.
+/// The stream to which a worker wrote a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Its standard output.
@@ -411,8 +410,8 @@ pub enum Stream {
     Stderr,
 }
 
-/// A worker wrote a line to its standard output or error. `decorate`: with time, pool and worker around it
-/// (`decorate_output`); else the line stands alone in the log.
+/// A worker wrote a line to its standard output or error. `decorate`: the log adds time, pool and worker
+/// (`decorate_output`); otherwise it has only the line.
 pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: bool) {
     if !decorate {
         return error_log::write_plain(line);
@@ -433,7 +432,7 @@ pub fn worker_said(pool: &str, pid: u32, stream: Stream, line: &[u8], decorate: 
     );
 }
 
-/// A FastCGI client that `allowed_clients` does not name was turned away.
+/// A FastCGI client that is not in `allowed_clients` was rejected.
 pub fn client_turned_away(listener: &str, client: IpAddr) {
     tell(
         "client_turned_away",
@@ -451,7 +450,7 @@ pub fn client_turned_away(listener: &str, client: IpAddr) {
     );
 }
 
-/// PHP-FPM's words for an address that cannot be listened on.
+/// PHP-FPM's text for an address that cannot be listened on.
 pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
     let shown = match address {
         Address::Tcp(address) => address.to_string(),
@@ -463,13 +462,13 @@ pub fn cannot_listen(address: &Address, error: &io::Error) -> String {
     )
 }
 
-/// PHP-FPM's words for a socket that another program listens on.
+/// PHP-FPM's text for a socket that another program listens on.
 pub fn listened_on_by_others(path: &Path) -> String {
     let path = path.display();
     format!("Another FPM instance seems to already listen on {path}")
 }
 
-/// PHP-FPM's words for a socket whose owner cannot be set.
+/// PHP-FPM's text for a socket whose owner cannot be set.
 pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
@@ -478,7 +477,7 @@ pub fn cannot_give_away(path: &Path, error: &io::Error) -> String {
     )
 }
 
-/// PHP-FPM's words for a pid file that cannot be written.
+/// PHP-FPM's text for a pid file that cannot be written.
 pub fn cannot_write_pid_file(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
@@ -487,7 +486,7 @@ pub fn cannot_write_pid_file(path: &Path, error: &io::Error) -> String {
     )
 }
 
-/// PHP-FPM's words for a socket whose access control list cannot be set.
+/// PHP-FPM's text for a socket whose access control list cannot be set.
 pub fn cannot_list(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
@@ -521,7 +520,7 @@ impl fmt::Display for Command<'_> {
     }
 }
 
-/// PHP-FPM shows so many arguments.
+/// PHP-FPM shows this many arguments.
 const SHOWN_ARGUMENTS: usize = 10;
 
 /// `/run/php.sock`, `127.0.0.1:9000`, `::1:9000`
@@ -565,9 +564,9 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// How a worker ended, and how bad PHP-FPM finds that.
+/// How a worker ended, and PHP-FPM's level for that.
 fn in_fpm_words(exit: Exit) -> (Level, String) {
-    /// SIGQUIT of Linux: what PHP-FPM ends its workers with, so none of them lost a request.
+    /// SIGQUIT of Linux: PHP-FPM ends its workers with it, so no request was lost.
     const QUIT: i32 = 3;
     match exit {
         Exit::Code(0) => (Level::Info, "with code 0".into()),
@@ -598,7 +597,7 @@ fn about_pool(pool: &str) -> About<'_> {
     }
 }
 
-/// Tells an event in the wording that the log has.
+/// Logs an event in the wording of the log.
 #[track_caller]
 fn tell(
     event: &'static str,

@@ -1,36 +1,36 @@
-//! What a check found: how bad it is, what, why it matters, what mends it. The words between those who check (the
-//! start, `weir check`, `weir doctor`) and those who print.
+//! A finding of a check: how severe it is, what it is, why it matters, and how to fix it. It connects the code that
+//! checks (the start, `weir check`, `weir doctor`) with the code that prints.
 
 use std::fmt;
 
-/// How bad it is, from nothing to worst.
+/// The severity, from harmless to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It was looked at, and is well.
+    /// It was checked and is fine.
     Ok,
-    /// Worth knowing; nothing suffers yet.
+    /// Worth knowing; it has no bad effect yet.
     Note,
-    /// Somebody will suffer when there is much to do.
+    /// It will have bad effects under load.
     Warn,
     /// It cannot work.
     Break,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// What is so, with its place: `[listen.web] backlog = 4096 is cut to 128 (net.core.somaxconn)`.
+    /// The fact, with its place: `[listen.web] backlog = 4096 is cut to 128 (net.core.somaxconn)`.
     pub what: String,
-    /// Whom it hurts, and when.
+    /// Who is affected, and when.
     pub why: String,
-    /// A command or a line of configuration that mends it.
+    /// A command or a configuration line that fixes it.
     pub mend: Option<String>,
 }
 
 impl Finding {
-    /// Something that is well.
+    /// A finding that is fine.
     pub fn ok(what: impl Into<String>) -> Self {
         Self {
             severity: Severity::Ok,
@@ -40,7 +40,7 @@ impl Finding {
         }
     }
 
-    /// Something that is not.
+    /// A finding that is not fine.
     pub fn new(
         severity: Severity,
         what: impl Into<String>,
@@ -68,7 +68,7 @@ impl Severity {
     }
 }
 
-/// In one line, as the log has it.
+/// In one line, as in the log.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;

@@ -1,10 +1,10 @@
-//! Durations that are counted where they happen, by any thread, without a lock.
+//! Counts durations from any thread, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::metrics::Durations;
 
-/// How many durations there were, by how long they were.
+/// Number of durations per bucket.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -33,7 +33,7 @@ impl Histogram {
         }
     }
 
-    /// Adds what was counted to `durations`, which has come from here or is empty.
+    /// Adds the counts to `durations`, which comes from here or is empty.
     pub(crate) fn add_to(&self, durations: &mut Durations) {
         durations.bounds = &BOUNDS;
         durations.counts.resize(self.counts.len(), 0);
@@ -44,7 +44,7 @@ impl Histogram {
         durations.longest = durations.longest.max(self.longest.load(Relaxed));
     }
 
-    /// What was counted.
+    /// The counts.
     pub(crate) fn durations(&self) -> Durations {
         let mut durations = Durations::default();
         self.add_to(&mut durations);
@@ -52,8 +52,8 @@ impl Histogram {
     }
 }
 
-/// Upper bounds, µs: ten for each power of ten from 100 µs to 75 s, and six up to 10 minutes. A percentile is off by half
-/// at most, mostly by a quarter. They include [`crate::metrics::SCRAPED_BOUNDS`].
+/// Upper bounds, µs: ten for each power of ten from 100 µs to 75 s, and six up to 10 minutes. The error of a
+/// percentile is at most half of it, and mostly a quarter. They include [`crate::metrics::SCRAPED_BOUNDS`].
 const BOUNDS: [u64; 66] = bounds();
 
 const fn bounds() -> [u64; 66] {

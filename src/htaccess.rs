@@ -1,9 +1,9 @@
-//! What `.htaccess` files in a folder ask of Apache, as far as they keep clients out.
+//! Reads the `.htaccess` files of a folder, as far as they deny access.
 //!
-//! weir does not read these files for each request. [`find`] looks for them, so that `weir serve FOLDER` can refuse what
-//! they deny to all, and `weir doctor` can name what they would have protected. [`parse`] is pure; it takes any bytes.
-//! Apache's own reading is followed where access is concerned: `Require`, `Order`/`Allow`/`Deny`, sections by file
-//! name, and forbidding rules of mod_rewrite and mod_alias. A module that is named in `<IfModule>` counts as loaded.
+//! weir does not read these files for requests. [`find`] searches for them, so that `weir serve FOLDER` can refuse
+//! what they deny to all, and `weir doctor` can list what they would protect. [`parse`] is pure and accepts any
+//! bytes. It follows Apache where access is concerned: `Require`, `Order`/`Allow`/`Deny`, sections by file name, and
+//! denying rules of mod_rewrite and mod_alias. Modules in `<IfModule>` count as loaded.
 
 mod access;
 mod pattern;
@@ -14,57 +14,57 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One `.htaccess`.
+/// One `.htaccess` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Htaccess {
     /// The file.
     pub path: PathBuf,
     /// The URL path of its folder; begins and ends with a slash.
     pub folder: String,
-    /// What it does that matters to who asks, in the order of the file.
+    /// Its effects on access, in the order of the file.
     pub effects: Vec<Effect>,
 }
 
-/// What a `.htaccess` does.
+/// An effect of a `.htaccess` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Its folder, with all below, is denied to all.
+    /// Its folder and everything below is denied to all.
     DeniesAll,
-    /// A folder that one above denies is open again.
+    /// It allows a folder that a parent folder denies.
     Opens,
-    /// Files are denied to all. An expression over their URL path, and how the file says it.
+    /// It denies files to all: an expression for their URL path, and the text of the rule.
     DeniesFiles(String, String),
-    /// Files of a folder that is denied are open.
+    /// It allows files of a denied folder.
     OpensFiles(String, String),
-    /// Not everybody is let in: by address, password or condition. How.
+    /// It limits access by address, password or condition. With the text of the rule.
     Restricts(String),
     /// Scripts there do not run.
     NoScripts,
     /// URLs are rewritten or redirected.
     Rewrites,
-    /// Something of this kind that could not be read. What.
+    /// A rule of this kind that could not be understood. With its text.
     Unclear(String),
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// In the order of their folders.
     pub files: Vec<Htaccess>,
-    /// There were more folders than are looked at.
+    /// There were more folders than the limit.
     pub incomplete: bool,
 }
 
-/// What refuses the same in weir.toml: routes in the order that they have to have, and prefixes of `deny_scripts`.
+/// The equivalent in weir.toml: routes in the required order, and prefixes of `deny_scripts`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Refusals {
-    /// A route's `path`, and whether it is denied; else it is open.
+    /// The `path` of a route, and whether it denies; otherwise it allows.
     pub routes: Vec<(String, bool)>,
     /// URL prefixes.
     pub deny_scripts: Vec<String>,
 }
 
-/// Looks for `.htaccess` files in a folder and below. Links are not followed.
+/// Searches a folder and everything below for `.htaccess` files. Links are not followed.
 pub fn find(root: &Path) -> Found {
     let mut found = Found::default();
     let mut budget = MOST_ENTRIES;
@@ -74,13 +74,13 @@ pub fn find(root: &Path) -> Found {
     found
 }
 
-/// What the text of a `.htaccess` in `folder` does.
+/// The effects of the text of a `.htaccess` file in `folder`.
 pub fn parse(text: &str, folder: &str) -> Vec<Effect> {
     access::effects(text, folder)
 }
 
 impl Htaccess {
-    /// What it would have kept from clients, for people; none where it keeps nothing from them.
+    /// What it would deny to clients, as text; `None` if it denies nothing.
     pub fn denies(&self) -> Option<String> {
         let mut said = Vec::new();
         for effect in &self.effects {
@@ -98,14 +98,15 @@ impl Htaccess {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// It denies something in a way that [`refusals`] cannot say.
+    /// It denies something that [`refusals`] cannot express.
     pub fn is_beyond(&self) -> bool {
         let beyond = |effect: &Effect| matches!(effect, Effect::Restricts(_) | Effect::Unclear(_));
         self.effects.iter().any(beyond)
     }
 }
 
-/// What refuses what these files deny to all. The innermost folder comes first, since the first route that matches wins.
+/// The rules that refuse what these files deny to all. The innermost folder comes first, because the first matching
+/// route wins.
 pub fn refusals(files: &[Htaccess]) -> Refusals {
     let mut refusals = Refusals::default();
     let mut inner_first: Vec<&Htaccess> = files.iter().collect();
@@ -114,7 +115,7 @@ pub fn refusals(files: &[Htaccess]) -> Refusals {
         let (mut files, mut folder) = (Vec::new(), None);
         for effect in &file.effects {
             match effect {
-                // Sections by file name count after what is said of the folder, and the last of them wins.
+                // Sections by file name count after the rules of the folder, and the last of them wins.
                 Effect::DeniesFiles(path, _) => files.push((format!("~{path}"), true)),
                 Effect::OpensFiles(path, _) => files.push((format!("~{path}"), false)),
                 Effect::DeniesAll => folder = Some(true),
@@ -129,14 +130,14 @@ pub fn refusals(files: &[Htaccess]) -> Refusals {
             refusals.routes.push((glob(&file.folder), denied));
         }
     }
-    // What is open needs a route only in front of one that denies.
+    // A route that allows is needed only before one that denies.
     while refusals.routes.last().is_some_and(|(_, denied)| !denied) {
         refusals.routes.pop();
     }
     refusals
 }
 
-/// A folder with all below, as a route's `path`: a name with a star or a question mark is written as an expression.
+/// A folder and everything below as a route's `path`: a name with a star or a question mark becomes an expression.
 fn glob(folder: &str) -> String {
     match folder.contains(['*', '?']) || folder.starts_with('~') {
         true => format!("~^{}", pattern::literal(folder)),
@@ -168,7 +169,7 @@ fn walk(folder: &Path, url: &str, depth: usize, budget: &mut usize, found: &mut 
                     });
                 }
             }
-            // What is in a hidden folder is hidden with it.
+            // A hidden folder hides its content.
             Ok(kind) if kind.is_dir() && depth < MOST_DEPTH && !name.starts_with('.') => {
                 inner.push(name);
             }
@@ -188,11 +189,11 @@ fn read(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Files and folders that are looked at.
+/// Maximum number of files and folders that are searched.
 const MOST_ENTRIES: usize = 50_000;
-/// Folders within folders.
+/// Maximum depth.
 const MOST_DEPTH: usize = 12;
-/// Of one file.
+/// Maximum size of a file.
 const MOST_BYTES: u64 = 256 << 10;
 
 #[cfg(test)]

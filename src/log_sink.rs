@@ -1,15 +1,15 @@
-//! Where log lines go: a buffer in memory, and a thread of its own that writes it out.
+//! The output of logs: a buffer in memory, and a separate thread that writes it.
 //!
-//! Whoever logs only appends to the buffer under a lock that is held for the copy: no system call, but for waking
-//! the writer when the buffer was empty. The writer takes the whole buffer at [`Options::batch`] bytes or
+//! A thread that logs only appends to the buffer, under a lock that is held for the copy. The only system call is to
+//! wake the writer if the buffer was empty. The writer takes the whole buffer at [`Options::batch`] bytes, or
 //! [`Options::max_delay`] after the first line, and writes it outside of the lock.
 //!
-//! What never happens: a request waits for a disk. A log that cannot be written (disk full, pipe that nobody reads)
-//! keeps up to [`Options::limit`] bytes and tries again; lines beyond that are lost, counted, and told in the error
-//! log, once an interval while it lasts and when it is over. Lines are lost whole; no line is torn or interleaved
-//! with another, whichever thread it came from.
+//! A request never waits for a disk. If a log cannot be written (disk full, pipe that nobody reads), up to
+//! [`Options::limit`] bytes are kept and writing is retried. Lines beyond that are lost, counted, and reported in the
+//! error log: once per interval while it lasts, and when it is over. Only whole lines are lost, and lines of
+//! different threads never mix.
 //!
-//! Each log has its own writer, so that one that is stuck does not hold up the others.
+//! Each log has its own writer, so that one that is blocked does not delay the others.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 
 use weir_sys::poll;
 
-/// A log's way out. Shared by all threads of a process; dropping it writes what is left, for a second at most.
+/// The output of a log. All threads of a process share it. Dropping it writes the rest, for at most a second.
 pub struct Sink {
-    /// None: the log is off.
+    /// `None`: the log is off.
     shared: Option<Arc<Shared>>,
 }
 
-/// Where a log goes.
+/// Where a log is written.
 #[derive(Debug)]
 pub enum Target {
     /// Nowhere.
@@ -36,55 +36,54 @@ pub enum Target {
     Stdout,
     /// Standard error.
     Stderr,
-    /// An open file, pipe or socket; files are expected to be open for appending.
+    /// An open file, pipe or socket; a file must be open for appending.
     Fd(OwnedFd),
 }
 
 /// Limits of a [`Sink`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// So many bytes are written as soon as they are there.
+    /// This many bytes are written at once, without further delay.
     pub batch: usize,
-    /// A line waits at most so long for others to be written with.
+    /// How long a line may wait to be written together with others.
     pub max_delay: Duration,
-    /// Bytes kept while they cannot be written; lines beyond are lost.
+    /// How many bytes are kept while they cannot be written; further lines are lost.
     pub limit: usize,
-    /// How often to try again to write what failed.
+    /// Pause before a failed write is retried.
     pub retry: Duration,
-    /// How often to tell of lines being lost while it lasts.
+    /// Interval of the reports while lines are being lost.
     pub tell_every: Duration,
-    /// Who is told that lines are lost: log's name and what happened. Called by the thread that noticed it; must not
-    /// block.
+    /// Called with the log's name and the trouble, by the thread that noticed it; must not block.
     pub report: fn(&str, &Trouble),
 }
 
-/// What happens to a log that cannot be written.
+/// Trouble with writing a log.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Writing fails; it is tried again. With the lines lost in all so far.
+    /// Writing fails and is retried. With the total number of lost lines.
     Failing(io::Error, u64),
-    /// Lines come faster than they can be written. With the lines lost in all so far.
+    /// Lines arrive faster than they can be written. With the total number of lost lines.
     Losing(u64),
-    /// Writing works again. With the lines lost in all so far.
+    /// Writing works again. With the total number of lost lines.
     Recovered(u64),
 }
 
-/// How a log of this process does.
+/// The state of a log of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Lines lost since the start.
     pub lost: u64,
-    /// When the last of them was lost, as long ago.
+    /// How long ago the last one was lost.
     pub lost_ago: Option<Duration>,
-    /// Why it cannot be written now; none: it can, as far as is known.
+    /// Why it cannot be written now; `None`: it can, as far as is known.
     pub failing: Option<String>,
     /// Bytes that wait to be written.
     pub waiting: usize,
 }
 
-/// How all logs of this process do that are written by a [`Sink`], in the order of their start.
+/// The state of all logs of this process that have a [`Sink`], in the order of their start.
 pub fn health() -> Vec<Health> {
     let mut all = SINKS.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|sink| sink.strong_count() > 0);
@@ -94,10 +93,10 @@ pub fn health() -> Vec<Health> {
 }
 
 impl Sink {
-    /// Starts the writer. `name` is what reports call this log.
+    /// Starts the writer. `name` is the log's name in reports.
     ///
     /// # Errors
-    /// No thread or no descriptor is left.
+    /// If no thread or no descriptor is left.
     pub fn start(name: &str, target: Target, options: Options) -> io::Result<Self> {
         let file = match target {
             Target::Off => return Ok(Self::off()),
@@ -140,23 +139,23 @@ impl Sink {
         })
     }
 
-    /// A log that is not kept.
+    /// A log that is not written.
     pub const fn off() -> Self {
         Self { shared: None }
     }
 
-    /// Whether lines go nowhere, so that they need not be made.
+    /// Whether the log is off. Then lines need not be made.
     pub fn is_off(&self) -> bool {
         self.shared.is_none()
     }
 
-    /// Appends a line, which brings its own newline, or a piece of one that others follow. Never blocks on what is written.
+    /// Appends a line with its own newline, or a part of a line that other parts follow. Never waits for the output.
     pub fn push(&self, line: &[u8]) {
         self.push_with(line.len(), |buffer| buffer.extend_from_slice(line));
     }
 
-    /// As [`Self::push`], with the line made under the lock: what is taken from a clock there is in the order of the
-    /// lines. `size` is about how long it will be.
+    /// As [`Self::push`], but makes the line under the lock: times that are read there have the order of the lines.
+    /// `size` is the approximate length.
     pub fn push_with(&self, size: usize, put: impl FnOnce(&mut Vec<u8>)) {
         let Some(shared) = &self.shared else { return };
         let mut state = shared.lock();
@@ -187,8 +186,8 @@ impl Sink {
         }
     }
 
-    /// Goes on in another file, as after the old one was moved away. A line of which the old file got only a part
-    /// (because its disk is full) is written again whole. Nothing is lost.
+    /// Continues in another file, as after the old one was moved away. If the old file got only a part of a line
+    /// (because its disk is full), the whole line is written again. Nothing is lost.
     pub fn reopen(&self, fd: OwnedFd) {
         let Some(shared) = &self.shared else { return };
         let next = Some(Outlet::new(fd));
@@ -197,7 +196,7 @@ impl Sink {
         shared.wake.notify_all();
     }
 
-    /// Ends the writer, which has `limit` for what is left; does not wait for that. What comes later is lost.
+    /// Ends the writer, which has `limit` for the rest; does not wait. Later lines are lost.
     pub fn close(&self, limit: Duration) {
         let Some(shared) = &self.shared else { return };
         shared
@@ -207,7 +206,7 @@ impl Sink {
         shared.wake.notify_all();
     }
 
-    /// Waits until everything pushed so far is written, at most for `limit`. Whether it is.
+    /// Waits, at most for `limit`, until everything pushed so far is written. Returns whether it is.
     pub fn flush(&self, limit: Duration) -> bool {
         let Some(shared) = &self.shared else {
             return true;
@@ -219,8 +218,8 @@ impl Sink {
         shared.wait_until(state, Instant::now() + limit, |state| state.done >= all)
     }
 
-    /// Writes what is there, for at most `limit`, and ends the writer; what comes later is lost. Whether all was
-    /// written.
+    /// Writes the rest, for at most `limit`, and ends the writer; later lines are lost. Returns whether everything
+    /// was written.
     pub fn shutdown(&self, limit: Duration) -> bool {
         let Some(shared) = &self.shared else {
             return true;
@@ -274,7 +273,7 @@ impl Default for Options {
     }
 }
 
-/// The report of all logs but the error log itself.
+/// The report of all logs except the error log itself.
 fn report_in_error_log(name: &str, trouble: &Trouble) {
     match trouble {
         Trouble::Failing(error, lost) => {
@@ -291,33 +290,33 @@ struct Shared {
     name: String,
     options: Options,
     state: Mutex<State>,
-    /// For the writer: there is something to do.
+    /// Wakes the writer when there is work.
     wake: Condvar,
-    /// From the writer: something was done.
+    /// Signalled by the writer after progress.
     progress: Condvar,
 }
 
 struct State {
     /// Whole lines that the writer has not taken yet.
     buffer: Vec<u8>,
-    /// Bytes that the writer has taken and not written yet.
+    /// Bytes that the writer has taken but not written yet.
     in_flight: usize,
-    /// Bytes ever put into the buffer.
+    /// Total bytes put into the buffer.
     accepted: u64,
-    /// Bytes of those that are written or given up.
+    /// How many of those bytes were written or given up.
     done: u64,
-    /// Lines.
+    /// Lost lines.
     lost: u64,
     /// When the last line was lost.
     lost_at: Option<Instant>,
-    /// Why the last try to write failed; none: it did not.
+    /// Why the last write failed; `None`: it did not.
     failing: Option<Failing>,
     told: Told,
     writer: Writer,
     replacement: Option<Outlet>,
     /// How often `flush` was called.
     flushes: u64,
-    /// The writer is to end, at this time at the latest.
+    /// The writer must end by this time.
     closing: Option<Instant>,
     closed: bool,
 }
@@ -325,31 +324,31 @@ struct State {
 /// Why a log cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failing {
-    /// This went wrong (errno).
+    /// An error (errno).
     Error(Option<i32>, ErrorKind),
     /// Nobody reads the pipe.
     Blocked,
 }
 
-/// What of the trouble with this log was reported.
+/// Which trouble of this log was reported.
 #[derive(Default)]
 struct Told {
-    /// When trouble was told last.
+    /// When trouble was last reported.
     at: Option<Instant>,
-    /// That it is over has not been told yet.
+    /// The end of the trouble was not reported yet.
     open: bool,
-    /// The lines that were reported as lost.
+    /// How many lost lines were reported.
     lost: u64,
 }
 
-/// What the writer does, for those that may have to wake it.
+/// The state of the writer, for threads that may have to wake it.
 #[derive(PartialEq)]
 enum Writer {
-    /// Waits for a first line.
+    /// Waiting for a first line.
     Idle,
-    /// Waits for more lines.
+    /// Waiting for more lines.
     Gathering,
-    /// Is at work, or has been woken.
+    /// Working, or already woken.
     Busy,
 }
 
@@ -370,7 +369,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held can only come from the making of a line; all fields agree even then.
+        // Only the making of a line can panic under the lock; the fields are consistent even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -403,7 +402,7 @@ impl Shared {
         }
     }
 
-    /// Whether trouble may be told now, and notes that it is.
+    /// Whether trouble may be reported now; if so, notes that it is.
     fn may_tell(&self, state: &mut State) -> bool {
         let due = state
             .told
@@ -419,9 +418,9 @@ impl Shared {
         due
     }
 
-    /// In what time it is to be told that the trouble is over, if nothing happens until then; none: nothing is to be
-    /// told. A log that is just not fast enough is in and out of trouble all the time: what was not told when it
-    /// began is told at its end, at most once an interval.
+    /// After what time the end of the trouble must be reported, if nothing else happens; `None`: nothing to report. A
+    /// log that is slightly too slow enters and leaves trouble all the time: what was not reported at the beginning
+    /// is reported at the end, at most once per interval.
     fn tell_recovery_in(&self, state: &State) -> Option<Duration> {
         let since = state.told.at?.elapsed();
         let pause = if state.told.open {
@@ -435,14 +434,14 @@ impl Shared {
     }
 }
 
-/// The writer: takes what is there and writes it, until the sink is closed.
+/// The writer: takes the buffer and writes it, until the sink is closed.
 fn write_all(shared: &Shared, mut outlet: Outlet) {
     let options = &shared.options;
     let mut batch = Vec::new();
     loop {
         let mut state = shared.lock();
         if let Some(next) = state.replacement.take() {
-            // Closing a file may take as long as writing to it: never under the lock.
+            // Closing a file may take as long as writing to it, so never under the lock.
             drop(state);
             outlet = next;
             continue;
@@ -513,7 +512,7 @@ fn write_all(shared: &Shared, mut outlet: Outlet) {
     }
 }
 
-/// Writes all of `batch`, however long it takes; returns where it gave up because the sink is closed.
+/// Writes all of `batch`, however long it takes; returns where it stopped because the sink was closed.
 fn write_batch(shared: &Shared, outlet: &mut Outlet, batch: &[u8]) -> usize {
     let options = &shared.options;
     let mut at = 0;
@@ -561,7 +560,7 @@ fn write_batch(shared: &Shared, outlet: &mut Outlet, batch: &[u8]) -> usize {
     at
 }
 
-/// Where the line that byte `at` belongs to begins.
+/// The beginning of the line that contains byte `at`.
 fn line_start(batch: &[u8], at: usize) -> usize {
     memchr::memrchr(b'\n', &batch[..at]).map_or(0, |newline| newline + 1)
 }
@@ -570,7 +569,8 @@ fn line_start(batch: &[u8], at: usize) -> usize {
 struct Outlet {
     file: File,
     pipe: bool,
-    /// Writing to it waits for whoever reads it: a pipe, a socket or a terminal that others share and have made so.
+    /// Writing may block until somebody reads: a pipe, socket or terminal that is shared with others and in blocking
+    /// mode.
     waits: bool,
 }
 
@@ -588,15 +588,15 @@ impl Outlet {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // One that nobody reads would hold this thread: it could neither go on in another file nor end.
+        // If nobody reads, the write would block this thread: it could neither switch to another file nor end.
         if self.waits && !poll::writable(self.file.as_fd(), FIRST_PAUSE)? {
             return Err(ErrorKind::WouldBlock.into());
         }
         if !(self.pipe || self.waits) || bytes.len() <= PIPE_BUF {
             return self.file.write(bytes);
         }
-        // A pipe often has other writers (all processes of one container have the same stderr). Up to PIPE_BUF bytes
-        // are written in one piece, so lines stay whole if no write ends in the middle of one.
+        // A pipe often has other writers (all processes of a container have the same stderr). Up to PIPE_BUF bytes
+        // are written atomically, so lines stay whole if no write ends within one.
         let lines =
             memchr::memrchr(b'\n', &bytes[..PIPE_BUF]).map_or(PIPE_BUF, |newline| newline + 1);
         self.file.write(&bytes[..lines])
@@ -606,17 +606,17 @@ impl Outlet {
 /// All sinks of this process.
 static SINKS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// pipe(7): what is written to a pipe in one piece.
+/// pipe(7): size up to which writes to a pipe are atomic.
 const PIPE_BUF: usize = 4096;
 
-/// Waiting for a pipe that is not read: the first time, and at most.
+/// First and maximum pause for a pipe that is not read.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long dropping a sink waits for what is left to be written.
+/// How long dropping a sink waits for the rest to be written.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
 
-/// Of the writer's thread, bytes.
+/// Stack of the writer's thread, bytes.
 const STACK: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! The text that all logs are made of: time stamps, escaping, numbers.
+//! The building blocks of all logs: time stamps, escaping, numbers.
 //!
-//! Everything is appended to a byte buffer that the caller keeps, so that a line is made without allocating.
-//! What comes from outside goes through one of the escapes here: no client and no worker can end a line, forge
-//! another one, or send a terminal its control sequences. What is done with the lines is told in
-//! [`crate::log_sink`].
+//! Everything is appended to the caller's byte buffer, so that a line is made without allocating. Values from outside
+//! go through one of the escapes here, so that no client or worker can end a line, forge another one, or send control
+//! sequences to a terminal. [`crate::log_sink`] writes the lines.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,12 +12,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Who answered a request.
+/// The worker that answered a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Worker<'a> {
     /// A process that weir runs.
     Pid(u32),
-    /// A worker that somebody else runs, by its server's address as configured.
+    /// A worker that somebody else runs: its server's address as configured.
     Server(&'a str),
 }
 
@@ -31,8 +30,8 @@ impl fmt::Display for Worker<'_> {
     }
 }
 
-/// Reads the local time zone (TZ, /etc/localtime) once for the whole process. To be called before a chroot, after
-/// which the zone's file cannot be found any more; the first local time stamp does it otherwise.
+/// Reads the local time zone (TZ, /etc/localtime) once for the whole process. It must be called before a chroot,
+/// where the zone's file does not exist; otherwise the first local time stamp does it.
 pub fn load_time_zone() {
     time_zone();
 }
@@ -70,7 +69,7 @@ pub fn put_clock(time: SystemTime, out: &mut Vec<u8>) {
     });
 }
 
-/// Local time in a format of strftime(3), in the C locale; `-` where the format is none.
+/// Local time in a format of strftime(3), in the C locale; `-` if the format is invalid.
 pub fn put_time_formatted(time: SystemTime, format: &str, out: &mut Vec<u8>) {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = Timestamp::from_second(since.as_secs() as i64).unwrap_or_default();
@@ -103,12 +102,12 @@ pub fn put_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// A decimal number that may be below zero.
+/// A decimal number that may be negative.
 pub fn put_signed(number: i16, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Microseconds as seconds with three decimals, cut off rather than rounded: `0.012`.
+/// Microseconds as seconds with three decimals, truncated: `0.012`.
 pub fn put_seconds_millis(micros: u64, out: &mut Vec<u8>) {
     put_number(micros / 1_000_000, out);
     put_fraction((micros % 1_000_000 / 1_000) as u32, 3, out);
@@ -120,8 +119,8 @@ pub fn put_seconds_micros(micros: u64, out: &mut Vec<u8>) {
     put_fraction((micros % 1_000_000) as u32, 6, out);
 }
 
-/// A value within a line of the combined format or of a template, escaped as nginx does it by default: quotes,
-/// backslashes and every byte outside of printable ASCII as `\xHH`.
+/// A value in a line of the combined format or of a template, escaped as nginx does by default: quotes, backslashes
+/// and all bytes outside of printable ASCII as `\xHH`.
 pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
     if !needs_escape(value) {
         out.extend_from_slice(value);
@@ -138,15 +137,15 @@ pub fn put_escaped(value: &[u8], out: &mut Vec<u8>) {
 
 /// Whether [`put_escaped`] would change `value`.
 pub fn needs_escape(value: &[u8]) -> bool {
-    // No early exit: without one the compiler looks at many bytes at once.
+    // No early exit, so that the compiler can check many bytes at once.
     value
         .iter()
         .fold(false, |found, &byte| found | escaped_in_field(byte))
 }
 
-/// A JSON string with its quotes (RFC 8259 §7). Bytes that are no UTF-8 are written as the text `\xHH`, so that the
-/// line is valid JSON whatever a client sends and still tells which bytes came. Control characters beyond ASCII are
-/// escaped too: logs are looked at on terminals.
+/// A JSON string with its quotes (RFC 8259 §7). Bytes that are not UTF-8 are written as the text `\xHH`, so that the
+/// line is valid JSON whatever a client sends, and still shows the bytes. Control characters beyond ASCII are escaped
+/// too, because logs are read on terminals.
 pub fn put_json_string(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     if !needs_escape(value) {
@@ -181,7 +180,7 @@ pub fn put_json_string(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Members of a JSON object after its first. What is not there is null, so that all lines of a log have the same keys.
+/// Members of a JSON object after its first. Missing values are null, so that all lines of a log have the same keys.
 pub struct JsonMembers<'a>(pub &'a mut Vec<u8>);
 
 impl JsonMembers<'_> {
@@ -195,7 +194,7 @@ impl JsonMembers<'_> {
         self.put(key, value, put_number);
     }
 
-    /// A number that may be below zero.
+    /// A number that may be negative.
     pub fn signed(&mut self, key: &str, value: Option<i16>) {
         self.put(key, value, put_signed);
     }
@@ -205,7 +204,7 @@ impl JsonMembers<'_> {
         self.put(key, micros, put_seconds_micros);
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub fn flag(&mut self, key: &str, value: Option<bool>) {
         self.put(key, value, |value, out| {
             out.extend_from_slice(if value { b"true" } else { b"false" });
@@ -223,8 +222,8 @@ impl JsonMembers<'_> {
     }
 }
 
-/// Whether a character does something to the text around it instead of being seen: control characters, those that turn the
-/// direction of writing (Unicode Standard Annex 9), separators of lines, what has no width, and tags.
+/// Whether a character changes the text around it instead of being visible: control characters, those that change the
+/// direction of writing (Unicode Standard Annex 9), line separators, characters without width, and tags.
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -241,8 +240,8 @@ pub fn is_hidden(character: char) -> bool {
         )
 }
 
-/// JSON for a terminal: what [`is_hidden`] in its strings is written as `\uHEX`. Control characters of ASCII are escaped in
-/// strings already (RFC 8259 §7), and between them they are line ends.
+/// JSON for a terminal: characters of its strings that are [`is_hidden`] are written as `\uHEX`. ASCII control
+/// characters are already escaped in strings (RFC 8259 §7); between strings they are line ends.
 pub fn json_shown(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -258,7 +257,7 @@ pub fn json_shown(json: &str) -> String {
     out
 }
 
-/// Text for a terminal: what [`is_hidden`] is written as `\u{HEX}`.
+/// Text for a terminal: characters that are [`is_hidden`] are written as `\u{HEX}`.
 pub fn shown(text: &str) -> String {
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
@@ -270,7 +269,7 @@ pub fn shown(text: &str) -> String {
         })
 }
 
-/// Free text, for people: UTF-8 is kept; what [`is_hidden`], and bytes that are no UTF-8, become `\xHH`.
+/// Free text for people: UTF-8 is kept; characters that are [`is_hidden`] and bytes that are not UTF-8 become `\xHH`.
 pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
     if text
         .iter()
@@ -284,7 +283,7 @@ pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
             let mut buffer = [0; 4];
             let bytes = character.encode_utf8(&mut buffer).as_bytes();
             if character.is_control() {
-                // U+0080 to U+009F are controls as well; their code points fit into a byte.
+                // U+0080 to U+009F are control characters as well; their code points fit into a byte.
                 put_hex(character as u32 as u8, out);
             } else if is_hidden(character) {
                 bytes.iter().for_each(|&byte| put_hex(byte, out));
@@ -298,7 +297,7 @@ pub fn put_message(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The value of `key=value`: as it is where no reader could mistake its end, quoted otherwise.
+/// The value of `key=value`: unchanged if its end is clear to every reader, otherwise quoted.
 pub fn put_value(value: &[u8], out: &mut Vec<u8>) {
     let plain = |&byte: &u8| byte > b' ' && byte < 0x7f && !matches!(byte, b'"' | b'\\' | b'=');
     if !value.is_empty() && value.iter().all(plain) {
@@ -328,7 +327,7 @@ pub fn put_formatted(text: fmt::Arguments<'_>, out: &mut Vec<u8>) {
             Ok(())
         }
     }
-    // Only a broken Display of somebody else's can fail; what it wrote until then is worth keeping.
+    // This can fail only in a broken Display; what was written until then is kept.
     let _ = fmt::write(&mut Messages(out), text);
 }
 
@@ -345,7 +344,7 @@ fn put_hex(byte: u8, out: &mut Vec<u8>) {
     ]);
 }
 
-/// A point and `value` with leading zeros.
+/// A decimal point and `value` with leading zeros.
 fn put_fraction(value: u32, digits: usize, out: &mut Vec<u8>) {
     out.push(b'.');
     let mut text = itoa::Buffer::new();
@@ -354,8 +353,8 @@ fn put_fraction(value: u32, digits: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// All forms of one second. Made once a second and thread: the zone's rules are looked up then, so that a change to
-/// or from summer time is seen when it happens.
+/// All formats of one second, made once per second and thread. The rules of the time zone are applied then, so that a
+/// change to or from summer time is seen at once.
 struct Stamp {
     second: i64,
     combined: String,
@@ -421,7 +420,7 @@ fn with_stamp(time: SystemTime, then: impl FnOnce(&Stamp, u32)) {
     thread_local! {
         static LAST: RefCell<Option<Stamp>> = const { RefCell::new(None) };
     }
-    // A clock before 1970 is a broken clock; 1970 says so plainly enough.
+    // A clock before 1970 is wrong; 1970 shows that clearly enough.
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let second = since.as_secs() as i64;
     LAST.with_borrow_mut(|last| {

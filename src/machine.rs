@@ -1,4 +1,4 @@
-//! The machine that weir runs on, as far as checking a configuration asks.
+//! The machine on which weir runs, as far as the check of a configuration needs it.
 
 pub mod limits;
 pub mod links;
@@ -22,7 +22,7 @@ use weir_sys::{
 #[derive(Debug, Clone, Copy)]
 pub struct ThisMachine;
 
-/// Where the operator's window usually is; none: who runs weir has no folder for such sockets.
+/// The usual place of the operator's window; `None`: the user has no folder for such sockets.
 pub fn usual_window() -> Option<PathBuf> {
     let folder = match identity::is_root() {
         true => PathBuf::from("/run"),
@@ -65,7 +65,7 @@ impl Machine for ThisMachine {
 
     fn readable(&self, path: &Path) -> Result<(), Obstacle> {
         let shown = path.display();
-        // What is no file could be waited for without end.
+        // Opening something other than a file could block forever.
         let looked = match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() => {
                 return Err(Obstacle::Absent(format!("{shown} is no file")));
@@ -160,8 +160,8 @@ impl Machine for ThisMachine {
     }
 }
 
-/// `who` may write this file, or make files in this folder, however it gets there. Where an access control list says
-/// more than the permission bits, the answer is yes.
+/// Whether `who` may write this file, or create files in this folder. It does not check the folders above. If an
+/// access control list adds to the permission bits, the answer is yes.
 pub fn may_write(path: &Path, who: &Identity) -> bool {
     fs::metadata(path).is_ok_and(|metadata| {
         let needed = if metadata.is_dir() { 0o3 } else { 0o2 };
@@ -169,7 +169,7 @@ pub fn may_write(path: &Path, who: &Identity) -> bool {
     })
 }
 
-/// Whom the gateway becomes where root does not say: weir's own user, the web server's, nobody.
+/// The user of the gateway if root does not choose one: weir's own user, the web server's, nobody.
 pub const USUAL_USERS: [&str; 3] = ["weir", "www-data", "nobody"];
 
 /// The permission bits give this identity all of `needed` (read 4, write 2, enter 1).

@@ -1,7 +1,7 @@
 //! weir: the front door of FastCGI applications.
 //!
-//! Picks a role, runs it, and turns an error into an exit code. One program has two roles: what a person starts is
-//! the manager, and the manager starts the gateway (see ARCHITECTURE.md).
+//! Chooses a role, runs it, and turns an error into an exit code. One program has two roles: a person starts the
+//! manager, and the manager starts the gateway (see ARCHITECTURE.md).
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -33,9 +33,9 @@ mod window;
 
 use std::process::ExitCode;
 
-/// A request makes and drops some dozens of small things and an 8 KiB buffer on one thread: about a tenth of the
-/// gateway's own time less with this allocator than with the C library's. It is built to do without huge pages
-/// (`no_thp`), which make a process that needs little take megabytes of them; workers get theirs back.
+/// A request allocates and frees some dozens of small objects and an 8 KiB buffer on one thread: with this allocator
+/// the gateway needs about a tenth less CPU time than with the C library's. It is built without huge pages
+/// (`no_thp`), which would add megabytes to a process that needs little; workers still use huge pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     cli::main()
 }
 
-/// The gateway's whole life. What goes wrong is told to the manager, which says it where people look.
+/// Runs the gateway. Errors are reported to the manager, which logs them.
 fn serve_as_gateway() -> ExitCode {
     weir_sys::signal::leave_to_the_manager();
     error_log::init("gateway");

@@ -1,7 +1,7 @@
-//! The messages as packets: a byte that says which, then fields.
+//! Encodes messages as packets: a byte for the kind, then the fields.
 //!
-//! Decoding takes what encoding makes and nothing else: no byte more, no byte less, no descriptor that the message does
-//! not speak of.
+//! Decoding accepts exactly what encoding makes: no byte more or less, and no descriptor that does not belong to the
+//! message.
 
 use weir_sys::{identity::Identity, process::Exit, socket_owners::Owner};
 
@@ -33,7 +33,7 @@ impl Reader<'_> {
 }
 
 impl<F> ToGateway<F> {
-    /// The packet and what is attached to it.
+    /// The packet, and the descriptor to attach.
     pub fn encode(&self) -> (Vec<u8>, Option<&F>) {
         let mut out = Writer::default();
         let attached = match self {
@@ -293,10 +293,10 @@ impl<F> ToGateway<F> {
         (out.bytes, attached)
     }
 
-    /// What a packet says.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// For anything that [`encode`](Self::encode) does not make.
+    /// For everything that [`encode`](Self::encode) does not make.
     pub fn decode(bytes: &[u8], attached: Option<F>) -> Result<Self, BadMessage> {
         let mut from = Reader { bytes };
         let had_descriptor = attached.is_some();
@@ -449,7 +449,7 @@ impl<F> ToGateway<F> {
             },
             _ => return Err(BadMessage),
         };
-        // A descriptor that the message does not speak of, or more bytes than it has.
+        // An extra descriptor, or extra bytes.
         if (had_descriptor && attached.is_some()) || !from.bytes.is_empty() {
             return Err(BadMessage);
         }
@@ -546,10 +546,10 @@ impl ToManager {
         out.bytes
     }
 
-    /// What a packet says.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// For anything that [`encode`](Self::encode) does not make.
+    /// For everything that [`encode`](Self::encode) does not make.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let mut from = Reader { bytes };
         let message = match from.u8()? {

@@ -1,8 +1,8 @@
-//! What the egress is given: its listening sockets, and what it may not, or cannot, read itself.
+//! What the egress gets: its listening sockets, and the files that it may not or cannot read itself.
 //!
-//! Tokens, keys and authorities are read by the manager, with the rights that weir was started with, and travel as one
-//! file of memory: a gateway that is started anew, in a chroot or as another user, has them as well. They are not shown:
-//! neither here, nor by anybody who prints this.
+//! The manager reads tokens, keys and authorities with the rights with which weir was started, and passes them as one
+//! memory file. So a replaced gateway, in a chroot or as another user, gets them as well. They are never printed,
+//! neither here nor by `Debug`.
 
 use std::{
     collections::BTreeMap,
@@ -18,17 +18,17 @@ use super::{
     wire::{Reader, Writer},
 };
 
-/// All that the egress is given beside the configuration.
+/// Everything that the egress gets besides the configuration.
 #[derive(Debug)]
 pub struct EgressGiven {
-    /// Index into `Egress::listen`, listening socket, non-blocking. One address may have several sockets: each has
-    /// connections of its own to accept.
+    /// Index into `Egress::listen`, and the non-blocking listening socket. One address may have several sockets, each
+    /// with its own queue of connections.
     pub listeners: Vec<(u16, OwnedFd)>,
-    /// What was read for it.
+    /// The files that were read for it.
     pub files: EgressFiles,
 }
 
-/// What `[egress]` names and the gateway does not read itself.
+/// The files and variables that `[egress]` names.
 #[derive(Default, Clone, PartialEq, Eq)]
 pub struct EgressFiles {
     /// The authorities that the machine trusts: certificates (X.509, DER).
@@ -38,15 +38,15 @@ pub struct EgressFiles {
     pub files: BTreeMap<PathBuf, Vec<u8>>,
     /// `${env:…}` of headers: variables of weir's own environment.
     pub env: BTreeMap<String, String>,
-    /// The users (uid) that pools run as, by the pools' NAMEs: not those of pools that others run.
+    /// The users (uid) of pools by the pools' NAMEs, without pools that others run.
     pub users: BTreeMap<String, u32>,
 }
 
 impl EgressFiles {
-    /// What a file holds.
+    /// The content of a file.
     ///
     /// # Errors
-    /// It was not given, which is said with its path.
+    /// If it was not passed; the message has its path.
     pub fn file(&self, path: &Path) -> Result<&[u8], String> {
         match self.files.get(path) {
             Some(bytes) => Ok(bytes),
@@ -54,11 +54,11 @@ impl EgressFiles {
         }
     }
 
-    /// The value that a header is given, with its secrets.
+    /// The value of a header, with its secrets.
     ///
     /// # Errors
-    /// What is wrong with it, without showing it: a file or variable that is not there or empty, or has in it what no
-    /// header may hold (RFC 9110 §5.5).
+    /// What is wrong with it, without showing it: a file or variable that is missing or empty, or that contains bytes
+    /// that are not allowed in headers (RFC 9110 §5.5).
     pub fn value(&self, secret: &Secret) -> Result<Vec<u8>, String> {
         let mut value = Vec::new();
         for piece in &secret.0 {
@@ -81,7 +81,7 @@ impl EgressFiles {
         Ok(value)
     }
 
-    /// What callers have to know.
+    /// The token that callers must send.
     ///
     /// # Errors
     /// What is wrong with it, without showing it.
@@ -99,7 +99,7 @@ impl EgressFiles {
         }
     }
 
-    /// As bytes, for the way to the gateway.
+    /// Encodes it for the gateway.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u32(self.roots.len() as u32);
@@ -122,10 +122,10 @@ impl EgressFiles {
         out.bytes
     }
 
-    /// What [`encode`](Self::encode) made.
+    /// Decodes the output of [`encode`](Self::encode).
     ///
     /// # Errors
-    /// For anything else.
+    /// For everything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let mut from = Reader { bytes };
         let from = &mut from;
@@ -148,11 +148,11 @@ impl EgressFiles {
         }
     }
 
-    /// The longest that [`encode`](Self::encode) makes of what the manager reads, bytes.
+    /// Maximum size of the output of [`encode`](Self::encode) for what the manager reads, bytes.
     pub const MAX_ENCODED: usize = 64 << 20;
 }
 
-/// Names alone.
+/// Prints only names.
 impl fmt::Debug for EgressFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EgressFiles")
@@ -163,7 +163,7 @@ impl fmt::Debug for EgressFiles {
     }
 }
 
-/// Whether it is something, and may stand in a header: no byte that ends one, and none that cannot be seen.
+/// Whether it is not empty and allowed in a header: without bytes that end a header, and without invisible ones.
 fn check(value: &[u8]) -> Result<(), &'static str> {
     let forbidden = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
     match value {
@@ -175,10 +175,10 @@ fn check(value: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Characters of a token.
+/// Minimum number of characters of a token.
 const TOKEN_LEAST: usize = 16;
 
-/// See [`TOKEN_LEAST`].
+/// Maximum number of characters of a token.
 const TOKEN_MOST: usize = 4096;
 
 #[cfg(test)]

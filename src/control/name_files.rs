@@ -1,8 +1,8 @@
-//! What this machine knows of names, read before the gateway cannot any more.
+//! The machine's files for resolving names, read before the gateway enters its chroot.
 
 use std::{fs::File, io::Read};
 
-/// How a machine looks names up, as it was when the gateway started: its `chroot` has no such files.
+/// The files that resolve names, as they were when the gateway started: its `chroot` has no such files.
 #[derive(Debug, Clone, Default)]
 pub struct NameFiles {
     /// /etc/resolv.conf; empty where there is none.
@@ -12,7 +12,7 @@ pub struct NameFiles {
 }
 
 impl NameFiles {
-    /// Reads them. What cannot be read is taken for empty, as resolvers do.
+    /// Reads them. A file that cannot be read counts as empty, as in other resolvers.
     pub fn read() -> NameFiles {
         let read = |path: &str| {
             let mut bytes = Vec::new();
@@ -27,5 +27,5 @@ impl NameFiles {
     }
 }
 
-/// What of such a file is read, bytes: lists of hosts that are to be blocked are long.
+/// Maximum size of such a file, bytes: lists of blocked hosts are long.
 const MAX_NAME_FILE: u64 = 16 << 20;

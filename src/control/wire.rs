@@ -1,4 +1,4 @@
-//! Fields of a packet: numbers in network order, texts and paths with their length in front.
+//! Fields of a packet: numbers in network byte order; texts and paths with their length before them.
 
 use std::{
     ffi::OsString,
@@ -32,7 +32,7 @@ impl Writer {
         self.bytes.extend(value.to_be_bytes());
     }
 
-    /// A kind of packet, and what it is about: a pool, and one of its workers or how many.
+    /// The kind of a packet, with a pool and either one of its workers or a count.
     pub(super) fn of_pool(&mut self, kind: u8, pool: u16, number: u32) {
         self.u8(kind);
         self.u16(pool);
@@ -45,7 +45,7 @@ impl Writer {
         self.u64(taken.files);
     }
 
-    /// A name and its addresses, no more of them than fit.
+    /// A name and as many of its addresses as fit.
     pub(super) fn addresses(&mut self, name: &str, addresses: &[IpAddr]) {
         self.text(name);
         let addresses = &addresses[..addresses.len().min(MOST_ADDRESSES)];
@@ -66,7 +66,7 @@ impl Writer {
         self.text(&holding.request);
     }
 
-    /// Text, cut to what fits any message: it is meant for people.
+    /// Text, cut so that it fits into any message: it is meant for people.
     pub(super) fn text(&mut self, text: &str) {
         let mut end = text.len().min(MAX_TEXT);
         while !text.is_char_boundary(end) {
@@ -93,7 +93,7 @@ impl Writer {
     }
 }
 
-/// What is left of a packet being read.
+/// The rest of a packet that is being decoded.
 pub(super) struct Reader<'a> {
     pub(super) bytes: &'a [u8],
 }
@@ -194,5 +194,5 @@ impl Reader<'_> {
     }
 }
 
-/// Longest text in a message, bytes.
+/// Maximum length of a text in a message, bytes.
 pub(super) const MAX_TEXT: usize = 8 * 1024;

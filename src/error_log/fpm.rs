@@ -5,8 +5,8 @@
 //! [20-Nov-2026 15:13:20.104312] DEBUG: pid 5, worker_started(), line 93: [pool www] child 7 started
 //! ```
 //!
-//! The second form is that of `level = "debug"`. What an event is about beside its pool comes after the message, which
-//! PHP-FPM has no place for. Control characters are escaped, which PHP-FPM does not do.
+//! The second form is that of `level = "debug"`. Details of an event other than its pool follow after the message,
+//! because PHP-FPM has no place for them. Control characters are escaped, which PHP-FPM does not do.
 
 use std::time::SystemTime;
 
@@ -37,7 +37,7 @@ pub(super) fn put_line(record: &Record<'_>, time: SystemTime, out: &mut Vec<u8>)
     put_message(record, out);
 }
 
-/// What goes to syslog: the level in brackets, and the message. Time and process are syslog's.
+/// The text for syslog: the level in brackets, and the message. syslog itself adds time and process.
 pub(super) fn put_text(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(match record.level() {
         Level::Error => b"[ERROR] ",
@@ -49,13 +49,13 @@ pub(super) fn put_text(record: &Record<'_>, out: &mut Vec<u8>) {
 }
 
 fn put_message(record: &Record<'_>, out: &mut Vec<u8>) {
-    // Nothing of this can fail but a broken Display; what was put until then is worth keeping.
+    // This can fail only in a broken Display; what was written until then is kept.
     let _ = record.key_values().visit(&mut Pool(out));
     text::put_formatted(*record.args(), out);
     let _ = record.key_values().visit(&mut Rest(out));
 }
 
-/// Puts the pool where PHP-FPM has it: before the message.
+/// Writes the pool where PHP-FPM has it: before the message.
 struct Pool<'a>(&'a mut Vec<u8>);
 
 impl<'kvs> VisitSource<'kvs> for Pool<'_> {
@@ -67,7 +67,7 @@ impl<'kvs> VisitSource<'kvs> for Pool<'_> {
     }
 }
 
-/// Puts what is left, as weir's own format does.
+/// Writes the other details as weir's own format does.
 struct Rest<'a>(&'a mut Vec<u8>);
 
 impl<'kvs> VisitSource<'kvs> for Rest<'_> {
@@ -108,7 +108,7 @@ mod tests {
         let line = String::from_utf8(out).expect("text");
         let (time, rest) = line.split_once("] ").expect("a time");
         assert!(time.starts_with("[20-Nov-2026 "), "{time}");
-        // Another test may have made the level debug.
+        // Another test may have set the level to debug.
         assert!(rest.starts_with("WARNING: "), "{rest}");
         assert!(rest.ends_with("[pool www] a\\x0Ab request=42"), "{rest}");
     }

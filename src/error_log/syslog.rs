@@ -1,7 +1,7 @@
-//! The error log in the system's log: one datagram a line to /dev/log (RFC 3164, as syslog(3) writes it).
+//! The error log in syslog: one datagram per line to /dev/log (RFC 3164, as syslog(3) writes it).
 //!
-//! The socket is opened by the manager, for a gateway in a chroot cannot. A message that the system's log does not take
-//! at once is lost, and counted: nobody waits for it.
+//! The manager opens the socket, because a gateway in a chroot cannot. A message that syslog does not accept at once
+//! is lost and counted; weir does not wait.
 
 use std::{
     io,
@@ -13,12 +13,12 @@ use log::{Level, Record};
 
 use crate::log_text as text;
 
-/// What messages to syslog are called, and where they belong.
+/// The name and facility of messages to syslog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
     /// `weir`
     pub ident: String,
-    /// As syslog(3) numbers them (daemon: 3).
+    /// Numbered as in syslog(3) (daemon: 3).
     pub facility: u8,
 }
 
@@ -31,16 +31,16 @@ impl From<&weir_config::Log> for Tag {
     }
 }
 
-/// A socket that is connected to the system's log.
+/// A socket that is connected to syslog.
 #[derive(Debug)]
 pub(super) struct Syslog {
     socket: UnixDatagram,
     tag: Tag,
-    /// Messages lost since the last that was taken.
+    /// Messages lost since the last one that was accepted.
     lost: u64,
 }
 
-/// Connects to the system's log.
+/// Connects to syslog.
 ///
 /// # Errors
 /// As socket(2) and connect(2).
@@ -61,14 +61,14 @@ impl Syslog {
         })
     }
 
-    /// Goes on with another socket.
+    /// Continues with another socket.
     pub(super) fn reopen(&mut self, socket: OwnedFd) {
         if let Ok(new) = Self::new(socket, self.tag.clone()) {
             self.socket = new.socket;
         }
     }
 
-    /// Sends a message; `text` is what it says.
+    /// Sends a message with this `text`.
     pub(super) fn send(&mut self, level: Level, text: &[u8]) {
         let mut message = self.head(level, SystemTime::now());
         message.extend_from_slice(text);
@@ -76,7 +76,7 @@ impl Syslog {
             message.extend_from_slice(format!(" lines_lost={}", self.lost).as_bytes());
         }
         let sent = self.socket.send(&message).or_else(|_| {
-            // The system's log may have been started anew.
+            // syslog may have been restarted.
             self.socket.connect(SYSTEM_LOG)?;
             self.socket.send(&message)
         });
@@ -104,13 +104,13 @@ impl Syslog {
     }
 }
 
-/// What a record says in weir's own format, without time and level, which syslog has places of its own for.
+/// The text of a record in weir's own format, without time and level, for which syslog has its own fields.
 pub(super) fn put_text(record: &Record<'_>, role: &str, out: &mut Vec<u8>) {
     text::put_formatted(format_args!("[{role}] {}", record.args()), out);
     let _ = record.key_values().visit(&mut super::Pairs(out));
 }
 
-/// Where the C library finds the system's log.
+/// The path of syslog's socket in the C library.
 const SYSTEM_LOG: &str = "/dev/log";
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The kernel's limits that a configuration may meet: the accept queue, open files, and what TCP does when they are
-//! reached. Each check is a function of the configuration and of what the kernel says; nothing is changed.
+//! The kernel's limits that a configuration may reach: the accept queue, open files, and what TCP does at these
+//! limits. Each check is a function of the configuration and the kernel's values; nothing is changed.
 //!
-//! `weir serve` logs what is worse than a note, `weir check` and `weir doctor` print it.
+//! `weir serve` logs findings that are worse than a note; `weir check` and `weir doctor` print them.
 
 use std::{fs, str::FromStr};
 
@@ -10,27 +10,27 @@ use weir_sys::limits::{self, OpenFiles};
 
 use crate::findings::{Finding, Severity};
 
-/// What the kernel says; none: it does not, as in a chroot without /proc.
+/// The kernel's values; `None`: not known, as in a chroot without /proc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
-    /// Longest accept queue that it grants (net.core.somaxconn).
+    /// Maximum length of an accept queue (net.core.somaxconn).
     pub somaxconn: Option<u32>,
-    /// Half-open connections that it keeps where it sends no cookies (net.ipv4.tcp_max_syn_backlog).
+    /// How many half-open connections it keeps without SYN cookies (net.ipv4.tcp_max_syn_backlog).
     pub tcp_max_syn_backlog: Option<u32>,
-    /// Whether it answers half-open connections with cookies when they are too many (net.ipv4.tcp_syncookies).
+    /// Whether it sends SYN cookies if there are too many half-open connections (net.ipv4.tcp_syncookies).
     pub tcp_syncookies: Option<u32>,
-    /// Whether it resets a connection that finds the accept queue full (net.ipv4.tcp_abort_on_overflow).
+    /// Whether it resets a connection if the accept queue is full (net.ipv4.tcp_abort_on_overflow).
     pub tcp_abort_on_overflow: Option<u32>,
-    /// Open files of the whole machine (fs.file-max).
+    /// Limit of open files of the whole machine (fs.file-max).
     pub file_max: Option<u64>,
-    /// What `LimitNOFILE` and `ulimit -n` can be at most (fs.nr_open).
+    /// Maximum for `LimitNOFILE` and `ulimit -n` (fs.nr_open).
     pub nr_open: Option<u64>,
-    /// Open files of this process.
+    /// Limit of open files of this process.
     pub open_files: OpenFiles,
 }
 
 impl Kernel {
-    /// Asks. The network's settings are those of our own network namespace.
+    /// Reads the values. Network settings are those of our own network namespace.
     pub fn look() -> Self {
         Self {
             somaxconn: limits::somaxconn(),
@@ -52,14 +52,14 @@ pub fn findings(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found
 }
 
-/// How many sockets of one TCP address have queues of `backlog` together where none may have more than `somaxconn`: the
-/// kernel spreads connections over them (`SO_REUSEPORT`). No more than [`MOST_SOCKETS`].
+/// How many sockets of one TCP address are needed for queues of `backlog` in total, if each may have at most
+/// `somaxconn`: the kernel distributes connections over them (`SO_REUSEPORT`). At most [`MOST_SOCKETS`].
 pub fn sockets(backlog: u32, somaxconn: Option<u32>) -> usize {
     let most = somaxconn.unwrap_or(u32::MAX).max(1);
     (backlog.div_ceil(most) as usize).clamp(1, MOST_SOCKETS)
 }
 
-/// Whether the kernel grants the accept queues that listeners ask for: listen(2) cuts them without a word.
+/// Whether the kernel grants the configured accept queues: listen(2) shortens them silently.
 pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let Some(most) = kernel.somaxconn else {
         return Vec::new();
@@ -101,7 +101,7 @@ pub fn backlogs(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     config.listeners.iter().map(cut).collect()
 }
 
-/// Whether as many files may be open as the configuration may need.
+/// Whether the limit of open files is enough for the configuration.
 pub fn open_files(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     let need = OpenFilesNeeded::of(config);
     let allowed = kernel.open_files.hard;
@@ -187,20 +187,20 @@ pub fn overflow(config: &Config, kernel: &Kernel) -> Vec<Finding> {
     found
 }
 
-/// How a kernel's setting is changed now, and after the next boot.
+/// How to change a setting of the kernel, now and for later boots.
 pub fn set_sysctl(name: &str, value: impl std::fmt::Display) -> String {
     format!(
         "sysctl -w {name}={value} (to keep it: `{name} = {value}` in /etc/sysctl.d/60-weir.conf)"
     )
 }
 
-/// Files that the gateway may have open at once.
+/// How many files the gateway may have open at once.
 struct OpenFilesNeeded {
-    /// All clients, and all requests that may be at work.
+    /// For all clients, and all requests that may be at work.
     least: u64,
-    /// And a file for each client that has none of those.
+    /// With a file for each client in addition.
     most: u64,
-    /// How `least` comes about.
+    /// How `least` is calculated.
     sum: String,
 }
 
@@ -223,10 +223,10 @@ impl OpenFilesNeeded {
     }
 }
 
-/// Sockets of one listener, however short the kernel's queues are.
+/// Maximum number of sockets per listener, however short the kernel's queues are.
 pub const MOST_SOCKETS: usize = 16;
 
-/// Logs, listeners, files that are kept open, the window.
+/// Logs, listeners, cached files, the operator's window.
 const REST: u64 = 200;
 
 fn sysctl<T: FromStr>(path: &str) -> Option<T> {
@@ -291,7 +291,7 @@ mod tests {
             found.starts_with("warn: ") && found.contains("16 sockets take 256"),
             "{found}"
         );
-        // Where several sockets have that length together nobody has to wait.
+        // Several sockets together have that length, so no client has to wait.
         let kernel = Kernel {
             somaxconn: Some(128),
             ..WELL

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The links in the upper three levels of a folder that lead out of it, and where to, by name. Not all where there are
-/// very many files.
+/// Links in the upper three levels of a folder that lead out of it, with their targets, sorted by name. The list may
+/// be incomplete if there are very many files.
 pub fn out_of(root: &Path) -> Vec<(PathBuf, PathBuf)> {
     let Ok(real) = root.canonicalize() else {
         return Vec::new();
@@ -38,7 +38,7 @@ pub fn out_of(root: &Path) -> Vec<(PathBuf, PathBuf)> {
     out
 }
 
-/// Entries that are looked at.
+/// Maximum number of entries that are checked.
 const MOST_ENTRIES: usize = 5_000;
-/// Folders within folders.
+/// Maximum depth below the folder.
 const DEPTH: usize = 2;

@@ -1,4 +1,4 @@
-//! Where the program of a PHP version is: `weir-php8.2`, beside weir or where both were installed.
+//! Finds the program of a PHP version: `weir-php8.2`, beside weir or in the folders of an installation.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The program for a version of PHP (`8.2`); none: for the newest there is. With the version.
+/// The program for a version of PHP (`8.2`); `None`: for the newest one. Returns the version, too.
 ///
 /// # Errors
-/// What is wrong, and what mends it.
+/// What is wrong, and how to fix it.
 pub fn find(wanted: Option<&str>) -> Result<(String, PathBuf), (String, String)> {
     find_in(&folders(), wanted)
 }
@@ -125,7 +125,7 @@ fn find_in(
     })
 }
 
-/// The programs in these folders by version: of several for one version, that of the first folder.
+/// The programs in these folders by version. If several folders have a version, the first folder counts.
 fn all_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
     let mut found: Vec<(Version, PathBuf)> = Vec::new();
     for folder in folders {
@@ -139,7 +139,7 @@ fn all_in(folders: &[PathBuf]) -> Vec<(Version, PathBuf)> {
     found
 }
 
-/// Major and minor.
+/// Major and minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version(u32, u32);
 
@@ -156,8 +156,8 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Where to look, first to last: beside weir, beside a weir that was just built, where `make install` put it, and where
-/// packages do.
+/// Folders to search, in this order: beside weir, beside a weir that was just built, the folder of `make install`,
+/// and the folder of packages.
 fn folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     let own = program.parent();

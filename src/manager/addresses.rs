@@ -1,7 +1,8 @@
-//! Addresses of servers' names, as gateways have found them: kept for the gateways to come, which use them until they can look
-//! the names up themselves. So DNS that is away for a while takes no server away at a reload or where a gateway is replaced.
+//! The addresses of servers' names that gateways have found. They are kept for later gateways, which use them until
+//! they can look the names up themselves. So an outage of DNS does not take servers down at a reload or when a
+//! gateway is replaced.
 //!
-//! Only names of the configuration at hand are kept, so that no gateway can have more of them kept than it has.
+//! Only names of the current configuration are kept, so a gateway cannot make the manager store unlimited names.
 
 use std::{cell::RefCell, collections::BTreeMap, net::IpAddr};
 
@@ -9,12 +10,12 @@ use weir_config::{Config, Runtime, Upstream};
 
 use crate::control::{MOST_ADDRESSES, ToGateway};
 
-/// What is known, of all generations.
+/// The known addresses, for all generations.
 #[derive(Debug, Default)]
 pub(super) struct Addresses(RefCell<BTreeMap<String, Vec<IpAddr>>>);
 
 impl Addresses {
-    /// A gateway of this configuration has found them.
+    /// A gateway with this configuration has found these addresses.
     pub(super) fn found(&self, config: &Config, name: String, mut addresses: Vec<IpAddr>) {
         if names(config).any(|known| known == name) && !addresses.is_empty() {
             addresses.truncate(MOST_ADDRESSES);
@@ -22,7 +23,7 @@ impl Addresses {
         }
     }
 
-    /// What a new gateway of this configuration is told.
+    /// The messages for a new gateway with this configuration.
     pub(super) fn messages(&self, config: &Config) -> Vec<ToGateway> {
         let known = self.0.borrow();
         let mut names: Vec<&str> = names(config).collect();
@@ -37,7 +38,7 @@ impl Addresses {
         names.into_iter().filter_map(message).collect()
     }
 
-    /// Forgets names that this configuration, which serves from now on, has not.
+    /// Forgets names that are not in this configuration, which serves from now on.
     pub(super) fn keep_only(&self, config: &Config) {
         let names: Vec<&str> = names(config).collect();
         self.0

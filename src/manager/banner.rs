@@ -1,4 +1,4 @@
-//! What `weir serve` says on a terminal: where, with what, and how to end it.
+//! The output of `weir serve` on a terminal: where it serves, with what, and how to end it.
 
 use std::{fmt::Write, net::SocketAddr, path::Path};
 
@@ -6,7 +6,7 @@ use weir_config::{Address, Config, LogTarget, Pm, Pool, Protocol, Runtime};
 
 use crate::machine;
 
-/// The banner. `addresses` are those that the sockets really have.
+/// The banner. `addresses` are the actual addresses of the sockets.
 pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {}", folder.display());
@@ -25,7 +25,7 @@ pub(super) fn text(folder: &Path, config: &Config, addresses: &[Address]) -> Str
     out
 }
 
-/// The banner of a configuration: where it serves what, and where its logs are.
+/// The banner of a configuration: what it serves where, and where its logs are.
 pub(super) fn of_file(name: &str, config: &Config, addresses: &[Address]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "\n  weir serves {name}");
@@ -59,7 +59,7 @@ fn log_place(target: &LogTarget) -> String {
     }
 }
 
-/// What runs scripts, and how many of it.
+/// What runs scripts, and how many workers.
 fn php(pool: &Pool) -> String {
     let program = match &pool.runtime {
         Runtime::Php(php) => match machine::php::find(php.version.as_deref()) {
@@ -80,7 +80,7 @@ fn php(pool: &Pool) -> String {
     }
 }
 
-/// An address that a browser understands: a wildcard becomes this machine.
+/// A URL for a browser: a wildcard address becomes this machine.
 fn url(address: SocketAddr) -> String {
     let port = address.port();
     match (address.ip().is_unspecified(), address.is_ipv6()) {
