@@ -1,8 +1,8 @@
-//! What `[egress]` needs and the gateway cannot read: files with secrets, authorities, variables of the environment.
+//! Reads what `[egress]` needs and the gateway cannot read: files with secrets, authorities, environment variables.
 //!
-//! They are read with the rights that weir was started with, once for each configuration, before anything of it runs:
-//! one that is missing or of no use keeps the configuration from being served, and a reload from happening. Nothing of
-//! what they hold is written anywhere.
+//! They are read with the rights with which weir was started, once for each configuration, before anything of it
+//! runs. If one is missing or invalid, the configuration is not served, or the reload fails. Their contents are never
+//! logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use weir_sys::memory;
 use super::plan::{Problem, Runs};
 use crate::control::{EgressFiles, ToGateway};
 
-/// Reads all of it; none where there is no `[egress]`.
+/// Reads all of it; `None` if there is no `[egress]`.
 pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>> {
     let Some(egress) = &config.egress else {
         return Ok(None);
@@ -43,7 +43,7 @@ pub(super) fn read(config: &Config) -> Result<Option<EgressFiles>, Vec<Problem>>
     }
 }
 
-/// As whom the pools run that run as somebody else than weir.
+/// The users of the pools that run as another user than weir.
 pub(super) fn users(config: &Config, runs: &[Option<Runs>]) -> BTreeMap<String, u32> {
     let pools = config.pools.iter().zip(runs);
     let users = pools.filter_map(|(pool, runs)| {
@@ -56,7 +56,7 @@ pub(super) fn users(config: &Config, runs: &[Option<Runs>]) -> BTreeMap<String, 
     users.collect()
 }
 
-/// For the gateway.
+/// The message for the gateway.
 pub(super) fn message(files: &EgressFiles) -> io::Result<ToGateway> {
     memory::file(c"egress", &files.encode()).map(ToGateway::EgressFiles)
 }
@@ -64,7 +64,7 @@ pub(super) fn message(files: &EgressFiles) -> io::Result<ToGateway> {
 #[derive(Default)]
 struct Reading {
     files: EgressFiles,
-    /// Files that cannot be had, which was said.
+    /// Files that could not be read; the problem is already in the list.
     failed: BTreeSet<PathBuf>,
     problems: Vec<Problem>,
 }
@@ -83,7 +83,8 @@ impl Reading {
         }
     }
 
-    /// What one table names; `above`: what it has from the table above it, of which all was said.
+    /// Reads the files that a table names. `above`: the settings that it inherits from the table above, whose
+    /// problems are already reported.
     fn settings(&mut self, table: &str, settings: &HostSettings, above: Option<&HostSettings>) {
         let path_mend = "write the path of a file that who starts weir may read";
         if let Some(path) = &settings.ca_file {
@@ -114,7 +115,7 @@ impl Reading {
         }
     }
 
-    /// Whether there is such a file by now.
+    /// Whether the file has been read now.
     fn file(&mut self, key: &str, path: &Path, mend: &str, secret: bool) -> bool {
         if self.files.files.contains_key(path) {
             return true;
@@ -136,8 +137,8 @@ impl Reading {
         }
     }
 
-    /// The authorities that the machine trusts. What does not read is passed over, as every TLS client does, as long as
-    /// there is one that does.
+    /// The authorities that the machine trusts. Certificates that cannot be parsed are skipped, as in every TLS
+    /// client, if there is at least one valid one.
     fn roots(&mut self) {
         let found = rustls_native_certs::load_native_certs();
         let names = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
@@ -182,7 +183,7 @@ impl Reading {
 }
 
 fn read_file(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
-    // What is no file could be waited for without end.
+    // Opening something other than a file could block forever.
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("this is no file".to_owned());
@@ -201,10 +202,10 @@ fn read_file(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Of many files that cannot be read, so many are told.
+/// How many unreadable files are listed in a message.
 const MOST_TOLD: usize = 3;
 
-/// No certificate, key or token is longer, bytes; a bundle of all authorities has about 220 KiB.
+/// Maximum size of a certificate, key or token, bytes; a bundle of all authorities has about 220 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -222,7 +223,7 @@ mod tests {
     fn problems(settings: &HostSettings) -> Vec<String> {
         let mut reading = Reading::default();
         reading.settings("egress.host.a", settings, None);
-        // It is not said again for those who have it from there.
+        // It is not reported again for tables that inherit it.
         reading.settings("egress.host.b", settings, Some(settings));
         let told = reading.problems.into_iter();
         told.map(|p| format!("{}: {}", p.key, p.cause)).collect()

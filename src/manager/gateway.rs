@@ -1,9 +1,10 @@
-//! The gateway as the manager sees it: a process, a channel, and a queue of what it has not taken yet.
+//! The gateway as the manager sees it: a process, a channel, and a queue of messages that the channel has not
+//! accepted yet.
 //!
-//! A gateway that dies is started again: at once if it had lived for a while, shortly after if it had served, else after a
-//! pause that doubles. One that takes no messages any more is killed, and so is one that gives no
-//! sign of life: it is asked for one again and again (`ToGateway::Ping`), and tells for how long the thread has stood still
-//! that has for longest.
+//! A gateway that dies is restarted: at once if it lived for some time, after a short pause if it had served, and
+//! otherwise after a pause that doubles each time. A gateway that accepts no messages any more is killed, and so is
+//! one that does not respond: the manager sends `ToGateway::Ping` regularly, and the gateway reports how long its
+//! slowest thread has made no progress.
 
 use std::{
     collections::VecDeque,
@@ -18,23 +19,23 @@ use weir_sys::process::{self, Exit, Spawn};
 use super::jail::ROLE;
 use crate::control::{Channel, ToGateway, ToManager};
 
-/// A gateway, running or to be started again.
+/// A gateway that runs or will be restarted.
 #[derive(Debug, Default)]
 pub(super) struct Gateway {
     running: Option<Running>,
-    /// When to start it again.
+    /// When to restart it.
     due: Option<Instant>,
-    /// Deaths in a row before it served.
+    /// Number of deaths in a row before it served.
     failures: u32,
-    /// The last one lived for a short time only.
+    /// Whether the last one lived only for a short time.
     was_short: bool,
-    /// The last sign of life of this one or its predecessor.
+    /// When this gateway or its predecessor last showed progress.
     alive: Option<Instant>,
-    /// When it is asked for a sign next; none: it is not asked.
+    /// When the next ping is due; `None`: no pings.
     ping: Option<Instant>,
-    /// When [`tick`](Self::tick) looked last.
+    /// When [`tick`](Self::tick) last ran.
     looked: Option<Instant>,
-    /// It is asked as often as this at least; none: nobody else wants to know.
+    /// Maximum time between pings; `None`: no such maximum.
     often: Option<Duration>,
 }
 
@@ -44,14 +45,14 @@ struct Running {
     channel: Channel,
     queue: VecDeque<ToGateway>,
     since: Instant,
-    /// It has said that it is ready.
+    /// Whether it has reported that it is ready.
     served: bool,
-    /// When it closed its end of the channel: it is about to end, or has gone astray.
+    /// When it closed its end of the channel: it is about to end, or in a wrong state.
     closed: Option<Instant>,
 }
 
 impl Gateway {
-    /// One that is not started yet. `watchdog`: how often somebody wants to hear that it is alive.
+    /// A gateway that is not started yet. `watchdog`: how often the service manager wants a notification.
     pub(super) fn new(watchdog: Option<Duration>) -> Self {
         Self {
             often: watchdog.map(|period| period / 4),
@@ -59,7 +60,7 @@ impl Gateway {
         }
     }
 
-    /// Starts the process and gives it `messages`.
+    /// Starts the process and sends it `messages`.
     pub(super) fn start(
         &mut self,
         now: Instant,
@@ -73,7 +74,7 @@ impl Gateway {
                 .map_err(|error| error.to_string())
         };
         let spawn = Spawn {
-            // The program that we are, also after the file was replaced by a newer one.
+            // Our own program, also if its file was replaced by a newer one.
             program: "/proc/self/exe".into(),
             name: Some("weir: gateway".into()),
             arguments: vec![ROLE.into()],
@@ -105,14 +106,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// Queues a message; without a gateway it is dropped, with what is attached.
+    /// Queues a message; without a gateway it is dropped, with its descriptor.
     pub(super) fn send(&mut self, message: ToGateway) {
         if let Some(running) = &mut self.running {
             running.queue.push_back(message);
         }
     }
 
-    /// Sends what the channel takes now.
+    /// Sends as many messages as the channel accepts now.
     pub(super) fn flush(&mut self) {
         let Some(running) = &mut self.running else {
             return;
@@ -121,7 +122,7 @@ impl Gateway {
             match running.channel.tell_gateway(message) {
                 Ok(()) => drop(running.queue.pop_front()),
                 Err(error) if is_full(&error) => break,
-                // It is gone: its exit says why.
+                // It is gone: its exit tells why.
                 Err(_) => return running.queue.clear(),
             }
         }
@@ -135,7 +136,7 @@ impl Gateway {
         }
     }
 
-    /// The next message from it; none: there is none now, or it is gone.
+    /// The next message from it; `None`: there is none now, or it is gone.
     pub(super) fn next(&mut self) -> Option<ToManager> {
         let running = self.running.as_mut()?;
         match running.channel.next_for_manager() {
@@ -153,14 +154,14 @@ impl Gateway {
         }
     }
 
-    /// It has said that it serves.
+    /// It has reported that it serves.
     pub(super) fn serves(&mut self) {
         if let Some(running) = &mut self.running {
             running.served = true;
         }
     }
 
-    /// The process ended: `None` if it is another one.
+    /// The process has ended; `None` if it is not this gateway's.
     pub(super) fn exited(&mut self, now: Instant, pid: u32) -> Option<Lived> {
         let running = self.running.take_if(|running| running.pid == pid)?;
         self.ping = None;
@@ -170,24 +171,24 @@ impl Gateway {
         })
     }
 
-    /// It serves from now on, and is asked for signs of life.
+    /// It serves from now on, and gets pings.
     pub(super) fn watch(&mut self, now: Instant) {
         self.alive = Some(now);
         self.ping = Some(now);
     }
 
-    /// A sign of life: none of its threads has stood still for longer than `silent`.
+    /// It has responded: none of its threads was without progress for longer than `silent`.
     pub(super) fn is_alive(&mut self, now: Instant, silent: Duration) {
         let moved = now.checked_sub(silent);
         self.alive = self.alive.max(moved);
     }
 
-    /// How long ago the last sign of life was; none: none is expected.
+    /// How long ago it last showed progress; `None`: nothing is expected yet.
     pub(super) fn silent(&self, now: Instant) -> Option<Duration> {
         Some(now.saturating_duration_since(self.alive?))
     }
 
-    /// Plans the next start after a death; says when.
+    /// Plans the restart after its death; returns when.
     pub(super) fn restart(&mut self, now: Instant, lived: Lived, exit: Exit) {
         let pause = lived.pause(&mut self.failures, &mut self.was_short, MAX_PAUSE);
         self.due = Some(now + pause);
@@ -198,7 +199,7 @@ impl Gateway {
         );
     }
 
-    /// Tries again later, a start having failed.
+    /// Plans another try after a failed start.
     pub(super) fn restart_later(&mut self, now: Instant) {
         self.due = Some(now + back_off(self.failures, MAX_PAUSE));
         self.failures += 1;
@@ -213,8 +214,8 @@ impl Gateway {
         }
     }
 
-    /// Kills a process that neither listens to us any more nor ends, or that has given no sign of life for `limit` (zero:
-    /// however long), and asks for one. Says whether it was killed for that.
+    /// Kills a process that neither reads our messages nor ends, or that has not responded for `limit` (zero: no
+    /// limit), and sends pings. Returns whether it was killed because it did not respond.
     pub(super) fn tick(&mut self, now: Instant, limit: Duration) -> bool {
         self.end_astray(now);
         let Some(ping) = self.ping else {
@@ -226,7 +227,7 @@ impl Gateway {
             .replace(now)
             .map_or(Duration::ZERO, |looked| now - looked);
         if pause > every * 2 {
-            // We stood still ourselves, and cannot tell what it did meanwhile.
+            // The manager itself was stopped, so it does not know what the gateway did meanwhile.
             self.alive = self.alive.map(|alive| (alive + pause).min(now));
         }
         let silent = self.silent(now).unwrap_or_default();
@@ -244,7 +245,7 @@ impl Gateway {
         }
         if ping <= now {
             self.ping = Some(now + every);
-            // One that takes nothing is not given more.
+            // If its queue is not empty, it gets no further pings.
             if self.running.as_ref().is_some_and(|r| r.queue.is_empty()) {
                 self.send(ToGateway::Ping);
                 self.flush();
@@ -267,7 +268,7 @@ impl Gateway {
         }
     }
 
-    /// No start is planned any more.
+    /// Cancels a planned start.
     pub(super) fn give_up(&mut self) {
         self.due = None;
     }
@@ -278,7 +279,7 @@ impl Gateway {
             .is_some_and(|running| running.pid == pid)
     }
 
-    /// Its process; none while there is none.
+    /// Its process; `None` if there is none.
     pub(super) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.pid)
     }
@@ -287,12 +288,12 @@ impl Gateway {
         self.running.is_some()
     }
 
-    /// Whether it is to be started now.
+    /// Whether it must be started now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// When something has to be done: a start, or another try to send.
+    /// When something must be done: a start, or another try to send.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         let ping = self.ping.filter(|_| self.running.is_some());
         self.deadline_of_process(now).into_iter().chain(ping).min()
@@ -309,25 +310,25 @@ impl Gateway {
         }
     }
 
-    /// What to wait for. A closed channel can be read from for ever, and says nothing more.
+    /// The descriptor to wait for. A closed channel would be readable forever, so it is left out.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         let running = self.running.as_ref()?;
         running.closed.is_none().then_some(running.channel.as_fd())
     }
 }
 
-/// The life of a process that has ended.
+/// How a process lived that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lived {
     pub(super) time: Duration,
-    /// It had done what it is for. Then its end was no failed start, however soon it came: something that it was given may
-    /// have ended it, and others wait for its successor.
+    /// Whether it had served. Then its end does not count as a failed start, however soon it came: a request may have
+    /// crashed it, and other requests wait for its successor.
     pub(super) served: bool,
 }
 
 impl Lived {
-    /// The pause before the next start; counts `failures` (starts in a row that failed), and notes whether this life was a
-    /// short one.
+    /// The pause before the next start. Updates `failures` (failed starts in a row), and notes whether this life was
+    /// short.
     pub(super) fn pause(
         self,
         failures: &mut u32,
@@ -353,20 +354,20 @@ impl Lived {
     }
 }
 
-/// How often a gateway is asked for a sign of life that may be silent for `limit`.
+/// How often a gateway is pinged that may be silent for `limit`.
 fn ping_every(limit: Duration, often: Option<Duration>) -> Duration {
     let limit = Some(limit / 8).filter(|limit| !limit.is_zero());
     let every = limit.into_iter().chain(often).min();
     every.map_or(PING_MOST, |every| every.clamp(PING_LEAST, PING_MOST))
 }
 
-/// See [`ping_every`].
+/// Minimum of [`ping_every`].
 const PING_LEAST: Duration = Duration::from_millis(100);
 
-/// See [`ping_every`].
+/// Maximum of [`ping_every`].
 const PING_MOST: Duration = Duration::from_secs(2);
 
-/// The pause before a start after so many failures in a row: 0.1 s, doubled each time, up to `most`.
+/// The pause before a start after this many failures in a row: 0.1 s, doubled each time, up to `most`.
 pub(super) fn back_off(failures: u32, most: Duration) -> Duration {
     let pause = Duration::from_millis(100).saturating_mul(1 << failures.min(20));
     pause.min(most)
@@ -380,7 +381,8 @@ pub(super) fn describe_pause(pause: Duration) -> String {
     }
 }
 
-/// What of our environment the gateway gets: how text looks and how panics are told, nothing that libraries act on.
+/// The part of our environment that the gateway gets: settings for text and panics, nothing that changes how
+/// libraries work.
 fn environment() -> Vec<(OsString, OsString)> {
     ["TZ", "LANG", "LC_ALL", "TERM", "NO_COLOR", "RUST_BACKTRACE"]
         .into_iter()
@@ -388,38 +390,38 @@ fn environment() -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// No more fits the channel now: its queue is full, or too many descriptors are under way (`ETOOMANYREFS`).
+/// Whether the channel is full now: its queue is full, or too many descriptors are in transit (`ETOOMANYREFS`).
 pub(super) fn is_full(error: &io::Error) -> bool {
     /// ETOOMANYREFS of Linux.
     const TOO_MANY: i32 = 109;
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(TOO_MANY)
 }
 
-/// One that has served and ends soon, again and again, starts after this each time.
+/// Pause before each start of a gateway that has served but repeatedly ends soon.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What lived for so long starts again at once.
+/// A process that lived this long is restarted at once.
 const LONG_LIFE: Duration = Duration::from_secs(5);
 
-/// The longest pause between two starts.
+/// Maximum pause between two starts.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// What a gateway that has closed its channel gets to write its logs and end.
+/// How long a gateway that has closed its channel may take to write its logs and end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// How soon a message is tried again that the channel had no room for.
+/// Pause before a message is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);
 
-/// Messages that a gateway may leave waiting; beyond, it is taken for stuck.
+/// Maximum number of waiting messages; with more, the gateway counts as stuck.
 const MAX_QUEUE: usize = 16_384;
 
-/// Has the kernel prefer the gateway to the workers that it feeds. It has one thread yet; those that it starts are
-/// preferred as well.
+/// Gives the gateway a higher priority than the workers. It has one thread at this time; threads that it starts
+/// inherit the priority.
 fn put_first(pid: u32, wanted: Option<i32>) {
     let usual = || process::priority().map(|own| (own - weir_config::GATEWAY_FIRST).max(FIRST));
     let set = match wanted {
         Some(nice) => process::set_priority(pid, nice),
-        // Without the right to do that it is as good as others.
+        // Without the right to do that, it keeps the usual priority.
         None => usual().and_then(|nice| process::set_priority(pid, nice).or(Ok(()))),
     };
     if let Err(error) = set {
@@ -427,7 +429,7 @@ fn put_first(pid: u32, wanted: Option<i32>) {
     }
 }
 
-/// The first of all nice values.
+/// The highest priority.
 const FIRST: i32 = -20;
 
 #[cfg(test)]
@@ -472,11 +474,11 @@ mod tests {
         assert!(!pass(&mut gateway, &mut now, 8));
         gateway.is_alive(now, Duration::from_secs(3));
         assert_eq!(gateway.silent(now), Some(Duration::from_secs(3)));
-        // A thread that has stood still for long is no sign of life, nor is an earlier sign worth less.
+        // A thread without progress for a long time is not a sign of life, but does not reduce an earlier one either.
         gateway.is_alive(now, Duration::from_secs(9));
         assert_eq!(gateway.silent(now), Some(Duration::from_secs(3)));
         assert!(!pass(&mut gateway, &mut now, 5));
-        // The whole machine was asleep.
+        // The whole machine was suspended.
         now += Duration::from_secs(600);
         assert!(!gateway.tick(now, limit));
         assert!(gateway.silent(now) <= Some(Duration::from_secs(8)));

@@ -1,6 +1,7 @@
-//! What one configuration runs: a gateway, and the workers of its pools. A reload starts a second beside the first.
+//! A generation is what one configuration runs: a gateway, and the workers of its pools. A reload starts a second one
+//! beside the first.
 //!
-//! States, and who may move them:
+//! States and transitions:
 //!
 //! ```text
 //! Booting ── every pool's PHP loaded ──► Starting ── gateway ready ──► Serving ── drain() ──► Draining ─┐
@@ -8,9 +9,10 @@
 //!                                                                                  └──► gone
 //! ```
 //!
-//! Only a reload boots before it starts its gateway: until then nothing of it meets a client, and it is given up where a
-//! pool's PHP cannot be had. A gateway that dies is started again in `Serving` only. Workers are stopped when their
-//! gateway is done, not before. In `Stopping` everything is asked to end, and killed when the grace is over.
+//! Only a reload boots before it starts its gateway: until then the generation has no contact with clients, and it is
+//! given up if the PHP of a pool cannot be loaded. A dead gateway is restarted only in `Serving`. Workers are stopped
+//! when their gateway has ended, not before. In `Stopping` everything is asked to end, and killed after the grace
+//! period.
 
 use std::{
     collections::BTreeMap,
@@ -41,72 +43,72 @@ use crate::{
     error_log::{self, Format},
 };
 
-/// A configuration at work.
+/// A running configuration.
 #[derive(Debug)]
 pub(super) struct Generation {
-    /// Which one; never used again.
+    /// Its number, which is never used again.
     pub(super) id: u32,
     pub(super) loaded: Loaded,
     pub(super) sockets: Sockets,
-    /// Where operators come in.
+    /// The sockets of the operator's window.
     pub(super) window: Windows,
-    /// What was read for the egress: a gateway that is started anew gets the same.
+    /// Files for the egress: a restarted gateway gets the same ones.
     egress: Option<EgressFiles>,
     pub(super) gateway: Gateway,
     pub(super) pools: Pools,
     pub(super) plan: Plan,
     logs: Logs,
     phase: Phase,
-    /// What the gateway said before it went.
+    /// The gateway's last error message.
     complaint: Option<String>,
-    /// What it still waits for, as it has told last, while it finishes; and since when it does.
+    /// What the draining gateway waits for, by its last report, and since when it drains.
     holding: Holding,
     addresses: Rc<Addresses>,
     finishing: Option<Instant>,
-    /// Operators want it to be left in peace.
+    /// Whether operators have turned the drain for load balancers on.
     declines: bool,
-    /// Limits that operators have set: of which pool, and how many workers and requests.
+    /// Limits that operators have set, by pool: maximum of workers and of requests.
     limits: BTreeMap<u16, (Option<u32>, Option<u32>)>,
     meter: Meter,
     owners: Owners,
-    /// What came of its messages and was not asked for yet.
+    /// Events from its messages that were not fetched yet.
     events: Vec<Event>,
 }
 
-/// Where a generation is in its life.
+/// The state of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its PHP is being loaded, its gateway not started.
+    /// Its PHP is being loaded; its gateway is not started.
     Booting,
-    /// The first gateway is not ready yet; given up at that time.
+    /// The first gateway is not ready yet; the start is given up at `until`.
     Starting { until: Instant },
-    /// At work.
+    /// Serving requests.
     Serving,
-    /// Finishing what runs.
+    /// Finishing running requests.
     Draining { until: Instant },
-    /// Ending; killed at that time.
+    /// Ending; killed at `until`.
     Stopping { until: Instant },
 }
 
-/// What has to be decided by whoever knows the other generations.
+/// Events that concern other generations, too.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// Its gateway accepts connections for the first time.
     Ready,
-    /// It cannot serve, and why.
+    /// It cannot serve; with the reason.
     Failed(String),
-    /// An operator asks for something that concerns more than a pool.
+    /// An operator requests an action that concerns more than one pool.
     Act { id: u32, action: Action },
-    /// Its gateway wants to know what processes take.
+    /// Its gateway asks what the processes use.
     Measure,
-    /// Its gateway died, and another one will take its place.
+    /// Its gateway died and will be restarted.
     Restarts,
-    /// Its gateway is killed because it gives no sign of life.
+    /// Its gateway is killed because it does not respond.
     Hangs,
 }
 
 impl Generation {
-    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what is kept where both need it.
+    /// Binds and opens what the configuration needs. `sockets`, `window` and `before` have what both generations use.
     pub(super) fn prepare(
         id: u32,
         (loaded, plan): (Loaded, Plan),
@@ -154,13 +156,13 @@ impl Generation {
         })
     }
 
-    /// Starts what is to take another one's place: first its PHP, then its gateway.
+    /// Starts a generation that will replace another one: first its PHP, then its gateway.
     pub(super) fn boot(&mut self) {
         self.pools.try_once();
         self.phase = Phase::Booting;
     }
 
-    /// Starts the gateway, now or again.
+    /// Starts or restarts the gateway.
     pub(super) fn start_gateway(&mut self, now: Instant) -> Result<(), String> {
         let messages = || {
             let mut messages = heritage::messages(&self.loaded, &self.plan, &self.logs)?;
@@ -178,7 +180,7 @@ impl Generation {
         let priority = self.loaded.config.server.priority;
         self.gateway.start(now, messages, priority)?;
         self.pools.serve_new_gateway(now);
-        // What its predecessor was told.
+        // A restarted gateway must know this, too.
         if self.declines {
             self.gateway.send(ToGateway::Decline { on: true });
         }
@@ -192,7 +194,7 @@ impl Generation {
         Ok(())
     }
 
-    /// Does what is due: starts, looks, sends, ends.
+    /// Does what is due: starts, checks, sends, ends.
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) -> Vec<Event> {
         let limit = self.loaded.config.server.gateway_timeout;
         if self.gateway.tick(now, limit) {
@@ -205,7 +207,7 @@ impl Generation {
             log::error!("the gateway cannot be started: {error}");
             self.gateway.restart_later(now);
         }
-        // Also while it finishes: requests may wait for workers that die meanwhile.
+        // Also while it drains: requests may wait for workers that die meanwhile.
         self.pools.tick(now, masters);
         match self.phase {
             Phase::Booting => self.booted(now),
@@ -233,7 +235,7 @@ impl Generation {
         std::mem::take(&mut self.events)
     }
 
-    /// Starts the gateway when every pool has its PHP, or ends the trial.
+    /// Starts the gateway when all pools have their PHP, or gives the generation up.
     fn booted(&mut self, now: Instant) {
         let tell = |(pool, cause)| format!("[pool.{pool}] PHP cannot be started: {cause}");
         let failures: Vec<String> = self.pools.failures().map(tell).collect();
@@ -250,20 +252,20 @@ impl Generation {
         }
     }
 
-    /// Takes the messages of the gateway, and says what came of them.
+    /// Handles the messages of the gateway; returns the resulting events.
     pub(super) fn hear(&mut self, now: Instant, masters: &mut Masters) -> Vec<Event> {
         self.take_messages(now, masters);
         std::mem::take(&mut self.events)
     }
 
-    /// Tells the gateway what became of something that an operator asked for.
+    /// Tells the gateway the result of an operator's action.
     pub(super) fn act_done(&mut self, id: u32, done: bool, text: &str) {
         let text = text.to_owned();
         self.gateway.send(ToGateway::ActionDone { id, done, text });
         self.gateway.flush();
     }
 
-    /// What operators are told of it, which finishes what it began.
+    /// The report for operators about a generation that is finishing.
     pub(super) fn as_old(&self, now: Instant) -> OldGeneration {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let left = match self.phase {
@@ -280,14 +282,14 @@ impl Generation {
         }
     }
 
-    /// Has the gateway say that it is not ready, or not any more.
+    /// Turns the drain for load balancers on or off in the gateway.
     pub(super) fn decline(&mut self, on: bool) {
         self.declines = on;
         self.gateway.send(ToGateway::Decline { on });
         self.gateway.flush();
     }
 
-    /// Tells the gateway what processes take; `first`: what else it is told.
+    /// Sends the gateway what the processes use; `first`: other messages to send before.
     pub(super) fn measure(
         &mut self,
         now: Instant,
@@ -304,7 +306,7 @@ impl Generation {
         self.gateway.flush();
     }
 
-    /// Sets limits of a pool until the next reload; says what is in force, or what stands against it.
+    /// Sets limits of a pool until the next reload; returns the effective limits, or why they cannot be set.
     fn set_pool(
         &mut self,
         name: &str,
@@ -351,7 +353,7 @@ impl Generation {
         Ok(format!("pool {name}: {what}, until the next reload"))
     }
 
-    /// Takes what a master has told.
+    /// Handles a message of a master.
     pub(super) fn hear_master(&mut self, now: Instant, news: &News, masters: &mut Masters) {
         self.pools.hear(now, news, masters);
     }
@@ -443,7 +445,7 @@ impl Generation {
         self.send_news();
     }
 
-    /// A process ended; `Ok(false)`: it is none of this generation's.
+    /// A process has ended; `Ok(false)`: it does not belong to this generation.
     pub(super) fn exited(
         &mut self,
         now: Instant,
@@ -452,7 +454,7 @@ impl Generation {
         masters: &mut Masters,
     ) -> Result<bool, Event> {
         if self.gateway.is_process(pid) {
-            // What it said last tells more than how it ended.
+            // Its last messages tell more than its exit status.
             self.take_messages(now, masters);
         }
         if let Some(lived) = self.gateway.exited(now, pid) {
@@ -488,12 +490,13 @@ impl Generation {
         Ok(ours)
     }
 
-    /// Accepts nothing more, and ends when nothing runs any more, or after `limit`. `last`: no other takes its place.
+    /// Accepts nothing new, and ends when nothing runs any more, or after `limit`. `last`: no other generation
+    /// follows.
     pub(super) fn drain(&mut self, now: Instant, limit: Duration, last: bool) {
         match self.phase {
             Phase::Draining { .. } | Phase::Stopping { .. } => {}
             _ if !self.gateway.is_running() => self.stop(now, GRACE),
-            // One that has not said yet that it is ready may be at work already.
+            // A gateway that has not reported that it is ready may already have requests.
             _ => {
                 self.phase = Phase::Draining { until: now + limit };
                 self.finishing = Some(now);
@@ -502,11 +505,12 @@ impl Generation {
                 self.gateway.flush();
             }
         }
-        // Connections that nobody will accept are refused from here on, once the gateway has closed them too.
+        // When the gateway has closed its sockets as well, further connections are refused.
         self.sockets = Sockets::default();
     }
 
-    /// Ends gateway and workers, killing what is left after `grace`. Who says so again does not put it off.
+    /// Ends gateway and workers, and kills what is left after `grace`. A second call does not extend the grace
+    /// period.
     pub(super) fn stop(&mut self, now: Instant, grace: Duration) {
         let until = match self.phase {
             Phase::Stopping { until } => until.min(now + grace),
@@ -520,12 +524,12 @@ impl Generation {
         self.sockets = Sockets::default();
     }
 
-    /// As [`stop`](Self::stop), with the grace of somebody who is in a hurry.
+    /// As [`stop`](Self::stop), with a short grace period.
     pub(super) fn stop_now(&mut self, now: Instant) {
         self.stop(now, SHORT_GRACE);
     }
 
-    /// Opens the logs again and tells the gateway. The error says of which that could not be done.
+    /// Reopens the logs and tells the gateway. The error names the logs that could not be reopened.
     pub(super) fn reopen_logs(&mut self) -> Result<(), String> {
         let mut problems = self.logs.reopen(&self.loaded.config, &self.plan.groups);
         problems.extend(self.pools.reopen_logs());
@@ -540,7 +544,7 @@ impl Generation {
         }
     }
 
-    /// Where errors are written.
+    /// The file of the error log.
     pub(super) fn error_log(&self) -> Option<&std::os::fd::OwnedFd> {
         self.logs.error.as_ref()
     }
@@ -549,7 +553,7 @@ impl Generation {
         self.loaded.config.server.shutdown_timeout
     }
 
-    /// Nothing of it runs any more.
+    /// Whether nothing of it runs any more.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. })
             && !self.gateway.is_running()
@@ -578,7 +582,7 @@ impl Generation {
     }
 }
 
-/// Where weir can be reached, and for which sites or pool.
+/// Logs where weir can be reached, and for which sites or pool.
 pub(super) fn say_listeners(generation: &Generation) {
     if error_log::format() == Format::Fpm {
         return;
@@ -607,7 +611,7 @@ pub(super) fn say_listeners(generation: &Generation) {
     }
 }
 
-/// What a gateway waits for, in words: "2 connections, 1 request; POST /up (pool shop) has run for 12.1 s".
+/// What a gateway waits for, as text: "2 connections, 1 request; POST /up (pool shop) has run for 12.1 s".
 pub(super) fn said(holding: &Holding) -> String {
     let count = |count: u32, what: &str| match count {
         1 => format!("1 {what}"),
@@ -628,20 +632,20 @@ pub(super) fn said(holding: &Holding) -> String {
     text
 }
 
-/// Characters of a request that are kept of what a gateway waits for.
+/// How many characters of a request are kept in such a report.
 const MAX_REQUEST: usize = 256;
 
-/// A pool of weir's own workers may have so many requests at work at once, at most.
+/// Maximum of requests at work at once for a pool of weir's own workers.
 const MAX_CONN: u64 = 100_000;
 
-/// A gateway that is not ready after so long never will be.
+/// A gateway that is not ready after this time counts as failed.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// What gateway and workers get to end by themselves once nothing runs any more.
+/// How long gateway and workers may take to end when nothing runs any more.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The same when somebody is in a hurry.
+/// The same for a fast stop.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
 
-/// Messages of one gateway that are taken before others get their turn.
+/// How many messages of one gateway are handled before others get their turn.
 const MESSAGES_AT_ONCE: usize = 256;

@@ -1,4 +1,5 @@
-//! What a gateway is given, as messages: its jail, the configuration, the logs, and whatever it could not open itself.
+//! The messages that a new gateway gets: its jail, the configuration, the logs, and everything that it could not open
+//! itself.
 
 use std::{
     collections::BTreeSet,
@@ -24,19 +25,19 @@ use crate::{
     error_log,
 };
 
-/// The logs of one configuration, open; none: nothing is written.
+/// The open logs of one configuration; `None`: not written.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) access: Option<OwnedFd>,
-    /// Of calls; none also where they are written with the requests.
+    /// The log of calls; `None` also if calls go to the access log.
     pub(super) egress: Option<OwnedFd>,
     pub(super) error: Option<OwnedFd>,
-    /// Of the pools that have one of their own.
+    /// Logs of the pools that have their own.
     pub(super) pools: Vec<(u16, OwnedFd)>,
 }
 
 impl Logs {
-    /// Opens what `[log]` and the pools name, files for appending. `groups`: see [`Plan::groups`].
+    /// Opens the logs of `[log]` and of the pools; files for appending. `groups`: see [`Plan::groups`].
     pub(super) fn open(config: &Config, groups: &[u32]) -> Result<Self, Vec<Problem>> {
         let mut logs = Self::default();
         let problems = logs.reopen(config, groups);
@@ -46,8 +47,8 @@ impl Logs {
         }
     }
 
-    /// Opens each of them again. One that cannot be opened is a problem, and goes on as it was: who may spoil one log's
-    /// folder does not keep the others from being turned over.
+    /// Reopens each log. One that cannot be opened is reported and keeps its old file, so that a user who can break
+    /// the folder of one log does not prevent the rotation of the others.
     pub(super) fn reopen(&mut self, config: &Config, groups: &[u32]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut open = |key: &str, target: &LogTarget, log: &mut Option<OwnedFd>| match open_log(
@@ -77,7 +78,7 @@ impl Logs {
     }
 }
 
-/// Everything up to the listeners, in the order that a gateway expects it.
+/// All messages before the listeners, in the order that a gateway expects.
 pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<Vec<ToGateway>> {
     let environment = &loaded.environment;
     let mut messages = vec![
@@ -100,7 +101,7 @@ pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<
     messages.push(ToGateway::SpoolDir(spool));
     if let Some(chroot) = &plan.jail.chroot {
         messages.extend(outside(&loaded.config, chroot));
-        // What TCP counts is read again and again; without it the gateway does without.
+        // The gateway reads TCP's counters regularly; if this fails, it works without them.
         messages.extend(Counters::open().ok().map(|counters| ToGateway::Opened {
             path: net_stat::PATH.into(),
             file: counters.into(),
@@ -109,7 +110,7 @@ pub(super) fn messages(loaded: &Loaded, plan: &Plan, logs: &Logs) -> io::Result<
     Ok(messages)
 }
 
-/// The logs, at the start and after they were reopened.
+/// The messages for the logs, at the start and after they were reopened.
 pub(super) fn log_messages(logs: &Logs) -> io::Result<Vec<ToGateway>> {
     let mut messages = Vec::new();
     if let Some(error) = &logs.error {
@@ -130,7 +131,7 @@ pub(super) fn log_messages(logs: &Logs) -> io::Result<Vec<ToGateway>> {
     Ok(messages)
 }
 
-/// What nobody in `chroot` can reach and nobody can open beforehand.
+/// Configured paths that are not reachable in `chroot` and that cannot be opened in advance.
 pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
     let mut list = Vec::new();
     for pool in &config.pools {
@@ -154,8 +155,8 @@ pub(super) fn unreachable(config: &Config, chroot: &Path) -> Vec<String> {
     list
 }
 
-/// Opens the folders that the configuration names and that lie outside of the gateway's `chroot`. What is not there is left out: the
-/// gateway finds it missing, as it would without a chroot.
+/// Opens the configured folders that are outside of the gateway's `chroot`. A missing folder is left out: the gateway
+/// finds it missing, as without a chroot.
 fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
     let mut folders = BTreeSet::new();
     for site in &config.sites {
@@ -170,8 +171,8 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
                     .map(|(_, folder)| folder.clone()),
             );
             folders.extend(settings.sendfile_dirs.iter().cloned());
-            // Those with a relative path lie beneath the root. All are opened when they are needed, so that a page can
-            // be replaced.
+            // Those with a relative path are below the root. All pages are opened when they are needed, so that they
+            // can be replaced.
             let pages = settings.error_pages.values();
             let pages = pages.filter(|page| page.is_absolute());
             folders.extend(pages.filter_map(|page| page.parent().map(Path::to_owned)));
@@ -195,8 +196,8 @@ fn outside(config: &Config, chroot: &Path) -> Vec<ToGateway> {
         .collect()
 }
 
-/// Opens a log, for appending where it is a file; none: it is off. Root opens no file that others have put in its place:
-/// `groups` are those that other users of concern are in ([`Plan::groups`]).
+/// Opens a log, for appending if it is a file; `None`: it is off. Root opens no file that other users have put in its
+/// place: `groups` are the groups of those users ([`Plan::groups`]).
 pub(super) fn open_log(
     key: &str,
     target: &LogTarget,
@@ -238,5 +239,5 @@ pub(super) fn open_log(
     })
 }
 
-/// Of a log that is made.
+/// Mode of a newly created log file.
 const LOG_MODE: u32 = 0o640;

@@ -1,7 +1,7 @@
-//! The gateway's first steps, in its own process: take what the manager gives, give up what it must not have.
+//! The gateway's first steps, in its own process: receives what the manager sends, and gives up its privileges.
 //!
-//! Order matters. The first message says what to become, and nothing else is read before that is done; the
-//! configuration's text, which is long and comes from a file, is parsed without any rights.
+//! The order matters. The first message has the user and chroot, and nothing else is read before they are applied.
+//! The configuration's text, which is long and comes from a file, is parsed without privileges.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ use crate::{
     log_text,
 };
 
-/// The argument that makes the program a gateway. Only the manager uses it.
+/// The argument that starts the program as a gateway. Only the manager uses it.
 pub(super) const ROLE: &str = "--role=gateway";
 
 /// Whether this process was started as a gateway.
@@ -34,10 +34,10 @@ pub fn is_gateway() -> bool {
         && arguments.next().is_none()
 }
 
-/// Takes over what the manager gives.
+/// Receives what the manager sends.
 ///
 /// # Errors
-/// Where anything is missing, or rights cannot be given up; the manager was told why, if it can be.
+/// If something is missing, or privileges cannot be given up. The manager was told why, if possible.
 pub fn enter() -> Result<Heritage, String> {
     let channel = process::take_inherited(0)
         .map(Channel::new)
@@ -49,7 +49,7 @@ pub fn enter() -> Result<Heritage, String> {
     }
 }
 
-/// Everything that comes before `Start`, jail included.
+/// Receives everything before `Start`, including the jail.
 fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
     let mut given = Given::default();
     loop {
@@ -58,7 +58,7 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
             .map_err(|error| error.to_string())?;
         match message.ok_or("the manager is gone")? {
             ToGateway::Jail(jail) => {
-                // Its files are out of reach afterwards.
+                // These files cannot be reached in the chroot.
                 given.names = NameFiles::read();
                 lock_in(&jail, parent)?;
                 given.jail = Some(jail);
@@ -108,11 +108,11 @@ fn receive(channel: &Channel, parent: u32) -> Result<Given, String> {
     }
 }
 
-/// Becomes what the manager says, for good.
+/// Changes to the user and folder that the manager has sent, permanently.
 fn lock_in(jail: &Jail, parent: u32) -> Result<(), String> {
-    // A name of the kernel's lists only: that it cannot be set is no reason to end.
+    // The name only appears in process lists, so an error is no reason to end.
     let _ = process::set_name(c"weir-gateway");
-    // Their files are out of reach afterwards.
+    // Its files cannot be reached in the chroot.
     log_text::load_time_zone();
     weir_sys::cpu::keep_machine_open();
     limits::raise_open_files().map_err(|error| format!("open files: {error}"))?;
@@ -148,7 +148,7 @@ fn parse(source: &Source, text: &[u8]) -> Result<Config, String> {
         .map_err(|diagnostics| diagnostics.to_string())
 }
 
-/// What came so far.
+/// What was received so far.
 #[derive(Default)]
 struct Given {
     jail: Option<Jail>,
@@ -204,8 +204,8 @@ impl Given {
     }
 }
 
-/// Tries what the gateway will need as the user that it is now: a start that cannot work says so, and what will be
-/// missing is told.
+/// Tests with the new user what the gateway will need. An impossible start is reported as an error, missing things as
+/// warnings.
 fn check(heritage: &Heritage) -> Result<(), String> {
     if heritage.egress.is_some() != heritage.config.egress.is_some() {
         return Err("the manager gave no files for [egress], or some without it".into());
@@ -252,8 +252,8 @@ fn look_into(heritage: &Heritage, root: &Path) -> io::Result<()> {
     file::open_beneath(folder.as_fd(), b".", file::Open::default()).map(drop)
 }
 
-/// Tells the manager why this gateway ends, and returns it. Without a manager (somebody typed the role's argument) it is
-/// said on standard error.
+/// Tells the manager why this gateway ends, and returns the message. Without a manager (somebody used the role's
+/// argument) it is printed to standard error.
 pub fn complain(channel: &Channel, message: String) -> String {
     if channel
         .tell_manager(&ToManager::Failed(message.clone()))
@@ -264,5 +264,5 @@ pub fn complain(channel: &Channel, message: String) -> String {
     message
 }
 
-/// A longer configuration is none.
+/// Maximum length of a configuration.
 const MAX_TEXT: usize = 16 << 20;

@@ -1,7 +1,7 @@
-//! Logs that the manager itself writes to for workers: what they print, and where slow scripts are.
+//! Logs that the manager writes for workers: their output, and the positions of slow scripts.
 //!
-//! Lines are written whole, to files at once, to what somebody has to read by a thread. Where that fails the caller is told, and the error log gets them instead: a full
-//! disk loses nothing that anybody else can still take.
+//! Only whole lines are written: to files at once, to outputs that need a reader by a thread. If writing fails, the
+//! caller is told and the lines go to the error log, so that a full disk loses nothing that can be kept elsewhere.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,36 +17,36 @@ use weir_config::LogTarget;
 use super::{heritage::open_log, plan::Problem};
 use crate::log_sink::{Options, Sink, Target};
 
-/// A log, open.
+/// An open log.
 #[derive(Debug)]
 pub(super) struct LineLog {
-    /// What it is called in the configuration: `pool.shop.output_log`.
+    /// Its key in the configuration: `pool.shop.output_log`.
     key: String,
     target: LogTarget,
     /// See [`super::plan::Plan::groups`].
     groups: Rc<[u32]>,
     out: RefCell<Out>,
-    /// That it cannot be written was told.
+    /// Whether the error was already reported.
     failing: Cell<bool>,
 }
 
-/// How lines get out.
+/// The output.
 #[derive(Debug)]
 enum Out {
-    /// They do not.
+    /// No output.
     None,
-    /// At once.
+    /// Written at once.
     File(File),
-    /// By a thread: a pipe, a terminal or a socket takes lines only while somebody reads, and the manager does not wait for
-    /// that.
+    /// Written by a thread: a pipe, terminal or socket accepts lines only while somebody reads, and the manager must
+    /// not wait for that.
     Behind(Sink),
 }
 
 impl LineLog {
-    /// Opens it, for appending where it is a file.
+    /// Opens it, for appending if it is a file.
     ///
     /// # Errors
-    /// With what mends it.
+    /// The problem, with its fix.
     pub(super) fn open(
         key: String,
         target: &LogTarget,
@@ -61,7 +61,7 @@ impl LineLog {
         })
     }
 
-    /// Opens it again, as after the file was moved away. Where that fails the old file goes on.
+    /// Reopens it, as after the file was moved away. If that fails, the old file is used.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
         let opened = open_log(&self.key, &self.target, &self.groups)?;
         let mut out = self.out.borrow_mut();
@@ -72,12 +72,12 @@ impl LineLog {
         Ok(())
     }
 
-    /// Writes lines, which bring their newlines. `false`: they could not be written.
+    /// Writes lines, which have their own newlines. `false`: they could not be written.
     pub(super) fn write(&self, lines: &[u8]) -> bool {
         let failed = match &mut *self.out.borrow_mut() {
             Out::None => None,
             Out::File(file) => file.write_all(lines).err(),
-            // What is lost is counted there.
+            // The sink counts lost lines.
             Out::Behind(sink) => {
                 sink.push(lines);
                 None
@@ -87,7 +87,7 @@ impl LineLog {
         failed.is_none()
     }
 
-    /// Waits until all is written, for `limit` at most.
+    /// Waits until everything is written, at most for `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         if let Out::Behind(sink) = &*self.out.borrow() {
             sink.flush(limit);
@@ -139,7 +139,7 @@ impl Drop for Out {
     }
 }
 
-/// What a pipe that is not read gets for the last lines, while nobody waits for that.
+/// How long a pipe that is not read may take for the last lines. Nobody waits for it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! The listening sockets, for clients and for the application's outgoing calls: bound once, kept over reloads and over
-//! the deaths of gateways.
+//! The listening sockets, for clients and for the application's outgoing calls. They are bound once and kept across
+//! reloads and restarts of the gateway.
 //!
-//! TCP listeners have one socket for each reactor, which the kernel spreads connections over, or several where
-//! net.core.somaxconn is below `backlog`; unix listeners have one that all reactors share. A socket that stays configured stays open, so no connection in its queue is lost.
+//! A TCP listener has one socket per reactor, over which the kernel distributes connections, or more if
+//! net.core.somaxconn is lower than `backlog`. A unix listener has one socket, which all reactors share. A socket
+//! that stays in the configuration stays open, so no connection in its queue is lost.
 
 use std::{
     fs, io,
@@ -39,28 +40,28 @@ pub(super) struct Sockets {
 struct Entry {
     address: Address,
     sockets: Vec<Rc<OwnedFd>>,
-    /// What has the name of a unix socket, as long as it is ours.
+    /// Identity of the unix socket's path, if we have created it.
     name: Option<Name>,
 }
 
-/// Device and inode of what has a name.
+/// Device and inode of a path.
 pub(super) type Name = (u64, u64);
 
-/// An address that is to be listened on.
+/// An address to listen on.
 struct Wanted<'a> {
     address: &'a Address,
     backlog: u32,
     rights: &'a Rights,
-    /// Where the address is configured.
+    /// The key that configures the address.
     key: String,
-    /// Where its backlog is configured.
+    /// The key that configures its backlog.
     backlog_key: String,
-    /// So many accept from it, with a TCP socket each.
+    /// Number of acceptors; each has its own TCP socket.
     acceptors: u16,
 }
 
 impl Sockets {
-    /// The sockets that `config` wants: those of `before` where they fit, new ones otherwise.
+    /// The sockets for `config`: those of `before` if they fit, new ones otherwise.
     pub(super) fn bind(config: &Config, plan: &Plan, before: &Self) -> Result<Self, Vec<Problem>> {
         let mut bound = Self::default();
         let mut problems = Vec::new();
@@ -86,7 +87,7 @@ impl Sockets {
                     rights,
                     key: "egress.listen".to_owned(),
                     backlog_key: "egress.listen".to_owned(),
-                    // Whoever has time takes the next caller: they are few, and keep their connections.
+                    // A free thread takes the next caller: callers are few and keep their connections.
                     acceptors: 1,
                 };
                 match Entry::bind(&wanted, before) {
@@ -102,12 +103,13 @@ impl Sockets {
         Err(problems)
     }
 
-    /// What the gateway is told: each reactor's sockets.
+    /// The messages for the gateway: the sockets of each reactor.
     pub(super) fn messages(&self, reactors: u16) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         for (listener, entry) in (0..).zip(&self.entries) {
-            // A unix socket is shared; of TCP sockets there is one for each reactor, or more: those are not closed after a
-            // reload that lowered their number, which would reset the connections in their queues.
+            // A unix socket is shared. There is one TCP socket per reactor, or more: after a reload that lowered
+            // their number, the extra ones stay open, because closing them would reset the connections in their
+            // queues.
             let count = entry.sockets.len().max(reactors.into());
             for index in 0..count {
                 let socket = &entry.sockets[index % entry.sockets.len()];
@@ -121,11 +123,11 @@ impl Sockets {
         Ok(messages)
     }
 
-    /// What the gateway is told: where outgoing calls come in.
+    /// The messages for the gateway: the sockets for outgoing calls.
     pub(super) fn egress_messages(&self) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         for (listener, entry) in (0..).zip(&self.egress) {
-            // Each has connections of its own in its queue.
+            // Each has its own queue of connections.
             for socket in &entry.sockets {
                 messages.push(ToGateway::EgressListener {
                     listener,
@@ -136,23 +138,23 @@ impl Sockets {
         Ok(messages)
     }
 
-    /// Where listeners can be reached, with the port that the kernel chose where none was said.
+    /// The addresses of the listeners, with the port that the kernel chose for port 0.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.entries.iter().map(Entry::actual).collect()
     }
 
-    /// The sockets of listeners, one for each address.
+    /// The sockets of listeners, one per address.
     pub(super) fn descriptors(&self) -> Vec<(Address, RawFd)> {
         let of = |entry: &Entry| Some((entry.actual(), entry.sockets.first()?.as_raw_fd()));
         self.entries.iter().filter_map(of).collect()
     }
 
-    /// Where outgoing calls are taken; see [`addresses`](Self::addresses).
+    /// The addresses for outgoing calls; see [`addresses`](Self::addresses).
     pub(super) fn egress_addresses(&self) -> Vec<Address> {
         self.egress.iter().map(Entry::actual).collect()
     }
 
-    /// Removes the names of unix sockets that `others` do not use.
+    /// Removes the paths of unix sockets that `others` do not use.
     pub(super) fn remove_names(&self, others: &Self) {
         for entry in self.all() {
             let kept = others.find(&entry.address);
@@ -167,7 +169,7 @@ impl Sockets {
         }
     }
 
-    /// Closes the sockets and keeps their names.
+    /// Closes the sockets but keeps their paths.
     pub(super) fn close(&mut self) {
         for entry in self.entries.iter_mut().chain(&mut self.egress) {
             entry.sockets.clear();
@@ -189,7 +191,7 @@ impl Sockets {
 }
 
 impl Entry {
-    /// The sockets of `before` for that address, and as many new ones as are missing.
+    /// The sockets of `before` for that address, and new ones for those that are missing.
     fn bind(wanted: &Wanted<'_>, before: &Sockets) -> Result<Self, Problem> {
         let kept = before.find(wanted.address);
         let mut sockets = kept.map_or_else(Vec::new, |kept| kept.sockets.clone());
@@ -198,7 +200,7 @@ impl Entry {
             && !sockets.is_empty()
             && name_of(path) != name
         {
-            // Nobody finds it any more. Who is in its queue is served by the gateway that has it.
+            // Clients cannot find the old socket any more. Its gateway still serves the connections in its queue.
             log::warn!(
                 "{}: the socket {} was removed or replaced: it is made again",
                 wanted.key,
@@ -212,7 +214,8 @@ impl Entry {
         }
         match wanted.address {
             Address::Tcp(address) => {
-                // Each reactor has as many; more than one where the kernel's queues are shorter than asked for.
+                // All reactors have the same number of sockets; more than one if the kernel's queues are shorter than
+                // configured.
                 let reactors = usize::from(wanted.acceptors);
                 let count = limits::sockets(wanted.backlog, weir_sys::limits::somaxconn());
                 let missing = count
@@ -224,7 +227,8 @@ impl Entry {
                 };
                 let ours = before.has_port(address.port());
                 let new = listener::tcp(at, wanted.backlog, missing, sockets.is_empty())
-                    // A wider or narrower address of the same port is ours to join.
+                    // Another address of ours has the same port, for example a wildcard: binding beside it is
+                    // possible.
                     .or_else(
                         |error| match ours && error.kind() == io::ErrorKind::AddrInUse {
                             true => listener::tcp(at, wanted.backlog, missing, false),
@@ -264,7 +268,7 @@ impl Entry {
     }
 }
 
-/// What has this name now; none: nothing.
+/// Identity of a path; `None`: it does not exist.
 pub(super) fn name_of(path: &Path) -> Option<Name> {
     let metadata = fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -368,16 +372,16 @@ fn unix_problem(wanted: &Wanted<'_>, path: &Path, error: UnixError) -> Problem {
     )
 }
 
-/// Callers that wait to be let in, at each address of `[egress]`.
+/// Backlog of each address of `[egress]`.
 const EGRESS_BACKLOG: u32 = 4096;
 
-/// Linux's.
+/// Error number of Linux.
 const EADDRINUSE: i32 = 98;
 
-/// Linux's.
+/// Error number of Linux.
 const ENAMETOOLONG: i32 = 36;
 
-/// The program that listens on a TCP port, as far as we may see it: `nginx (process 42)`.
+/// The program that listens on a TCP port, if we may see it: `nginx (process 42)`.
 pub fn tcp_owner(port: u16) -> Option<String> {
     let wanted = format!(":{port:04X}");
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
@@ -406,7 +410,7 @@ pub fn unix_owner(path: &Path) -> Option<String> {
     owner_of_socket(&inode)
 }
 
-/// Who has the socket with this inode open, as far as we may see it: `nginx (process 42)`.
+/// The process that has the socket with this inode open, if we may see it: `nginx (process 42)`.
 pub fn owner_of_socket(inode: &str) -> Option<String> {
     let wanted = PathBuf::from(format!("socket:[{inode}]"));
     for process in fs::read_dir("/proc").ok()?.flatten() {

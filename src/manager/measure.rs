@@ -1,8 +1,8 @@
-//! What processes take, for whoever looks at the operator's window.
+//! Measures what processes use, for the operator's window.
 //!
-//! Nothing is measured unless somebody asks. What it costs bounds how often it is done: a pool of hundreds of workers
-//! has no more than [`SAMPLE`](super::memory) of them looked at for their memory, and the answer before is given again
-//! while that has taken more than one part in [`SHARE`] of the time since.
+//! It measures only on request, and limits its cost: for the memory of a pool it checks at most
+//! [`SAMPLE`](super::memory) workers. While the last measurement has taken more than 1/[`SHARE`] of the time since,
+//! its result is returned again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,23 +19,23 @@ use crate::control::{ManagerCounts, ProcessUse, ToGateway};
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pools: HashMap<u16, Cpu>,
-    /// The last answer, and when there is to be another one.
+    /// The last result, and when the next measurement is allowed.
     last: Vec<(u16, ProcessUse, u64)>,
     own: (ProcessUse, ProcessUse),
     due: Option<Instant>,
 }
 
-/// A pool's processes.
+/// The processes of a pool.
 #[derive(Debug)]
 pub(super) struct PoolPids {
     /// Index into the configuration's pools.
     pub(super) pool: u16,
-    /// Those of PHP: they count the processor time of workers that have ended, too.
+    /// PHP masters: their CPU time includes that of ended workers.
     pub(super) masters: Vec<u32>,
     pub(super) workers: Vec<u32>,
 }
 
-/// Processor time of a pool: what its processes have taken since they were seen first.
+/// CPU time of a pool since its processes were first seen.
 #[derive(Debug, Default)]
 struct Cpu {
     /// µs
@@ -94,8 +94,8 @@ impl Meter {
 }
 
 impl Cpu {
-    /// Adds what the processes have taken since the last look. What a worker took after that and before its end is known
-    /// where its master counts it.
+    /// Adds the CPU time since the last measurement. What a worker used between that and its end is included if its
+    /// master counts it.
     fn look(&mut self, pids: &PoolPids, cpu_of: impl Fn(u32) -> Option<Taken>) {
         let mut grown: u64 = 0;
         let mut alive = HashSet::new();
@@ -115,7 +115,7 @@ impl Cpu {
         self.seen.retain(|pid, last| {
             let lives = alive.contains(pid);
             if !lives && has_master {
-                // Its master has it among its children now.
+                // Its master now counts it among its children.
                 counted += *last;
             }
             lives
@@ -124,7 +124,7 @@ impl Cpu {
     }
 }
 
-/// Processor time, µs.
+/// CPU time, µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Taken {
     own: u64,
@@ -137,17 +137,17 @@ fn cpu_of(pid: u32) -> Option<Taken> {
     taken(&stat, process::clock_ticks())
 }
 
-/// Descriptors that a process has open.
+/// Number of open descriptors of a process.
 fn files_of(pid: u32) -> Option<u64> {
     let folder = format!("/proc/{pid}/fd");
-    // Since Linux 6.2 its size is their number, which spares a look at each.
+    // Since Linux 6.2 the folder's size is their number, so they need not be listed.
     match fs::metadata(&folder).ok()?.len() {
         0 => Some(fs::read_dir(&folder).ok()?.count() as u64),
         files => Some(files),
     }
 }
 
-/// Fields 14 to 17 of proc_pid_stat(5). The second, the program's name, may hold anything.
+/// Fields 14 to 17 of proc_pid_stat(5). The second field, the program's name, may contain anything.
 fn taken(stat: &str, ticks: u64) -> Option<Taken> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -162,10 +162,10 @@ fn taken(stat: &str, ticks: u64) -> Option<Taken> {
     })
 }
 
-/// Measuring takes one part in so many of the manager's time at most.
+/// Measuring takes at most this fraction (1/50) of the manager's time.
 const SHARE: u32 = 50;
 
-/// Between two measurings.
+/// Minimum time between two measurements.
 const LEAST: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
         };
         assert_eq!(look(&[(2, 100), (3, 50)], (10, 0)), 160);
         assert_eq!(look(&[(2, 150), (3, 50)], (10, 0)), 210);
-        // The first has done 20 more, and ended.
+        // The first process has used 20 more, and ended.
         assert_eq!(look(&[(3, 60)], (10, 170)), 240);
         assert_eq!(look(&[(3, 60)], (10, 170)), 240);
     }

@@ -1,28 +1,28 @@
-//! What `pm = "auto"` needs to know of memory: what a worker costs, what is left, and whether the kernel is short of it.
+//! Memory for `pm = "auto"`: the cost of a worker, how much is left, and whether the kernel is short of memory.
 //!
-//! - A worker costs its proportional set size at its largest: what is its own, and its share of what it has in common with others
-//!   (proc_pid_smaps(5)). Where the kernel does not tell that, what is resident without the memory that is shared by
-//!   design, such as OPcache's.
-//! - What is left is the least of the machine's available memory and of every control group that weir is in, less a
-//!   reserve.
-//! - Short is where tasks have waited for memory for a good part of the last ten seconds (Documentation/accounting/psi.rst
-//!   of Linux), or where the reserve is touched.
+//! - The cost of a worker is its largest proportional set size: its own memory, and its share of memory that it has
+//!   in common with others (proc_pid_smaps(5)). If the kernel does not report that, it is the resident memory without
+//!   memory that is shared by design, such as OPcache's.
+//! - The memory that is left is the lowest value of the machine's available memory and of each control group of weir,
+//!   minus a reserve.
+//! - Memory is short if tasks have waited for memory for a considerable part of the last ten seconds
+//!   (Documentation/accounting/psi.rst of Linux), or if less than the reserve is left.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// What workers may still take.
+/// Memory that workers may still use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// Bytes.
     pub available: u64,
-    /// The kernel is short of memory.
+    /// Whether the kernel is short of memory.
     pub pressure: bool,
 }
 
-/// Looks at this machine, as this process is limited on it.
+/// The state of this machine, with the limits of this process.
 pub fn left() -> Left {
     let groups = groups(&read("/proc/self/cgroup"));
     let meminfo = read("/proc/meminfo");
@@ -45,7 +45,7 @@ pub fn left() -> Left {
     }
 }
 
-/// The memory of this machine, or of the control group that has least of those that we are in; bytes.
+/// The memory of this machine, or of our smallest control group; bytes.
 pub fn total() -> u64 {
     let total = field(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0);
     let groups = groups(&read("/proc/self/cgroup"));
@@ -53,18 +53,18 @@ pub fn total() -> u64 {
     limits.map(|room| room.limit).fold(total, u64::min)
 }
 
-/// What workers of a pool cost, bytes.
+/// The cost of a pool's workers, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// One of them now, on average.
+    /// One worker now, on average.
     pub now: u64,
-    /// One of them at its largest: the mean of the larger half, since what a worker has needed once it may need again, and
-    /// those that have done little yet will grow.
+    /// One worker at its largest: the mean of the larger half, because a worker may need again what it has needed
+    /// once, and workers that have done little yet will grow.
     pub most: u64,
 }
 
-/// Processes that the kernel has ended because memory was out: those of our control group, or of the machine where that
-/// counts none. None: it does not tell.
+/// How many processes the kernel has killed because it was out of memory: those of our control group, or of the
+/// machine if the group does not count them. `None`: not known.
 pub fn oom_kills() -> Option<u64> {
     let group = groups(&read("/proc/self/cgroup")).into_iter().next();
     let of_group = group.and_then(|group| {
@@ -75,12 +75,12 @@ pub fn oom_kills() -> Option<u64> {
     of_group.or_else(|| field(&read("/proc/vmstat"), "oom_kill "))
 }
 
-/// What one of these processes costs now, on average, bytes; none: it cannot be told.
+/// The present cost of one of these processes, on average, bytes; `None`: not known.
 pub fn cost(pids: impl Iterator<Item = u32>) -> Option<u64> {
     costs(pids).map(|cost| cost.now)
 }
 
-/// What these processes cost; none: it cannot be told.
+/// The cost of these processes; `None`: not known.
 pub fn costs(pids: impl Iterator<Item = u32>) -> Option<Cost> {
     let costs: Vec<Cost> = pids.take(SAMPLE).filter_map(cost_of).collect();
     mean(&costs)
@@ -100,7 +100,7 @@ fn mean(costs: &[Cost]) -> Option<Cost> {
 fn cost_of(pid: u32) -> Option<Cost> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let resident = field(&status, "VmRSS:")?;
-    // What it had beyond that was its own: heap that it gave back.
+    // Heap that the process has given back since its peak.
     let given_back = field(&status, "VmHWM:")
         .unwrap_or(0)
         .saturating_sub(resident);
@@ -118,9 +118,9 @@ fn cost_of(pid: u32) -> Option<Cost> {
     })
 }
 
-/// What `pm = "auto"` reckons with: what one more worker takes, and what is left for more when those that are there have
-/// grown to their size. `measured`: what some of the `workers` cost, those that have lived for a while if there are any
-/// (`grown`). Before that, a worker is taken to need `guess`.
+/// The calculation of `pm = "auto"`: the cost of one more worker, and the memory for more workers when the existing
+/// ones have grown to full size. `measured`: the cost of some of the `workers`; if there are any that have lived for
+/// a while, of those (`grown`). Before that, `guess` is used.
 pub fn reckon(
     measured: Option<Cost>,
     grown: bool,
@@ -138,7 +138,7 @@ pub fn reckon(
     (cost.max(1), available.saturating_sub(growth))
 }
 
-/// Processes that the kernel has killed for want of memory in the control groups that we are in, as far as it counts them.
+/// Processes that the kernel has killed for lack of memory in our control groups, if they count that.
 pub fn killed() -> u64 {
     let count = |group: &PathBuf| {
         let files = ["memory.events", "memory.oom_control"];
@@ -151,13 +151,13 @@ pub fn killed() -> u64 {
     groups.iter().filter_map(count).max().unwrap_or(0)
 }
 
-/// A control group's limit and what is left of it, bytes.
+/// A control group's limit and the rest of it, bytes.
 struct Room {
     limit: u64,
     left: u64,
 }
 
-/// None: it has no limit.
+/// `None`: it has no limit.
 fn room(group: &Path) -> Option<Room> {
     let number = |names: [&str; 2]| {
         let text = names.map(|name| fs::read_to_string(group.join(name)));
@@ -166,7 +166,7 @@ fn room(group: &Path) -> Option<Room> {
     };
     let limit = number(["memory.max", "memory.limit_in_bytes"])?;
     let used = number(["memory.current", "memory.usage_in_bytes"])?;
-    // Pages of files that nobody has used lately are given up before anybody has to wait.
+    // File pages that were not used recently are freed before any task has to wait.
     let inactive = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let inactive = ["total_inactive_file", "inactive_file"]
         .iter()
@@ -178,7 +178,7 @@ fn room(group: &Path) -> Option<Room> {
     })
 }
 
-/// The folders of the control groups that limit our memory, from ours up: of either version (cgroups(7)).
+/// The folders of the control groups that limit our memory, from ours upwards: of either version (cgroups(7)).
 fn groups(own: &str) -> Vec<PathBuf> {
     let group = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -205,7 +205,7 @@ fn groups(own: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The number after a name at the beginning of a line, with its unit.
+/// The number after a name at the start of a line, with its unit applied.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let mut words = line.split_whitespace();
@@ -216,7 +216,7 @@ pub fn field(text: &str, name: &str) -> Option<u64> {
     }
 }
 
-/// Whether a pressure file says that memory is short.
+/// Whether a pressure file shows that memory is short.
 fn is_short(pressure: &str) -> bool {
     let share = |kind: &str| -> f64 {
         let line = pressure.lines().find_map(|line| line.strip_prefix(kind));
@@ -230,22 +230,22 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// One part in so many is added to what workers were seen to take.
+/// This fraction (1/4) is added to the measured cost of workers.
 const MARGIN: u64 = 4;
 
-/// No worker is taken to need less, bytes.
+/// Minimum cost of a worker, bytes.
 const SMALLEST: u64 = 2 << 20;
 
-/// Workers that are measured of a pool each time.
+/// How many workers of a pool are measured each time.
 const SAMPLE: usize = 8;
 
-/// One part in so many of the memory is left to everybody else.
+/// This fraction (1/20) of the memory is reserved for other programs.
 const RESERVE: u64 = 20;
 
 /// Per cent of the time in which some tasks waited for memory.
 const SOME_STALLED: f64 = 20.0;
 
-/// Per cent of the time in which all did.
+/// Per cent of the time in which all tasks waited.
 const ALL_STALLED: f64 = 5.0;
 
 #[cfg(test)]
@@ -269,18 +269,18 @@ mod tests {
             now: now * MB,
             most: most * MB,
         };
-        // Nothing is known: as many as fit at the guess.
+        // Nothing is measured: as many as fit with the guess.
         assert_eq!(
             reckon(None, false, 32 * MB, 0, 200 * MB),
             (32 * MB, 200 * MB)
         );
-        // Four that were just forked share nearly everything, and have the rest of their growth before them.
+        // Four workers that were just forked share nearly everything, and will still grow.
         let fresh = mean(&[cost(2, 3); 4]);
         assert_eq!(
             reckon(fresh, false, 32 * MB, 4, 192 * MB),
             (32 * MB, (192 - 4 * 30) * MB)
         );
-        // One in two has needed much, once.
+        // Every second one has once needed much.
         let grown = mean(&[cost(8, 8), cost(8, 40), cost(8, 8), cost(8, 40)]);
         assert_eq!(grown, Some(cost(8, 40)));
         assert_eq!(

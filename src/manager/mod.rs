@@ -1,17 +1,17 @@
-//! CONTROL PLANE: one process, one thread, that starts everything and touches no client's byte.
+//! CONTROL PLANE: one process, one thread. It starts everything and never reads bytes of clients.
 //!
-//! Who believes whom:
+//! Who trusts whom:
 //!
 //! - The manager keeps the rights that weir was started with. It reads the configuration, binds the listening sockets,
 //!   opens the logs, starts the gateway and the workers, and waits.
-//! - The gateway ([`jail`]) meets the internet. It has no more than `control::Heritage` lists, gives up root before it
-//!   looks at anything, and can ask the manager for what `control::ToManager` lists: a connection to a worker of its
-//!   own, or that worker's end. A gateway that dies is replaced; the sockets stay open meanwhile.
-//! - Workers ([`workers`]) run somebody's program. They have a listening socket that only the manager can connect to,
-//!   their output is read as lines of text and never interpreted, and they die with the manager.
+//! - The gateway ([`jail`]) handles the internet. It has only what `control::Heritage` lists, gives up root before it
+//!   reads anything, and can request from the manager what `control::ToManager` lists: for example a connection to
+//!   one of its own workers, or that worker's end. A gateway that dies is replaced; the sockets stay open meanwhile.
+//! - Workers ([`workers`]) run application code. They have a listening socket that only the manager can connect to.
+//!   Their output is read as lines of text and never interpreted, and they die with the manager.
 //!
-//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], what is
-//! found wrong before anything is started.
+//! What to read next: [`supervise`], the loop; [`generation`], what one configuration runs; [`plan`], the checks
+//! before anything is started.
 
 mod addresses;
 mod banner;
@@ -44,53 +44,53 @@ use weir_config::{Config, Diagnostic, Diagnostics, Environment, Places, Severity
 use plan::Problem;
 pub use stand_in::StandIn;
 
-/// What `weir serve` was told.
+/// The arguments of `weir serve`.
 #[derive(Debug, Clone)]
 pub struct Start<'a> {
-    /// The configuration's name in messages: its file as the user wrote it.
+    /// The configuration's name in messages: its file as the user gave it.
     pub name: String,
     /// The configuration's text.
     pub text: String,
-    /// What its meaning depends on beside the text.
+    /// What is needed besides the text to interpret it.
     pub environment: Environment,
-    /// The file, which is read again at a reload; none: the text above is all there is.
+    /// The file, which a reload reads again; `None`: there is only the text.
     pub file: Option<PathBuf>,
-    /// Where the operator's window is, if the command line says it: on a unix socket, and on TCP.
+    /// The operator's window, if the command line sets it: on a unix socket, and on TCP.
     pub window: Option<Window>,
     /// See `window`.
     pub window_tcp: Option<SocketAddr>,
-    /// Say each step of each request on stderr.
+    /// Whether to write each step of each request to stderr.
     pub trace: bool,
-    /// The folder, where `weir serve FOLDER` was said: then a banner says how to reach it.
+    /// The folder of `weir serve FOLDER`; a banner then says how to reach it.
     pub folder: Option<PathBuf>,
-    /// What is otherwise where weir stands in for PHP-FPM.
+    /// Differences for running in place of PHP-FPM.
     pub stand_in: Option<StandIn<'a>>,
 }
 
-/// Why weir ends without having been asked to.
+/// Why weir ends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What the process exits with: [`EX_CONFIG`] or [`EX_SOFTWARE`].
+    /// The exit code: [`EX_CONFIG`] or [`EX_SOFTWARE`].
     pub code: u8,
-    /// What a person reads: place, cause, mend. One line or several.
+    /// The message: place, cause, fix. One line or several.
     pub message: String,
 }
 
-/// Wrong configuration, or one that cannot work on this machine (sysexits.h, as PHP-FPM exits).
+/// Wrong configuration, or one that cannot work on this machine (sysexits.h; PHP-FPM uses the same code).
 pub const EX_CONFIG: u8 = 78;
 
-/// Anything that is not the configuration's fault (sysexits.h).
+/// Any other error (sysexits.h).
 pub const EX_SOFTWARE: u8 = 70;
 
-/// Serves until told to stop by a signal.
+/// Serves until a signal stops it.
 ///
 /// # Errors
-/// Where it cannot start; nothing is left running then.
+/// If it cannot start; nothing is left running then.
 pub fn run(start: Start<'_>) -> Result<(), Failure> {
     supervise::run(start)
 }
 
-/// A configuration that was read and found right.
+/// A valid configuration.
 #[derive(Debug, Clone)]
 struct Loaded {
     name: String,
@@ -98,18 +98,18 @@ struct Loaded {
     environment: Environment,
     config: Config,
     places: Places,
-    /// What will bite, as the parser found it.
+    /// The parser's warnings.
     warnings: Option<String>,
-    /// Where the operator's window is, if the command line says it.
+    /// The operator's window, if the command line sets it.
     window: Option<Window>,
     window_tcp: Option<SocketAddr>,
     trace: bool,
-    /// The text is not the user's, but what `weir serve FOLDER` means, or PHP-FPM's configuration.
+    /// The text is not the user's: it was made for `weir serve FOLDER` or from PHP-FPM's configuration.
     generated: bool,
 }
 
 impl Loaded {
-    /// Parses a text; all its diagnostics are the error.
+    /// Parses a text; the error has all diagnostics.
     fn parse(start: &Start<'_>, text: String) -> Result<Self, Failure> {
         match weir_config::read(&start.name, &text, &start.environment) {
             Ok(checked) => Ok(Self {
@@ -128,20 +128,20 @@ impl Loaded {
         }
     }
 
-    /// Where operators come in.
+    /// The address of the operator's window.
     fn window(&self) -> &Window {
         self.window.as_ref().unwrap_or(&self.config.server.admin)
     }
 
-    /// Where they come in over TCP, if they do.
+    /// Its TCP address, if it has one.
     fn window_tcp(&self) -> Option<SocketAddr> {
         self.window_tcp.or(self.config.server.admin_tcp)
     }
 
-    /// Problems as a failure that shows where in the text they come from.
+    /// Turns problems into a failure that shows their place in the text.
     fn failure(&self, problems: Vec<Problem>) -> Failure {
         if self.generated {
-            // Nobody has seen that text, so no line of it is shown.
+            // The user has never seen that text, so its lines are not shown.
             let plain = |problem: &Problem| format!("{}\n  {}", problem.cause, problem.mend);
             let lines: Vec<String> = problems.iter().map(plain).collect();
             return Failure::configuration(lines.join("\n"));

@@ -1,6 +1,7 @@
-//! What the service manager is told (sd_notify(3)): ready, reloading, stopping, and that manager and gateway are alive.
+//! Notifications for the service manager (sd_notify(3)): ready, reloading, stopping, and the watchdog for manager and
+//! gateway.
 //!
-//! Nothing is told where `NOTIFY_SOCKET` is not set. What cannot be told is not worth ending for.
+//! Without `NOTIFY_SOCKET` nothing is sent. An error in sending is ignored.
 
 use std::{
     env,
@@ -17,12 +18,12 @@ use weir_sys::daemon;
 #[derive(Debug)]
 pub(super) struct Notifier {
     socket: Option<UnixDatagram>,
-    /// How often it wants to hear that we are alive, and when next.
+    /// How often the watchdog wants a notification, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// From the environment.
     pub(super) fn new(now: Instant) -> Self {
         let socket = env::var("NOTIFY_SOCKET")
             .ok()
@@ -35,7 +36,7 @@ impl Notifier {
         }
     }
 
-    /// Requests are served.
+    /// weir serves requests.
     pub(super) fn ready(&self) {
         let pid = std::process::id();
         self.tell(&format!(
@@ -43,7 +44,7 @@ impl Notifier {
         ));
     }
 
-    /// The configuration is taken anew; [`ready`](Self::ready) says that this is over.
+    /// A reload begins; [`ready`](Self::ready) reports its end.
     pub(super) fn reloading(&self) {
         let time = daemon::monotonic_micros();
         self.tell(&format!(
@@ -51,13 +52,13 @@ impl Notifier {
         ));
     }
 
-    /// It ends.
+    /// weir ends.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=Stopping");
     }
 
-    /// Says that we are alive, if it is time to, and clients are met: `silent` is how long ago the gateway gave its last
-    /// sign of life; none: none is expected of it yet.
+    /// Notifies the watchdog if that is due and clients are served. `silent`: how long ago the gateway last showed
+    /// progress; `None`: nothing is expected of it yet.
     pub(super) fn tick(&mut self, now: Instant, silent: Option<Duration>) {
         if let Some((period, due)) = self.watchdog
             && due <= now
@@ -69,7 +70,7 @@ impl Notifier {
         }
     }
 
-    /// When [`tick`](Self::tick) has something to say.
+    /// When [`tick`](Self::tick) has something to send.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.watchdog.map(|(_, due)| due)
     }
@@ -83,7 +84,7 @@ impl Notifier {
     }
 }
 
-/// How often the service manager wants to hear that we are alive, if it does.
+/// How often the watchdog wants a notification, if there is one.
 pub(super) fn watchdog_period() -> Option<Duration> {
     watchdog(
         env::var("WATCHDOG_USEC").ok().as_deref(),
@@ -98,12 +99,12 @@ fn connect(name: &str) -> Option<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound().ok()?;
     socket.connect_addr(&address.ok()?).ok()?;
-    // A service manager that does not read must not stop us.
+    // A service manager that does not read must not block us.
     socket.set_nonblocking(true).ok()?;
     Some(socket)
 }
 
-/// Half the time after which the service manager takes us for dead, if it watches us.
+/// Half of the watchdog's timeout, if it watches this process.
 fn watchdog(micros: Option<&str>, pid: Option<&str>) -> Option<Duration> {
     let micros: u64 = micros?.parse().ok()?;
     let ours = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));

@@ -1,9 +1,9 @@
-//! Processes that the kernel ends because memory is out.
+//! Recognizes processes that the kernel has killed because it was out of memory.
 //!
-//! A process that was ended so looks as if somebody had killed it, and often weir has done that too, a moment too late. The
-//! kernel counts what it ends (`oom_kill` of memory.events and of memory.oom_control in our control group, cgroups(7); of
-//! the whole machine in proc_vmstat(5) where there is neither): each death by SIGKILL takes one of what was counted just
-//! before, for as long as there are some.
+//! Such a death looks like any SIGKILL, and often weir has sent one as well, a moment too late. The kernel counts its
+//! kills (`oom_kill` in memory.events and memory.oom_control of our control group, cgroups(7); for the whole machine
+//! in proc_vmstat(5) if neither exists). Each death by SIGKILL is matched with one of the recently counted kills, as
+//! long as there are any.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,13 +14,13 @@ use weir_sys::process::Exit;
 
 use super::memory;
 
-/// What the kernel has counted, and who was ended by it.
+/// The kernel's counter, and the matched deaths.
 #[derive(Debug)]
 pub(super) struct OomKills {
     read: fn() -> Option<u64>,
-    /// As it was read last.
+    /// The last value of the counter.
     counted: Cell<Option<u64>>,
-    /// Those that were counted lately and not found yet; when.
+    /// Recent kills that are not matched yet, with their times.
     recent: RefCell<Vec<Instant>>,
     looked: Cell<Option<Instant>>,
     found: Cell<u64>,
@@ -43,14 +43,14 @@ impl OomKills {
         }
     }
 
-    /// Looks whether there are new ones, if that was not done just now: so that it is known about when they were.
+    /// Reads the counter for new kills, unless that was done a moment ago, so that their time is known.
     pub(super) fn look(&self, now: Instant) {
         if self.looked.get().is_none_or(|at| now - at >= EVERY) {
             self.read(now);
         }
     }
 
-    /// Whether a process of ours that ended so was ended by the kernel because memory was out.
+    /// Whether the kernel has killed this process of ours because it was out of memory.
     pub(super) fn ended(&self, exit: Exit, now: Instant) -> bool {
         if exit != Exit::Signal(SIGKILL) {
             return false;
@@ -61,7 +61,7 @@ impl OomKills {
         one
     }
 
-    /// Processes of ours, since the start.
+    /// Number of killed processes of ours, since the start.
     pub(super) fn count(&self) -> u64 {
         self.found.get()
     }
@@ -80,13 +80,13 @@ impl OomKills {
 /// SIGKILL of Linux.
 const SIGKILL: i32 = 9;
 
-/// How often the kernel's count is looked at.
+/// How often the counter is read.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Who died longer after the kernel has counted was not meant.
+/// A kill older than this is not matched with a death.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Of one look.
+/// Maximum number of new kills in one reading.
 const MOST: u64 = 10_000;
 
 #[cfg(test)]

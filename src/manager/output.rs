@@ -1,7 +1,7 @@
-//! What workers write to their standard output and error, line by line, to the last byte.
+//! Reads the standard output and error of workers, line by line, to the last byte.
 //!
-//! Each process has a pipe for either. A line that is longer than [`LONGEST`] goes on in another, and both say so:
-//! nothing is cut, and nothing more is kept of any process. In PHP-FPM's format ([`fpm`]) lines are PHP-FPM's.
+//! Each process has one pipe for each. A line longer than [`LONGEST`] is split, and both parts are marked: nothing is
+//! lost, and memory per process is limited. With PHP-FPM's format ([`fpm`]) the lines look like PHP-FPM's.
 
 mod fpm;
 
@@ -25,14 +25,14 @@ use crate::{
 };
 use fpm::{Form, Said};
 
-/// Where the lines of a pool's processes go.
+/// Where the lines of a pool's processes are written.
 #[derive(Debug)]
 pub(super) struct OutputLog {
     pool: String,
     decorate: bool,
-    /// None: the error log.
+    /// `None`: the error log.
     log: Option<LineLog>,
-    /// In the error log, where that has PHP-FPM's format.
+    /// Set if the error log has PHP-FPM's format.
     fpm: Option<Form>,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Outputs {
     stderr: Option<Output>,
     /// The beginnings of the last lines.
     last: VecDeque<Vec<u8>>,
-    /// In PHP-FPM's format: the line that it is at. None: nothing was said yet.
+    /// With PHP-FPM's format: the unfinished line. `None`: there was no output yet.
     said: Option<Box<Said>>,
-    /// Never in PHP-FPM's format.
+    /// Never use PHP-FPM's format.
     plain: bool,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Outputs {
 struct Output {
     pipe: File,
     line: Vec<u8>,
-    /// The line has begun in one that was said already.
+    /// An earlier part of the line was already written.
     continued: bool,
 }
 
-/// A line, or a piece of one.
+/// A line or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece<'a> {
     bytes: &'a [u8],
@@ -69,7 +69,7 @@ impl OutputLog {
     /// Opens it.
     ///
     /// # Errors
-    /// With what mends it.
+    /// The problem, with its fix.
     pub(super) fn open(
         pool: &str,
         workers: &Workers,
@@ -93,12 +93,12 @@ impl OutputLog {
         })
     }
 
-    /// Opens it again, as after the file was moved away.
+    /// Reopens it, as after the file was moved away.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
         self.log.as_ref().map_or(Ok(()), LineLog::reopen)
     }
 
-    /// Waits until all is written, for `limit` at most.
+    /// Waits until everything is written, at most for `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         if let Some(log) = &self.log {
             log.flush(limit);
@@ -145,8 +145,8 @@ impl OutputLog {
 }
 
 impl Outputs {
-    /// Makes two pipes: their reading ends, and the ends that the process writes to, standard output first. Whoever
-    /// it is may open /dev/stdout and /dev/stderr by their names.
+    /// Makes two pipes: returns our reading ends, and the writing ends for the process, standard output first.
+    /// `owner` may open /dev/stdout and /dev/stderr by name.
     ///
     /// # Errors
     /// As pipe(2) and fchown(2).
@@ -163,7 +163,7 @@ impl Outputs {
         Ok((outputs, [out, err]))
     }
 
-    /// Those of a process that PHP-FPM does not have: what it says is told in whole lines.
+    /// For processes that do not exist in PHP-FPM: their output is logged in whole lines.
     pub(super) fn in_plain_lines(self) -> Self {
         Self {
             plain: true,
@@ -171,7 +171,7 @@ impl Outputs {
         }
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
         let both = [
             (Stream::Stdout, &self.stdout),
@@ -181,7 +181,7 @@ impl Outputs {
             .filter_map(|(stream, output)| Some((stream, output.as_ref()?.pipe.as_fd())))
     }
 
-    /// Reads what is there, up to 64 KiB, and gives each whole line to `log`.
+    /// Reads what is available, up to 64 KiB, and gives each whole line to `log`.
     pub(super) fn read(&mut self, stream: Stream, pid: u32, log: &OutputLog) {
         if let Some(form) = log.fpm.as_ref().filter(|_| !self.plain) {
             return self.read_as_fpm(stream, pid, form, AT_ONCE);
@@ -198,14 +198,14 @@ impl Outputs {
         if let Some(open) = output
             && !open.read(&mut say)
         {
-            // Nobody writes to it any more.
+            // No process can write to it any more.
             if let Some(open) = output.take() {
                 open.finish(say);
             }
         }
     }
 
-    /// The process has ended: what is left, also without an end of line. Returns what it said last.
+    /// The process has ended: reads the rest, also without a newline at the end. Returns its last lines.
     pub(super) fn finish(mut self, pid: u32, log: &OutputLog) -> String {
         if let Some(form) = log.fpm.as_ref().filter(|_| !self.plain) {
             self.read_as_fpm(Stream::Stdout, pid, form, ALL);
@@ -231,7 +231,7 @@ impl Outputs {
 }
 
 impl Outputs {
-    /// Reads so many pieces of what is there.
+    /// Reads up to this many pieces.
     fn read_as_fpm(&mut self, stream: Stream, pid: u32, form: &Form, pieces: usize) {
         let output = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -302,7 +302,7 @@ impl Output {
     }
 
     fn finish(mut self, mut say: impl FnMut(Piece<'_>)) {
-        // The process is gone and its pipe holds no more than this; what its children write later is nobody's.
+        // The process has ended, and its pipe holds at most this much. Later output of its children is ignored.
         for _ in 0..PIPE_READS {
             if !self.read(&mut say) {
                 break;
@@ -348,7 +348,7 @@ impl Output {
     }
 }
 
-/// Keeps the beginning of what is said.
+/// Keeps the beginning of a line.
 fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
     if !piece.continued {
         last.truncate(LAST_LINES);
@@ -363,26 +363,26 @@ fn keep(last: &mut VecDeque<Vec<u8>>, piece: Piece<'_>) {
     }
 }
 
-/// So many lines are kept of each process.
+/// How many last lines are kept per process.
 const LAST_LINES: usize = 3;
 
-/// So much of each of them, bytes.
+/// How many bytes of each are kept.
 const LAST: usize = 400;
 
-/// Longest line that is written in one piece, bytes.
+/// Maximum length of a line that is written in one piece, bytes.
 const LONGEST: usize = 64 << 10;
 
-/// So much is read at a time in PHP-FPM's format: it shows where lines are cut, so it is PHP-FPM's.
+/// With PHP-FPM's format, this much is read at a time. The size shows in how lines are split, so it is PHP-FPM's.
 const PIECE: usize = 1023;
 
-/// So many of these at a time: 64 KiB.
+/// How many of these pieces are read at a time: 64 KiB.
 const AT_ONCE: usize = 64;
 
 /// The same for a process that has ended: more than a pipe holds.
 const ALL: usize = 2048;
 
-/// How often 64 KiB are read from the pipe of a process that has ended: more than a pipe holds, and an end where
-/// others go on writing to it.
+/// How often 64 KiB are read from the pipe of a process that has ended: more than a pipe holds, and a limit in case
+/// other processes still write to it.
 const PIPE_READS: usize = 32;
 
 #[cfg(test)]

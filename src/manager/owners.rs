@@ -1,13 +1,13 @@
-//! Which worker has a socket: the gateway may not look into most of them, the manager may where it is root.
+//! Finds the worker that has a socket: the gateway may not inspect most workers, but the manager may if it is root.
 //!
-//! Only workers of this weir are looked at, and what it costs bounds how often: a question that comes while an earlier
-//! one has taken more than one part in [`SHARE`] of the time since is answered with nobody.
+//! Only workers of this weir are checked, and the cost is limited: while an earlier question has taken more than
+//! 1/[`SHARE`] of the time since, a new one is answered with nobody.
 
 use std::time::{Duration, Instant};
 
 use weir_sys::socket_owners::{Finder, Owner};
 
-/// Answers of one generation.
+/// Answers the questions of one generation.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     finder: Finder,
@@ -15,7 +15,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Which of these processes has the socket.
+    /// Finds which of these processes has the socket.
     pub(super) fn find(&mut self, now: Instant, inode: u32, pids: &[u32]) -> Owner {
         if self.due.is_some_and(|due| due > now) {
             return Owner::Nobody;
@@ -27,15 +27,15 @@ impl Owners {
     }
 }
 
-/// How long no other question is answered after one that took so long.
+/// How long no other question is answered after one that took `taken`.
 fn spent_on(taken: Duration) -> Duration {
     taken * SHARE
 }
 
-/// One part in so many of the manager's time.
+/// At most this fraction (1/20) of the manager's time.
 const SHARE: u32 = 20;
 
-/// Links that are read for one question: some milliseconds.
+/// How many links are read for one question: some milliseconds.
 const MOST_LINKS: usize = 2_000;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! The PHP masters: processes that load PHP once and fork workers when told. One for each pool, or two while a pool is
-//! started anew; a master that a reload leaves as it is serves both configurations.
+//! The PHP masters: processes that load PHP once and fork workers on request. There is one per pool, or two while a
+//! pool is restarted. A master that a reload does not change serves both configurations.
 //!
 //! ```text
 //! start ── CONFIG ──► booting ── READY ──► ready ── nobody uses it any more ──► ending ──► gone
 //!                        └── FAILED, or it dies ──────────────────────────────────┘
 //! ```
 //!
-//! A master is its pool's user from its first instruction. It is told what to do over a `SOCK_SEQPACKET` pair on its
-//! descriptor 0 ([`wire`]); the end of that pair ends it and all its workers, as does the manager's death. What it
-//! tells is not believed: the numbers are looked up by whoever asked for them ([`super::workers`]), and no message
-//! makes the manager do more than note an end.
+//! A master runs as its pool's user from the beginning. It gets orders over a `SOCK_SEQPACKET` pair on its descriptor
+//! 0 ([`wire`]). When that pair is closed or the manager dies, the master and all its workers end. Its reports are
+//! not trusted: whoever requested a number looks it up ([`super::workers`]), and no report makes the manager do more
+//! than note an end.
 
 mod inputs;
 mod wire;
@@ -51,18 +51,18 @@ use inputs::Inputs;
 use wire::Order;
 pub(super) use wire::{Report, Task};
 
-/// What a master is started with. Two that are equal do the same: a reload keeps the master then.
+/// What a master is started with. If two are equal, their masters do the same, so a reload keeps the master.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     /// The pool's name.
     pub(super) pool: String,
     /// `weir-php8.2`, with its path.
     pub(super) program: PathBuf,
-    /// The environment that PHP is started with; `config` says what scripts find.
+    /// The environment with which PHP is started; `config` has the environment of scripts.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Who it is; none: who we are.
+    /// Its user; `None`: ours.
     pub(super) identity: Option<Identity>,
-    /// The folder that it locks itself into when PHP is loaded.
+    /// The folder of its chroot, which it enters when PHP is loaded.
     pub(super) chroot: Option<PathBuf>,
     /// Limit of open files.
     pub(super) open_files: OpenFiles,
@@ -70,46 +70,46 @@ pub(super) struct Spec {
     pub(super) core_size: Option<u64>,
     /// Nice value.
     pub(super) priority: Option<i32>,
-    /// What CONFIG says.
+    /// The content of CONFIG.
     pub(super) config: Vec<(&'static str, Vec<u8>)>,
-    /// The roots of the sites whose scripts it runs, by the site's name, as configured.
+    /// The roots of the sites whose scripts it runs, with the site's name, as configured.
     pub(super) sites: Vec<(String, PathBuf)>,
-    /// Where these really are, symbolic links followed.
+    /// The same roots with symbolic links resolved.
     pub(super) roots: Vec<(String, PathBuf)>,
-    /// The pool is started anew when that changes.
+    /// Whether the pool is restarted when these change.
     pub(super) watch: bool,
 }
 
-/// Where it is written what processes of a pool print, and where its slow scripts are.
+/// The logs for the output of a pool's processes and for its slow scripts.
 #[derive(Debug, Clone)]
 pub(super) struct Logs {
     pub(super) output: Rc<OutputLog>,
     pub(super) slow: Rc<SlowLog>,
 }
 
-/// Which master; never used again.
+/// Identifies a master; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MasterId(u32);
 
-/// What became known of a master.
+/// A report about a master.
 #[derive(Debug)]
 pub(super) struct News {
-    /// Whose.
+    /// The master.
     pub(super) master: MasterId,
-    /// What.
+    /// What happened.
     pub(super) what: What,
 }
 
-/// See [`News`].
+/// What happened to a master.
 #[derive(Debug)]
 pub(super) enum What {
-    /// It told something.
+    /// It sent a report.
     Told(Report),
-    /// It has ended, and all its workers with it.
+    /// It has ended, and with it all its workers.
     Gone {
-        /// How.
+        /// How it ended.
         exit: Exit,
-        /// What it printed last.
+        /// Its last output.
         words: String,
     },
 }
@@ -119,7 +119,7 @@ pub(super) enum What {
 pub(super) struct Masters {
     list: Vec<Master>,
     last: u32,
-    /// What the kernel has ended, of all generations.
+    /// The kernel's kills, for all generations.
     pub(super) oom: Rc<OomKills>,
 }
 
@@ -128,22 +128,22 @@ struct Master {
     id: MasterId,
     pid: u32,
     spec: Rc<Spec>,
-    /// None: it is to end.
+    /// `None`: it is ending.
     channel: Option<OwnedFd>,
     queue: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     outputs: Outputs,
     slow: Option<SlowSocket>,
     logs: Logs,
-    /// Which PHP it has loaded, and whether answers name that; empty until it is ready.
+    /// Its PHP version, and whether answers may name it; empty until it is ready.
     version: (String, bool),
-    /// None: it is not ready.
+    /// `None`: it is not ready.
     inputs: Option<Inputs>,
-    /// Killed at that time; none: it may live.
+    /// When it is killed; `None`: not planned.
     until: Option<Instant>,
 }
 
 impl Masters {
-    /// Starts one, and tells it what it is for.
+    /// Starts a master and sends its configuration.
     ///
     /// # Errors
     /// Why it cannot be started.
@@ -156,7 +156,7 @@ impl Masters {
             program: spec.program.clone(),
             name: Some(match error_log::format() {
                 Format::Weir => format!("weir-php: pool {}", spec.pool).into(),
-                // What people who watch PHP-FPM's processes look for.
+                // The name that users of PHP-FPM look for in process lists.
                 Format::Fpm => format!("php-fpm: pool {}", spec.pool).into(),
             }),
             arguments: Vec::new(),
@@ -164,7 +164,7 @@ impl Masters {
             identity: spec.identity.clone(),
             chroot: None,
             may_chroot: spec.chroot.is_some(),
-            // Neither php.ini nor anything else is looked for where weir happened to be started.
+            // php.ini and other files must not be searched in the folder where weir was started.
             folder: Some("/".into()),
             open_files: Some(spec.open_files),
             core_size: spec.core_size,
@@ -202,19 +202,19 @@ impl Masters {
         Ok(id)
     }
 
-    /// What it was started with; none: it is gone, or ends.
+    /// What it was started with; `None`: it is gone or ending.
     pub(super) fn spec(&self, id: MasterId) -> Option<&Rc<Spec>> {
         let master = self.list.iter().find(|master| master.id == id)?;
         master.channel.is_some().then_some(&master.spec)
     }
 
-    /// Which PHP it has loaded, and whether answers name that.
+    /// Its PHP version, and whether answers may name it.
     pub(super) fn version(&self, id: MasterId) -> Option<&(String, bool)> {
         let master = self.list.iter().find(|master| master.id == id)?;
         Some(&master.version)
     }
 
-    /// It is there, and does what a new one of these would.
+    /// Whether it runs, and a new one with `spec` would do the same.
     pub(super) fn does(&self, id: MasterId, spec: &Spec) -> bool {
         let master = self.list.iter().find(|master| master.id == id);
         master.is_some_and(|master| {
@@ -225,7 +225,7 @@ impl Masters {
         })
     }
 
-    /// Has it make a process. What becomes of that comes as [`News`].
+    /// Orders it to fork a process. The result arrives as [`News`].
     pub(super) fn fork(
         &mut self,
         id: MasterId,
@@ -236,17 +236,17 @@ impl Masters {
         self.send(id, &Order::Fork(number, task), attached);
     }
 
-    /// Ends a process that it made by SIGTERM.
+    /// Ends one of its processes by SIGTERM.
     pub(super) fn terminate(&mut self, id: MasterId, number: u32) {
         self.send(id, &Order::Signal(number, wire::TERMINATE), Vec::new());
     }
 
-    /// Kills a process that it made.
+    /// Kills one of its processes.
     pub(super) fn kill(&mut self, id: MasterId, number: u32) {
         self.send(id, &Order::Signal(number, SIGKILL), Vec::new());
     }
 
-    /// Has a worker tell the slow log what it runs.
+    /// Orders a worker to write its position to the slow log.
     pub(super) fn trace(&mut self, id: MasterId, number: u32) {
         if let Some(slow) = self.get(id).and_then(|master| master.slow.as_mut()) {
             slow.expect();
@@ -254,15 +254,15 @@ impl Masters {
         self.send(id, &Order::Trace(number), Vec::new());
     }
 
-    /// Takes what a master has told.
+    /// Reads the reports of a master.
     pub(super) fn read(&mut self, id: MasterId, now: Instant, news: &mut Vec<News>) {
         if let Some(master) = self.get(id) {
             master.read(MESSAGES_AT_ONCE, now, news);
         }
     }
 
-    /// A process has ended; none: it was no master. What it told before comes first.
-    /// The process of a master; none: it has ended.
+    /// A process has ended; `None`: it was not a master. Its earlier reports come first.
+    /// The process of a master; `None`: it has ended.
     pub(super) fn pid(&self, id: MasterId) -> Option<u32> {
         let master = self.list.iter().find(|master| master.id == id)?;
         Some(master.pid)
@@ -284,7 +284,7 @@ impl Masters {
         Some(news)
     }
 
-    /// It does not do what it is told: it is killed, and all its workers with it.
+    /// It does not do what it was ordered: kills it with all its workers.
     pub(super) fn give_up(&mut self, id: MasterId, now: Instant) {
         if let Some(master) = self.get(id) {
             master.end(now);
@@ -292,7 +292,7 @@ impl Masters {
         }
     }
 
-    /// Ends all but those in `used`, with all their workers.
+    /// Ends all masters except those in `used`, with all their workers.
     pub(super) fn keep_only(&mut self, used: &[MasterId], now: Instant) {
         for master in &mut self.list {
             if !used.contains(&master.id) {
@@ -301,7 +301,7 @@ impl Masters {
         }
     }
 
-    /// Sends what there was no room for, and kills what does not end.
+    /// Sends waiting orders, and kills masters that do not end.
     pub(super) fn tick(&mut self, now: Instant) {
         for master in &mut self.list {
             master.flush(now);
@@ -323,26 +323,26 @@ impl Masters {
         self.list.iter().filter_map(next).min()
     }
 
-    /// Channels to wait for.
+    /// The channels to wait for.
     pub(super) fn channels(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
         let channels = self.list.iter();
         channels.filter_map(|master| Some((master.id, master.channel.as_ref()?.as_fd())))
     }
 
-    /// From here on its processes' words are written there.
+    /// From now on the output of its processes is written there.
     pub(super) fn write_to(&mut self, id: MasterId, logs: &Logs) {
         if let Some(master) = self.get(id) {
             master.logs = logs.clone();
         }
     }
 
-    /// Slow logs' sockets to wait for.
+    /// The slow logs' sockets to wait for.
     pub(super) fn slow_sockets(&self) -> impl Iterator<Item = (MasterId, BorrowedFd<'_>)> {
         let sockets = self.list.iter();
         sockets.filter_map(|master| Some((master.id, master.slow.as_ref()?.as_fd())))
     }
 
-    /// Writes the entries that have come to the slow log.
+    /// Writes new entries to the slow log.
     pub(super) fn read_slow(&mut self, id: MasterId) {
         if let Some(master) = self.get(id)
             && let Some(slow) = &mut master.slow
@@ -352,7 +352,7 @@ impl Masters {
         }
     }
 
-    /// Outputs to wait for.
+    /// The outputs to wait for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = ((MasterId, Stream), BorrowedFd<'_>)> {
         self.list.iter().flat_map(|master| {
             let outputs = master.outputs.descriptors();
@@ -360,14 +360,14 @@ impl Masters {
         })
     }
 
-    /// Reads what was written to an output.
+    /// Reads new output.
     pub(super) fn read_output(&mut self, (id, stream): (MasterId, Stream)) {
         if let Some(master) = self.get(id) {
             master.outputs.read(stream, master.pid, &master.logs.output);
         }
     }
 
-    /// No process is left.
+    /// Whether no process is left.
     pub(super) fn are_gone(&self) -> bool {
         self.list.is_empty()
     }
@@ -385,7 +385,7 @@ impl Masters {
 }
 
 impl Master {
-    /// Queues an order; of a master that ends it is dropped, with what is attached.
+    /// Queues an order; if the master is ending, it is dropped with its descriptors.
     fn send(&mut self, order: &Order<'_>, attached: Vec<OwnedFd>) {
         if self.channel.is_some() {
             self.queue.push_back((order.encode(), attached));
@@ -402,7 +402,7 @@ impl Master {
             match message::send(channel.as_fd(), packet, &attached, false) {
                 Ok(()) => drop(self.queue.pop_front()),
                 Err(error) if is_full(&error) => break,
-                // Its end will be told. Where it is not, it has closed its end and is no master any more.
+                // Its end will be reported. If not, it has closed the channel and cannot be used any more.
                 Err(_) => return self.end(now),
             }
         }
@@ -423,7 +423,7 @@ impl Master {
             let Some(channel) = &self.channel else {
                 return;
             };
-            // Descriptors that it might send are closed here, unseen.
+            // Descriptors that it might send are closed here without being used.
             let received = message::receive(channel.as_fd(), &mut buffer, false);
             let report = match received {
                 Ok((0, _)) => return self.end(now),
@@ -476,7 +476,7 @@ impl Master {
         }
     }
 
-    /// Tells it to end with all its workers; it is killed if it does not.
+    /// Orders it to end with all its workers; it is killed if it does not.
     fn end(&mut self, now: Instant) {
         if self.channel.take().is_some() {
             self.queue.clear();
@@ -484,7 +484,8 @@ impl Master {
         }
     }
 
-    /// A script may have stopped it, which runs as the same user: then nothing would be forked or killed any more.
+    /// A script, which runs as the same user, may have stopped the master: then it would fork and kill nothing any
+    /// more.
     fn wake(&self) {
         if let Err(error) = process::wake(self.pid) {
             tell!(
@@ -517,20 +518,20 @@ impl Master {
 /// SIGKILL of Linux.
 const SIGKILL: u8 = 9;
 
-/// What a master gets to end by itself.
+/// How long a master may take to end by itself.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How soon an order is tried again that the channel had no room for.
+/// Pause before an order is sent again for which the channel had no room.
 const RESEND: Duration = Duration::from_millis(5);
 
-/// Orders that a master may leave waiting; beyond, it is taken for stuck.
+/// Maximum number of waiting orders; with more, the master counts as stuck.
 const MAX_QUEUE: usize = 16_384;
 
-/// Messages of one master that are taken before others get their turn.
+/// How many messages of one master are handled before others get their turn.
 const MESSAGES_AT_ONCE: usize = 256;
 
-/// Messages that are taken of a master that has ended: more than its channel holds.
+/// How many messages of an ended master are read: more than its channel holds.
 const LAST_MESSAGES: usize = 10_000;
 
-/// Longest message, bytes.
+/// Maximum size of a message, bytes.
 const MAX_PACKET: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 //! `[server] pid_file`: written at the start, locked while weir runs, removed at the end.
 //!
-//! The lock tells a second weir that the file is another one's. The file is opened as logs are, for its folder may be
-//! somebody else's too.
+//! The lock shows a second weir that the file belongs to another one. The file is opened like logs, because other
+//! users may write to its folder, too.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use crate::{
     events,
 };
 
-/// The file; none: there is none.
+/// The file; `None`: there is none.
 #[derive(Debug)]
 pub(super) struct PidFile(Option<Written>);
 
@@ -32,7 +32,7 @@ impl PidFile {
     /// Writes it. `groups`: see [`super::plan::Plan::groups`].
     ///
     /// # Errors
-    /// Where it cannot be written, or is that of another weir, which is left alone.
+    /// If it cannot be written, or belongs to another running weir; then it is not changed.
     pub(super) fn write(loaded: &Loaded, groups: &[u32]) -> Result<Self, Failure> {
         let Some(path) = &loaded.config.server.pid_file else {
             return Ok(Self(None));
@@ -47,10 +47,10 @@ impl PidFile {
         })))
     }
 
-    /// As the new configuration says; written again where it was removed.
+    /// Applies the new configuration; writes the file again if it was removed.
     ///
     /// # Errors
-    /// See [`write`](Self::write); the old one stays.
+    /// See [`write`](Self::write); the old file stays.
     pub(super) fn move_to(&mut self, loaded: &Loaded, groups: &[u32]) -> Result<(), Failure> {
         let wanted = loaded.config.server.pid_file.as_deref();
         let same = match (&self.0, wanted) {
@@ -73,7 +73,7 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // What somebody else has put there is not ours to remove.
+        // If somebody else has replaced it, it must not be removed.
         if self.is_still_there()
             && let Err(error) = weir_sys::file::remove(&self.path)
         {
@@ -85,7 +85,7 @@ impl Drop for Written {
     }
 }
 
-/// The file, written and locked; else what is wrong, and what mends it.
+/// Writes and locks the file; the error has a fix.
 fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
     let shown = path.display();
     let failed = |error: io::Error| {
@@ -105,7 +105,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             return Err((refused.to_string(), mend));
         }
     };
-    // A file system without locks tells nothing of other processes.
+    // A file system without locks shows nothing about other processes.
     if let Ok(false) = log_file::lock(file.as_fd()) {
         let mut text = String::new();
         let _ = (&file).take(MAX_TEXT).read_to_string(&mut text);
@@ -118,7 +118,7 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
             "stop that one first, or name another file for this one",
         ));
     }
-    // PHP-FPM's has no end of line.
+    // PHP-FPM's file has no newline.
     let end = match error_log::format() {
         Format::Weir => "\n",
         Format::Fpm => "",
@@ -131,8 +131,8 @@ fn write(path: &Path, groups: &[u32]) -> Result<File, (String, &'static str)> {
     Ok(file)
 }
 
-/// Everybody may read it.
+/// Mode: everybody may read it.
 const MODE: u32 = 0o644;
 
-/// What is read of another one's file, bytes.
+/// How much of another process's file is read, bytes.
 const MAX_TEXT: u64 = 64;

@@ -1,7 +1,7 @@
-//! A configuration → what this machine will do for it, or everything that stands against it.
+//! Turns a configuration into a plan for this machine, or lists everything that prevents it.
 //!
-//! All that can be known to fail is found here, before anything is bound or started: names are resolved, programs
-//! and folders looked for. Every problem says where it is configured, what is wrong, and what mends it.
+//! Everything that can be known to fail is found here, before anything is bound or started: users are resolved,
+//! programs and folders are searched. Each problem has its place in the configuration, the cause, and the fix.
 
 mod egress;
 mod pools;
@@ -29,47 +29,47 @@ use crate::{
     machine::{self, ThisMachine, USUAL_USERS},
 };
 
-/// Something that keeps a configuration from being served.
+/// A problem that prevents serving a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The key that it is about: `server.user`, `listen.web.address`.
+    /// The key in question: `server.user`, `listen.web.address`.
     pub(super) key: String,
     /// What is wrong.
     pub(super) cause: String,
-    /// What to do.
+    /// How to fix it.
     pub(super) mend: String,
 }
 
-/// What will be done.
+/// The plan.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    /// What the gateway becomes.
+    /// The user and folder of the gateway.
     pub(super) jail: Jail,
-    /// Reactors of the gateway.
+    /// Number of the gateway's reactors.
     pub(super) reactors: u16,
-    /// Of each listener; they matter to unix sockets only.
+    /// For each listener; used for unix sockets only.
     pub(super) rights: Vec<Rights>,
-    /// Of the listeners of `[egress]`, where there is that.
+    /// For the listeners of `[egress]`, if there are any.
     pub(super) egress_rights: Option<Rights>,
-    /// What each pool runs; none: its workers are somebody else's.
+    /// What each pool runs; `None`: others run its workers.
     pub(super) runs: Vec<Option<Runs>>,
-    /// The groups that the gateway's user and the workers' users are in: a folder that one of these groups may write is
-    /// one in which root opens no link.
+    /// The groups of the gateway's user and of the workers' users. In a folder that one of these groups may write,
+    /// root follows no link.
     pub(super) groups: Rc<[u32]>,
-    /// What will bite.
+    /// Warnings.
     pub(super) warnings: Vec<String>,
 }
 
-/// What a pool's workers are.
+/// How a pool's workers are started.
 #[derive(Debug, Clone)]
 pub(super) enum Runs {
-    /// A program of their own each.
+    /// Each worker is a program of its own.
     Command(Rc<Program>),
-    /// Forked by a master.
+    /// A master forks them.
     Php(Rc<Spec>),
 }
 
-/// A program, ready to be started again and again.
+/// A program that can be started many times.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     /// As seen from inside of `chroot`.
@@ -85,7 +85,7 @@ pub(super) struct Program {
     pub(super) priority: Option<i32>,
 }
 
-/// Makes the plan. `inherited` is the limit of open files that weir was started with: workers get it again.
+/// Makes the plan. `inherited` is the limit of open files with which weir was started: workers get the same.
 pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Problem>> {
     let mut problems = Vec::new();
     let us = Us::look();
@@ -152,7 +152,7 @@ pub(super) fn make(config: &Config, inherited: OpenFiles) -> Result<Plan, Vec<Pr
 }
 
 impl Runs {
-    /// Who the workers are; none: who we are.
+    /// The workers' user; `None`: ours.
     fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Command(program) => program.identity.as_ref(),
@@ -161,8 +161,8 @@ impl Runs {
     }
 }
 
-/// A user that is nobody's, neither of this machine nor of these workers; none: all of them are somebody's, or we may not
-/// become just anybody.
+/// A user number that is not used, neither on this machine nor by these workers. `None`: all of them are used, or we
+/// may not change to any user.
 fn user_of_nobody(of_workers: &[u32]) -> Option<u32> {
     OWN_USERS.rev().find(|user| {
         let known = identity::user_by_id(*user).ok().flatten().is_some();
@@ -170,8 +170,8 @@ fn user_of_nobody(of_workers: &[u32]) -> Option<u32> {
     })
 }
 
-/// Where a user of the gateway's own is looked for, from above: numbers that Debian reserves and gives to nobody, and
-/// that systemd gives to no service.
+/// The range of user numbers for the gateway's own user, searched from above: Debian reserves these and assigns them
+/// to nobody, and systemd assigns them to no service.
 const OWN_USERS: std::ops::RangeInclusive<u32> = 65_520..=65_533;
 
 impl Problem {
@@ -188,7 +188,7 @@ impl Problem {
     }
 }
 
-/// Who started weir.
+/// The user who started weir.
 struct Us {
     root: bool,
     uid: u32,
@@ -206,7 +206,7 @@ impl Us {
         }
     }
 
-    /// Whom a configured user and group stand for; `None` where nothing has to change.
+    /// The user and group of the configuration; `None` if nothing has to change.
     fn identity(
         &self,
         key: &str,
@@ -256,7 +256,7 @@ impl Us {
     }
 }
 
-/// Whom the gateway becomes. Root without a `user` takes the first of the usual ones that this machine has.
+/// The user of the gateway. Root without a `user` uses the first of the usual users that exists.
 fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Option<Identity> {
     let server = &config.server;
     if let Some(chroot) = &server.chroot {
@@ -284,7 +284,7 @@ fn gateway_identity(config: &Config, us: &Us, problems: &mut Vec<Problem>) -> Op
     us.identity(key, user.as_deref(), server.group.as_deref(), problems)
 }
 
-/// The number of a user; one that is nobody's stands for itself.
+/// The number of a user; a number without a user stands for itself.
 fn known_user(key: &str, name: &str, problems: &mut Vec<Problem>) -> Option<u32> {
     let cause = match identity::uid(name) {
         Ok(Some(uid)) => return Some(uid),
@@ -326,7 +326,7 @@ fn listener_rights(listener: &Listener, us: &Us, problems: &mut Vec<Problem>) ->
         acl_groups.extend(known_group(&key, name, problems));
     }
     if !listener.acl_users.is_empty() || !listener.acl_groups.is_empty() {
-        // As in PHP-FPM: the list says who may connect, owner and group stay ours.
+        // As in PHP-FPM: the access control list says who may connect; owner and group stay ours.
         return Rights {
             uid: None,
             gid: None,
@@ -344,7 +344,7 @@ fn egress_rights(egress: &Egress, us: &Us, problems: &mut Vec<Problem>) -> Right
     socket_rights("egress", names, egress.mode, us, problems)
 }
 
-/// Of a unix socket that `table` names owner and group of.
+/// The owner, group and mode of a unix socket from `table`.
 fn socket_rights(
     table: &str,
     (owner, group): (Option<&str>, Option<&str>),
@@ -363,7 +363,7 @@ fn socket_rights(
         ));
     }
     Rights {
-        // Nothing is asked of the kernel that is so already.
+        // Nothing is changed that is already right.
         uid: uid.filter(|_| us.root),
         gid,
         mode,
@@ -400,7 +400,7 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
         }
     }
     for listener in &config.listeners {
-        // PHP-FPM's words are found where the socket is bound.
+        // With PHP-FPM's format, the error is reported when the socket is bound.
         if let Address::Unix(path) = &listener.address
             && error_log::format() == Format::Weir
         {
@@ -417,8 +417,8 @@ fn check_folders(config: &Config, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The gateway makes files in a folder that the manager opens for it. It tries that before it is ready; what the bits
-/// tell is known already here, with its place in the file.
+/// The gateway creates files in a folder that the manager opens for it, and tests that before it is ready. Problems
+/// that the permission bits show are reported here already, with their place in the file.
 fn check_spool(folder: &Path, gateway: Option<&Identity>, problems: &mut Vec<Problem>) {
     let may = match gateway {
         Some(who) => machine::may_write(folder, who),
@@ -449,10 +449,10 @@ fn check_folder(key: &str, folder: &Path, problems: &mut Vec<Problem>) {
     ));
 }
 
-/// How many reactors the gateway runs: as configured, else one for every two cores.
+/// The number of the gateway's reactors: as configured, otherwise one per two cores.
 ///
-/// The other half is for the workers, which is where the time goes. Measured on two cores, one reactor takes a fifth
-/// less CPU per request than two, and answers more of them (bench/README.md).
+/// The other half is for the workers, which need most of the time. On two cores, one reactor used a fifth less CPU
+/// per request than two, and answered more requests (bench/README.md).
 fn reactors(config: &Config) -> u16 {
     let threads = match config.server.threads {
         0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2),
@@ -509,7 +509,7 @@ fn all_settings(config: &Config) -> impl Iterator<Item = (&str, &Settings)> {
     })
 }
 
-/// More threads than that serve nobody.
+/// Maximum number of reactors; more would have no use.
 const MAX_REACTORS: u16 = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The slow log of a pool: where scripts were that ran for too long, as PHP-FPM writes it.
+//! The slow log of a pool: the positions of scripts that ran too long, in PHP-FPM's format.
 //!
 //! ```text
 //!
@@ -7,8 +7,8 @@
 //! [0x00007f0d4a0120a0] sleep() /srv/slow.php:3
 //! ```
 //!
-//! A worker tells where it is in one message to a socket that its master got ([`crate::manager::php`]). What it tells is
-//! text of its own: it is taken for no more than asked for, cut at a length, and escaped.
+//! A worker sends its position as one message to a socket that its master got ([`crate::manager::php`]). The worker
+//! controls this text, so only requested entries are accepted, and they are cut and escaped.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -25,19 +25,19 @@ use crate::{
     events, log_text,
 };
 
-/// Where entries go.
+/// Where entries are written.
 #[derive(Debug)]
 pub(super) struct SlowLog {
     pool: String,
-    /// None: the error log.
+    /// `None`: the error log.
     log: Option<LineLog>,
 }
 
-/// The socket that the workers of a master tell it over.
+/// The socket to which the workers of a master send entries.
 #[derive(Debug)]
 pub(super) struct SlowSocket {
     end: OwnedFd,
-    /// Entries that were asked for.
+    /// Number of requested entries.
     expected: u32,
 }
 
@@ -45,7 +45,7 @@ impl SlowLog {
     /// Opens it.
     ///
     /// # Errors
-    /// With what mends it.
+    /// The problem, with its fix.
     pub(super) fn open(pool: &str, php: &Php, groups: &Rc<[u32]>) -> Result<Self, Problem> {
         let key = format!("pool.{pool}.slowlog");
         let open = |path| LineLog::open(key, &LogTarget::File(path), groups);
@@ -55,7 +55,7 @@ impl SlowLog {
         })
     }
 
-    /// Opens it again, as after the file was moved away.
+    /// Reopens it, as after the file was moved away.
     pub(super) fn reopen(&self) -> Result<(), Problem> {
         self.log.as_ref().map_or(Ok(()), LineLog::reopen)
     }
@@ -89,7 +89,7 @@ impl SlowLog {
 }
 
 impl SlowSocket {
-    /// Two ends: ours, and the one for the master.
+    /// Two ends: ours, and the master's.
     ///
     /// # Errors
     /// As socketpair(2).
@@ -98,12 +98,12 @@ impl SlowSocket {
         Ok((Self { end, expected: 0 }, theirs))
     }
 
-    /// A worker was asked where it is.
+    /// An entry was requested from a worker.
     pub(super) fn expect(&mut self) {
         self.expected = self.expected.saturating_add(1).min(MAX_EXPECTED);
     }
 
-    /// Writes what has come to `log`. `false`: nothing will come any more.
+    /// Writes new entries to `log`. `false`: no more will come.
     pub(super) fn read(&mut self, log: &SlowLog) -> bool {
         let mut buffer = vec![0; MAX_ENTRY];
         for _ in 0..ENTRIES_AT_ONCE {
@@ -112,7 +112,7 @@ impl SlowSocket {
                 Ok((0, _)) => return false,
                 Ok((n, _)) => &buffer[..n],
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
-                // Longer than an entry can be: passed over.
+                // Longer than an entry can be: skipped.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => continue,
                 Err(_) => return false,
             };
@@ -138,13 +138,13 @@ fn lines(trace: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-/// Longest entry, bytes.
+/// Maximum size of an entry, bytes.
 const MAX_ENTRY: usize = 256 << 10;
 
-/// Entries that are read before others get their turn.
+/// How many entries are read before others get their turn.
 const ENTRIES_AT_ONCE: usize = 16;
 
-/// Entries that are remembered as asked for.
+/// Maximum number of requested entries that are remembered.
 const MAX_EXPECTED: u32 = 10_000;
 
 #[cfg(test)]

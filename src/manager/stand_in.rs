@@ -1,19 +1,19 @@
-//! What is otherwise where weir stands in for PHP-FPM: signals, reloads, and who waits for the start.
+//! The differences when weir runs in place of PHP-FPM: signals, reloads, and the report that it has started.
 
 use std::{cell::Cell, fmt};
 
 use weir_sys::signal::Signal;
 
-/// Given by whoever starts the manager in PHP-FPM's place.
+/// Set if the manager is started in PHP-FPM's place.
 #[derive(Clone, Copy)]
 pub struct StandIn<'a> {
-    /// Makes the configuration's text anew, at a reload.
+    /// Makes the text of the configuration again, for a reload.
     pub reread: &'a dyn Fn() -> Result<String, String>,
-    /// What it was started by: program and arguments.
+    /// The command line: program and arguments.
     pub command: &'a [String],
-    /// How often the service manager is to hear of us, ms; 0: not at all. [`reread`](Self::reread) sets it anew.
+    /// How often the service manager is notified, ms; 0: never. [`reread`](Self::reread) updates it.
     pub monitor: &'a Cell<i64>,
-    /// Is called when the first gateway is ready.
+    /// Called when the first gateway is ready.
     pub ready: &'a dyn Fn(),
 }
 
@@ -23,26 +23,26 @@ impl fmt::Debug for StandIn<'_> {
     }
 }
 
-/// What a signal asks for.
+/// The action for a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// A child has ended.
     Reap,
-    /// Finish what runs, and end.
+    /// Finish running requests, then end.
     StopGracefully,
-    /// End.
+    /// End at once.
     StopAtOnce,
-    /// Take the configuration again, and keep the pools that are as they were.
+    /// Read the configuration again, and keep pools that have not changed.
     Reload,
-    /// Take the configuration again, and start all pools anew.
+    /// Read the configuration again, and restart all pools.
     ReloadAnew,
-    /// Open the logs again.
+    /// Reopen the logs.
     ReopenLogs,
     /// Nothing.
     Nothing,
 }
 
-/// What a signal asks for. `as_fpm`: in PHP-FPM's terms; `finishing`: a graceful stop is under way.
+/// The action for a signal. `as_fpm`: with PHP-FPM's meaning; `finishing`: a graceful stop is in progress.
 pub(super) fn asked(signal: Signal, as_fpm: bool, finishing: bool) -> Asked {
     match signal {
         Signal::Child => Asked::Reap,

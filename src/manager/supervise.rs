@@ -1,7 +1,7 @@
-//! The manager's loop: waits for signals, gateways, workers' output and time, and acts.
+//! The manager's loop: waits for signals, gateways, workers' output and timers, and acts.
 //!
-//! `current` serves. `next` is a reload under way: it takes `current`'s place when its gateway is ready, and
-//! disappears without a trace when it fails. `old` are those that finish what they began.
+//! `current` serves. `next` is a reload in progress: it replaces `current` when its gateway is ready, and is removed
+//! if it fails. `old` are generations that are finishing.
 
 use std::{
     fs, io,
@@ -39,9 +39,9 @@ use crate::{
     log_sink::Target,
 };
 
-/// Serves until a signal says to stop.
+/// Serves until a signal stops it.
 pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
-    // Before anything is opened: what is inherited by workers is what we were started with.
+    // Read before anything is opened: workers inherit the limit with which we were started.
     let inherited = limits::open_files();
     let signals = Signals::take(&[
         Signal::Term,
@@ -82,7 +82,7 @@ pub(super) fn run(start: Start<'_>) -> Result<(), Failure> {
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let names = current.sockets.clone();
     if start.stand_in.is_some() {
-        // PHP-FPM is not ready before PHP is, and does not start where PHP does not.
+        // PHP-FPM is ready only when PHP is loaded, and does not start without it.
         current.boot();
     } else if let Err(error) = current.start_gateway(now) {
         names.remove_names(&Sockets::default());
@@ -120,50 +120,50 @@ struct Manager<'a> {
     inherited: OpenFiles,
     signals: Signals,
     pid_file: PidFile,
-    /// The sockets of `current`, kept for their names when `current` has closed them.
+    /// The sockets of `current`, kept so that their paths can be removed after `current` has closed them.
     names: Sockets,
-    /// Those of all generations.
+    /// The masters of all generations.
     masters: Masters,
-    /// Of servers' names.
+    /// The addresses of servers' names.
     addresses: Rc<Addresses>,
     current: Generation,
     next: Option<Generation>,
     old: Vec<Generation>,
     stopping: Stopping,
-    /// A reload was asked for while one was under way, or too many older configurations finish, by those and perhaps a
-    /// signal.
+    /// A reload that was requested during another one, or while too many older configurations are finishing; with the
+    /// operators who requested it. A signal may have requested it as well.
     reload_again: Option<(Reload, Vec<Asker>)>,
-    /// When the last reload was over, whether it was done, and what there is to say of it.
+    /// When the last reload ended, whether it succeeded, and a message.
     last_reload: Option<(Instant, bool, String)>,
-    /// Who is to be told what becomes of the reload that is under way.
+    /// Operators who wait for the result of the current reload.
     askers: Vec<Asker>,
-    /// How many there were.
+    /// Number of generations so far.
     generations: u32,
-    /// Operators want weir to be left in peace.
+    /// Whether operators have turned the drain for load balancers on.
     declines: bool,
     counts: ManagerCounts,
     failure: Option<Failure>,
 }
 
-/// What a reload does with the PHP masters that the new configuration would have do the same.
+/// What a reload does with PHP masters whose settings have not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reload {
-    /// Keeps them, and so what OPcache holds.
+    /// Keeps them, and with them the content of OPcache.
     Keep,
-    /// Starts all anew, as PHP-FPM does.
+    /// Restarts all of them, as PHP-FPM does.
     Anew,
 }
 
-/// An operator behind a gateway.
+/// An operator's request that came through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asker {
     /// [`Generation::id`]
     generation: u32,
-    /// As the gateway numbers it.
+    /// The gateway's number for the request.
     id: u32,
 }
 
-/// Whose words can be read.
+/// A source of output or reports.
 enum Speaker {
     Channel(MasterId),
     SlowLog(MasterId),
@@ -220,7 +220,7 @@ impl Manager<'_> {
             && self.masters.are_gone()
     }
 
-    /// Waits until there is something to do, and reads what workers have written and masters have told.
+    /// Waits until there is something to do. Reads the output of workers and the reports of masters.
     fn wait(&mut self) -> io::Result<Vec<News>> {
         let now = Instant::now();
         let deadlines = self.generations().filter_map(|g| g.deadline(now));
@@ -262,7 +262,7 @@ impl Manager<'_> {
         Ok(news)
     }
 
-    /// Tells all generations what masters have told: one that a reload has kept serves two of them.
+    /// Passes the masters' reports to all generations: after a reload, a kept master serves two of them.
     fn hear_masters(&mut self, now: Instant, news: &[News]) {
         for news in news {
             self.each(|generation, masters| {
@@ -291,7 +291,7 @@ impl Manager<'_> {
             .chain(&mut self.old)
     }
 
-    /// Lets every generation act, and acts on what comes of it.
+    /// Lets each generation act, and handles the resulting events.
     fn each(&mut self, act: impl Fn(&mut Generation, &mut Masters) -> Vec<Event>) {
         for event in act(&mut self.current, &mut self.masters) {
             self.on_current(event);
@@ -335,7 +335,7 @@ impl Manager<'_> {
                 Asked::StopGracefully => self.stop_gracefully(),
                 Asked::StopAtOnce => self.stop_at_once(),
                 Asked::Reload => self.reload(Reload::Keep, None),
-                // PHP-FPM's signal does what it does there: people use it to be rid of what OPcache holds.
+                // The signal does what PHP-FPM does: people use it to empty OPcache.
                 Asked::ReloadAnew => self.reload(Reload::Anew, None),
                 Asked::ReopenLogs => self.reopen_logs(),
                 Asked::Nothing => {}
@@ -376,7 +376,7 @@ impl Manager<'_> {
                     continue;
                 }
             }
-            // As process 1 of a container we also wait for what others left behind.
+            // As process 1 of a container we also have to wait for orphaned processes.
             let _ = self
                 .old
                 .iter_mut()
@@ -384,11 +384,11 @@ impl Manager<'_> {
         }
     }
 
-    /// The first generation became ready, or cannot: then weir ends.
+    /// The first generation became ready, or failed: then weir ends.
     fn on_current(&mut self, event: Event) {
         match event {
             Event::Ready => {
-                // Checking a configuration takes megabytes, and may not be done again for months.
+                // Checking a configuration needs megabytes, and may not happen again for months.
                 weir_sys::memory::give_back();
                 events::serving(std::process::id());
                 self.notifier.ready();
@@ -428,7 +428,7 @@ impl Manager<'_> {
         }
     }
 
-    /// What the current gateway is told of reloads.
+    /// The messages for the current gateway about reloads.
     fn of_reloads(&self, now: Instant) -> Vec<ToGateway> {
         let last = self.last_reload.as_ref();
         let last = last.map(|(at, done, text)| ToGateway::LastReload {
@@ -441,7 +441,7 @@ impl Manager<'_> {
         old.chain(last).collect()
     }
 
-    /// Does what an operator asks for.
+    /// Performs an operator's action.
     fn act(&mut self, id: u32, action: Action) {
         let asker = Asker {
             generation: self.current.id,
@@ -474,12 +474,12 @@ impl Manager<'_> {
             Action::Reload | Action::Stop | Action::Decline { .. } => {
                 self.answer(&[asker], false, "weir is stopping")
             }
-            // Done by the generation itself.
+            // The generation itself does this.
             Action::RestartPool { .. } | Action::SetPool { .. } => {}
         }
     }
 
-    /// Tells operators what became of what they asked for.
+    /// Tells operators the result of their actions.
     fn answer(&mut self, askers: &[Asker], done: bool, text: &str) {
         for asker in askers {
             let generation = self.generations_mut().find(|g| g.id == asker.generation);
@@ -489,11 +489,11 @@ impl Manager<'_> {
         }
     }
 
-    /// A reload succeeded or failed.
+    /// A reload has succeeded or failed.
     fn on_next(&mut self, event: Event) {
         let now = Instant::now();
         if let Event::Act { .. } | Event::Measure | Event::Restarts | Event::Hangs = event {
-            // It meets nobody who could ask yet.
+            // It has no contact with operators yet.
             return;
         }
         let Some(mut next) = self.next.take() else {
@@ -530,7 +530,8 @@ impl Manager<'_> {
                 weir_sys::memory::give_back();
                 self.notifier.ready();
                 say_listeners(&self.current);
-                // By its file, because `weir reload -c OTHER` asks the weir of that window, which reads its own.
+                // Named by its file, because `weir reload -c OTHER` asks the weir of that window, which reads its own
+                // file.
                 let name = &self.start.name;
                 let text = format!("the new configuration serves: {name}");
                 self.reload_is_over(&askers, true, text);
@@ -552,7 +553,7 @@ impl Manager<'_> {
         self.last_reload = Some((Instant::now(), done, text));
     }
 
-    /// Begins a reload that was asked for and had to wait, if it need not any more.
+    /// Starts a waiting reload, if it can start now.
     fn reload_again(&mut self) {
         if self.stopping == Stopping::No
             && self.next.is_none()
@@ -565,12 +566,12 @@ impl Manager<'_> {
         }
     }
 
-    /// Whether there may be one more configuration that finishes: each has a gateway and the workers that it still needs.
+    /// Whether one more configuration may be finishing: each has a gateway and the workers that it still needs.
     fn has_room(&self) -> bool {
         self.old.len() < self.current.loaded.config.server.max_old_generations
     }
 
-    /// Says what a reload waits for.
+    /// Logs what a reload waits for.
     fn say_that_it_waits(&self) {
         let now = Instant::now();
         let limit = self.current.loaded.config.server.max_old_generations;
@@ -616,7 +617,7 @@ impl Manager<'_> {
         self.begin_reload(how);
     }
 
-    /// So many workers have crashed that all is started anew.
+    /// Restarts everything if too many workers have crashed.
     fn heed_emergency(&mut self) {
         let is_emergency = self.current.pools.take_emergency();
         if is_emergency && self.stopping == Stopping::No && self.next.is_none() {
@@ -692,7 +693,7 @@ impl Manager<'_> {
         self.stopping = Stopping::Gracefully;
         let now = Instant::now();
         self.current.drain(now, limit, true);
-        // The last ones of ours: who connects from here on is refused and can go elsewhere.
+        // Our last listening sockets: from now on connections are refused, so that clients can go elsewhere.
         self.names.close();
         self.abandon_next(now);
     }
@@ -724,7 +725,7 @@ impl Manager<'_> {
         }
     }
 
-    /// Ends with a failure; the first one is told.
+    /// Ends with a failure; the first one is reported.
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.stopping = Stopping::No;
@@ -748,7 +749,7 @@ fn plan_warnings(loaded: &Loaded, plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Writes our own errors where the configuration says, as it says.
+/// Writes the manager's error log as configured.
 fn use_error_log(generation: &Generation) {
     let config = &generation.loaded.config.log;
     error_log::set_level(config.level);
@@ -765,15 +766,15 @@ fn use_error_log(generation: &Generation) {
     }
 }
 
-/// Several lines as as many events of the log.
+/// Logs each line of a text as one event.
 fn say_lines(head: &str, text: &str) {
     log::error!("{head}");
     let lines = text.lines().filter(|line| !line.is_empty());
     lines.for_each(|line| log::error!("{line}"));
 }
 
-/// What who reads the logs gets to take the last lines.
+/// How long the readers of logs may take for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Operators who wait for a reload, at most.
+/// Maximum number of operators who wait for a reload.
 const MAX_ASKERS: usize = 64;

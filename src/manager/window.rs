@@ -1,5 +1,5 @@
-//! The sockets of the operator's window: bound by the manager, answered by the gateway, kept over reloads; and the token
-//! for those who come in over TCP.
+//! The sockets of the operator's window: the manager binds them, the gateway answers on them, and they are kept
+//! across reloads. Also the token for access over TCP.
 
 use std::{
     fs, io,
@@ -24,7 +24,7 @@ use crate::{
     machine,
 };
 
-/// All ways in.
+/// All sockets of the window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Windows {
     unix: Option<WindowSocket>,
@@ -38,7 +38,7 @@ struct BoundTcp {
     socket: OwnedFd,
 }
 
-/// Where operators come in. Its name is removed with the last copy of it.
+/// The unix socket. Its path is removed when the last copy is dropped.
 #[derive(Debug, Clone)]
 struct WindowSocket(Rc<Bound>);
 
@@ -46,13 +46,13 @@ struct WindowSocket(Rc<Bound>);
 struct Bound {
     path: PathBuf,
     socket: OwnedFd,
-    /// What has the path, as long as it is ours.
+    /// Identity of the path, if we have created it.
     name: Option<Name>,
 }
 
 impl WindowSocket {
-    /// The window that is wanted: the one of `before` if it is the same, else a new one. The usual one is done without
-    /// where it cannot be had, as where another weir of the same user has it.
+    /// Opens the configured window: the one of `before` if it is the same, otherwise a new one. If the default one
+    /// cannot be opened, for example because another weir of the same user has it, weir runs without it.
     fn open(wanted: &Window, before: Option<&Self>) -> Result<Option<Self>, Problem> {
         let path = match wanted {
             Window::Off => return Ok(None),
@@ -73,7 +73,7 @@ impl WindowSocket {
         }
         let usual = *wanted == Window::Usual;
         if usual && let Some(folder) = path.parent() {
-            // What is in the way is told when the socket is bound.
+            // An error shows up when the socket is bound.
             let _ = make_folder(folder);
         }
         match listener::unix(&path, BACKLOG, &OWNER_ALONE) {
@@ -84,7 +84,7 @@ impl WindowSocket {
             })))),
             Err(error) if usual => {
                 let shown = path.display();
-                // PHP-FPM has no such window, and says nothing of it.
+                // PHP-FPM has no such window, so its format does not mention it.
                 let level = match error_log::format() {
                     Format::Weir => log::Level::Info,
                     Format::Fpm => log::Level::Debug,
@@ -109,7 +109,7 @@ impl WindowSocket {
         }
     }
 
-    /// For the gateway.
+    /// A copy for the gateway.
     fn socket(&self) -> io::Result<OwnedFd> {
         self.0.socket.try_clone()
     }
@@ -125,7 +125,7 @@ impl Drop for Bound {
     }
 }
 
-/// Others of the machine have no business in it.
+/// Other users must not have access.
 fn make_folder(folder: &std::path::Path) -> io::Result<()> {
     fs::create_dir(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
@@ -162,7 +162,7 @@ fn mend(error: &UnixError) -> &'static str {
 }
 
 impl Windows {
-    /// The ways in that are wanted: those of `before` where they are the same, else new ones.
+    /// Opens the configured sockets: those of `before` if they are the same, otherwise new ones.
     pub(super) fn open(loaded: &Loaded, before: Option<&Self>) -> Result<Self, Problem> {
         let server = &loaded.config.server;
         let token = server.admin_token_file.as_deref().map(token).transpose()?;
@@ -189,7 +189,7 @@ impl Windows {
         Ok(Self { unix, tcp, token })
     }
 
-    /// What the gateway is given.
+    /// The messages for the gateway.
     pub(super) fn messages(&self) -> io::Result<Vec<ToGateway>> {
         let mut messages = Vec::new();
         if let Some(unix) = &self.unix {
@@ -225,7 +225,7 @@ impl BoundTcp {
     }
 }
 
-/// The token that a file holds.
+/// Reads the token from a file.
 fn token(path: &Path) -> Result<String, Problem> {
     let shown = path.display();
     let problem = |cause: String, mend: &str| {
@@ -248,19 +248,19 @@ fn token(path: &Path) -> Result<String, Problem> {
     Ok(token.to_owned())
 }
 
-/// Characters of a token.
+/// Minimum number of characters of a token.
 const TOKEN_LEAST: usize = 16;
 
-/// See [`TOKEN_LEAST`].
+/// Maximum number of characters of a token.
 const TOKEN_MOST: usize = 4096;
 
-/// Scrapers that wait to be let in.
+/// Backlog of the TCP socket.
 const TCP_BACKLOG: u32 = 128;
 
-/// Operators that wait to be let in.
+/// Backlog of the unix socket.
 const BACKLOG: u32 = 16;
 
-/// Who started weir may do with it as they like, and nobody else.
+/// Only the user who started weir may use it.
 const OWNER_ALONE: Rights = Rights {
     uid: None,
     gid: None,

@@ -1,12 +1,12 @@
-//! What workers print, in PHP-FPM 8.2's form, byte for byte (sapi/fpm/fpm: fpm_stdio.c, zlog.c):
+//! The output of workers in the format of PHP-FPM 8.2, byte for byte (sapi/fpm/fpm: fpm_stdio.c, zlog.c):
 //!
 //! ```text
 //! [20-Nov-2026 15:13:20] WARNING: [pool www] child 7 said into stderr: "NOTICE: PHP message: hello"
 //! ```
 //!
-//! Writes are joined until a newline comes or the worker's request is over, which the worker says by a mark in its
-//! standard error. A line that would be longer than `error_limit` goes on in another. What is between the quotes is
-//! as it was written, control characters too: scripts that read PHP-FPM's log find what they know.
+//! Writes are joined until a newline arrives or the worker's request ends, which the worker marks in its standard
+//! error. A line longer than `error_limit` is split. The text between the quotes is unchanged, including control
+//! characters, so that scripts for PHP-FPM's log find what they expect.
 
 use std::time::SystemTime;
 
@@ -14,31 +14,31 @@ use log::LevelFilter;
 
 use crate::{events::Stream, log_text as text};
 
-/// How lines are written.
+/// The settings of the format.
 #[derive(Debug)]
 pub(super) struct Form {
     pub(super) pool: String,
-    /// With time, pool and process before the text, and quotes around it.
+    /// Adds time, pool and process before the text, and quotes around it.
     pub(super) decorate: bool,
-    /// Longest line with its end, bytes; 512 at least.
+    /// Maximum length of a line with its end, bytes; at least 512.
     pub(super) limit: usize,
-    /// Lines are written when they are whole, not as they come.
+    /// Lines are written when they are complete, not part by part.
     pub(super) buffered: bool,
-    /// The system's log has the time; it takes whole lines.
+    /// The output is syslog, which adds the time itself and needs whole lines.
     pub(super) syslog: bool,
 }
 
-/// The line that a worker's output is at.
+/// The unfinished line of a worker's output.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// What is not written yet.
+    /// Bytes that are not written yet.
     line: Vec<u8>,
-    /// So much of it is whole lines.
+    /// How many of them belong to complete lines.
     whole: usize,
-    /// So long is the line so far.
+    /// Length of the unfinished line.
     length: usize,
     stream: Stream,
-    /// So many bytes of a mark have come.
+    /// How many bytes of an end mark have arrived.
     marked: usize,
 }
 
@@ -53,7 +53,7 @@ impl Said {
         }
     }
 
-    /// What comes now was written there. A worker has one line: output and errors part each other's.
+    /// The next bytes are from this stream. A worker has one line: output and error interrupt each other.
     pub(super) fn turn_to(&mut self, stream: Stream, pid: u32, form: &Form) {
         if self.stream != stream {
             self.end(pid, form);
@@ -61,7 +61,7 @@ impl Said {
         }
     }
 
-    /// Takes what was written, in whatever pieces.
+    /// Adds bytes, in pieces of any size.
     pub(super) fn push(&mut self, mut bytes: &[u8], pid: u32, form: &Form) {
         if self.marked > 0 {
             let rest = &MARK[self.marked..];
@@ -78,7 +78,7 @@ impl Said {
                 bytes = &bytes[count..];
             }
         }
-        // What is between ends goes on in one piece: where lines are written at once, pieces show.
+        // Text between line ends stays in one piece, because the pieces are visible if they are written at once.
         let mut from = 0;
         while let Some(found) = memchr::memchr2(b'\n', MARK[0], &bytes[from..]) {
             let at = from + found;
@@ -110,14 +110,14 @@ impl Said {
         self.finish(pid, form, "");
     }
 
-    /// The same, where all that was ever read came with the end of the pipe.
+    /// The same, if everything was read only at the end of the pipe.
     pub(super) fn end_of_pipe(&mut self, pid: u32, form: &Form) {
         let marked = std::mem::take(&mut self.marked);
         self.add(&MARK[..marked], pid, form);
         self.finish(pid, form, CLOSED);
     }
 
-    /// What is to be written now, with its newlines; may be empty.
+    /// The bytes to write now, with newlines; may be empty.
     pub(super) fn take_written(&mut self, form: &Form) -> Vec<u8> {
         if !form.at_once() {
             let rest = self.line.split_off(self.whole);
@@ -142,7 +142,7 @@ impl Said {
             }
             let (now, later) = bytes.split_at((form.limit - 1).saturating_sub(reserved));
             self.line.extend_from_slice(now);
-            // PHP-FPM forgets the end of a line that becomes exactly as long as may be, where it writes at once.
+            // If PHP-FPM writes at once, it forgets the end of a line that has exactly the maximum length.
             if !form.at_once() || wanted > form.limit {
                 self.quote(form);
                 self.end_line();
@@ -154,7 +154,7 @@ impl Said {
 
     fn begin(&mut self, pid: u32, form: &Form, quote: bool) {
         let before = self.line.len();
-        // PHP-FPM leaves out what stands before a message that is less severe than its log, not the message.
+        // If the message is less severe than the log's level, PHP-FPM leaves out the prefix, but not the message.
         if form.decorate && log::max_level() >= LevelFilter::Warn {
             self.put_head(pid, form);
             if quote {
@@ -236,7 +236,7 @@ impl Form {
     }
 }
 
-/// By this a worker says that its request is over; it is PHP-FPM's.
+/// A worker marks the end of its request with this; PHP-FPM uses the same bytes.
 const MARK: &[u8; 6] = b"\0fscf\0";
 
 const CLOSED: &str = ", pipe is closed";
@@ -295,7 +295,7 @@ mod tests {
             let out = said(&form, &pieces);
             let mut found = Vec::new();
             for line in out.split_inclusive(|byte| *byte == b'\n') {
-                // Two lines in one, where PHP-FPM forgets an end.
+                // Two lines in one, where PHP-FPM forgets a line end.
                 prop_assert!(line.len() <= limit || !buffered);
                 let line = line.strip_suffix(b"\n").unwrap();
                 if decorate {

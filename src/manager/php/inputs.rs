@@ -1,5 +1,5 @@
-//! What a running PHP was made of: its program, its libraries, its configuration files. While none of that has changed a
-//! new one would be the same.
+//! The files that a running PHP was loaded from: its program, its libraries, its configuration files. If none of them
+//! has changed, a new master would be the same.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use super::wire::Library;
 
-/// Files and folders, as they were.
+/// Files and folders, with their state at that time.
 #[derive(Debug, Default)]
 pub(super) struct Inputs(Vec<(PathBuf, Option<Stamp>)>);
 
-/// What a file is told by.
+/// The state by which changes are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -22,8 +22,8 @@ struct Stamp {
 }
 
 impl Inputs {
-    /// What a process that was started from `program` was made of: these files, with the folders they are in, and these
-    /// libraries; where it names none, those that the kernel tells of, if we may ask.
+    /// The inputs of a process that was started from `program`: these files, with their folders, and these libraries.
+    /// If there are no libraries, those that the kernel reports, if we may ask.
     pub(super) fn of(program: &Path, pid: u32, files: &[PathBuf], loaded: &[Library]) -> Self {
         let mut paths = vec![program.to_owned()];
         for file in files {
@@ -51,13 +51,13 @@ impl Inputs {
         Self(stamped.chain(loaded.iter().map(library)).collect())
     }
 
-    /// They are as they were.
+    /// Whether they have not changed.
     pub(super) fn are_the_same(&self) -> bool {
         self.0.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 }
 
-/// Of a library that is not any more what was loaded: no file is like that.
+/// For a library that is not the loaded one any more: no file has this state.
 const GONE: Stamp = Stamp {
     file: (u64::MAX, u64::MAX),
     size: u64::MAX,
@@ -65,7 +65,7 @@ const GONE: Stamp = Stamp {
 };
 
 impl Stamp {
-    /// None: it is not there.
+    /// `None`: it does not exist.
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -76,7 +76,7 @@ impl Stamp {
     }
 }
 
-/// The shared libraries that a process has mapped (proc_pid_maps(5)); none where we may not look.
+/// The shared libraries that a process has mapped (proc_pid_maps(5)); empty if we may not look.
 fn libraries(pid: u32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut libraries: Vec<PathBuf> = maps
@@ -90,7 +90,7 @@ fn libraries(pid: u32) -> Vec<PathBuf> {
     libraries
 }
 
-/// Libraries that are looked at.
+/// Maximum number of libraries that are checked.
 const MAX_LIBRARIES: usize = 500;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The packets between the manager and a PHP master, as bytes: a type, then fields in network order.
+//! The packets between the manager and a PHP master: a type, then fields in network byte order.
 //!
-//! What a master tells is not believed: a script that breaks out of PHP may speak in its place. Decoding never panics,
-//! takes no more than its fixed fields and a text of limited length, and whoever reads it looks every number up.
+//! Reports of a master are not trusted: a script that breaks out of PHP may send them. Decoding never panics and
+//! accepts only the fixed fields and a text of limited length. The receiver looks every number up.
 
 use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
@@ -10,25 +10,26 @@ use weir_sys::process::Exit;
 /// To a master.
 #[derive(Debug)]
 pub(super) enum Order<'a> {
-    /// What it is for: keys and values, some of them repeated. The slow log's socket may be attached.
+    /// The pool's settings: keys and values, some of them repeated. The slow log's socket may be attached.
     Config(&'a [(&'static str, Vec<u8>)]),
-    /// Make a process of this number; what it works with is attached.
+    /// Fork a process with this number; its descriptors are attached.
     Fork(u32, Task<'a>),
-    /// Send a process a signal; [`TERMINATE`] for SIGTERM, which as a number has a worker end after its request.
+    /// Send a signal to a process; [`TERMINATE`] for SIGTERM, because the number of SIGTERM makes a worker end after
+    /// its request.
     Signal(u32, u8),
-    /// A worker is to tell what it runs to the slow log.
+    /// A worker must write its position to the slow log.
     Trace(u32),
 }
 
-/// What a forked process is for.
+/// The task of a forked process.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::manager) enum Task<'a> {
-    /// Serve requests from the stream that is attached.
+    /// Serve requests from the attached stream.
     Work,
-    /// Write the scripts that OPcache holds to the file that is attached.
+    /// Write the list of scripts in OPcache to the attached file.
     List,
-    /// Compile the scripts that the attached file lists; paths that begin with the first of a pair begin with the
-    /// second now.
+    /// Compile the scripts in the attached list. Paths that begin with the first path of a pair begin with the second
+    /// one now.
     Warm(&'a [(PathBuf, PathBuf)]),
 }
 
@@ -42,39 +43,39 @@ pub(in crate::manager) enum Report {
     Ready {
         /// `8.2.29`
         version: String,
-        /// `expose_php`: answers name it.
+        /// `expose_php`: whether answers name the version.
         exposed: bool,
-        /// The files and folders that it was configured by.
+        /// The configuration files and folders that it has read.
         inputs: Vec<PathBuf>,
         /// The number of what it speaks; none: it does not say.
         protocol: Option<u32>,
         /// The libraries that it has loaded.
         libraries: Vec<Library>,
     },
-    /// PHP cannot be loaded, and why.
+    /// PHP cannot be loaded; with the reason.
     Failed(String),
-    /// A process was made.
+    /// A process was forked.
     Forked {
         /// Its number.
         number: u32,
-        /// Its process id, as the master says.
+        /// Its process id, according to the master.
         pid: u32,
     },
     /// A process has ended.
     Exited {
         /// Its number.
         number: u32,
-        /// How.
+        /// How it ended.
         exit: Exit,
     },
-    /// A process could not be made.
+    /// A process could not be forked.
     ForkFailed {
         /// Its number.
         number: u32,
         /// The kernel's error.
         errno: i32,
     },
-    /// What the operator should know.
+    /// A warning for the operator.
     Warning(String),
 }
 
@@ -82,11 +83,11 @@ pub(in crate::manager) enum Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::manager) struct Library {
     pub(in crate::manager) path: PathBuf,
-    /// Device and inode; none: its name was removed or given to another file since.
+    /// Device and inode; `None`: its path was removed or leads to another file now.
     pub(in crate::manager) file: Option<(u64, u64)>,
 }
 
-/// A packet that no master sends.
+/// A packet that a master never sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadReport;
 
@@ -135,7 +136,7 @@ impl Order<'_> {
 }
 
 impl Report {
-    /// What a packet says.
+    /// Decodes a packet.
     pub(super) fn decode(packet: &[u8]) -> Result<Self, BadReport> {
         let (kind, body) = packet.split_first().ok_or(BadReport)?;
         let numbers = |len: usize| match body.len() == len {
@@ -217,16 +218,16 @@ impl Library {
     }
 }
 
-/// How a line begins that names a library.
+/// The beginning of a line that names a library.
 const LIBRARY: &str = "library ";
 
 /// How the line begins that says what it speaks.
 const SPEAKS: &str = "protocol ";
 
-/// Libraries that are remembered of a master.
+/// Maximum number of libraries per master.
 const MAX_LIBRARIES: usize = 500;
 
-/// Paths as PHP lists them: one a line, some with a comma after them, folders with colons between them.
+/// Paths in PHP's lists: one per line, some with a comma after them, folders separated by colons.
 fn paths<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathBuf> {
     let parts = lines.flat_map(|line| line.trim().trim_end_matches(',').split(':'));
     parts
@@ -234,15 +235,15 @@ fn paths<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = PathB
         .map(PathBuf::from)
 }
 
-/// Text for people; what is longer than they would read is left out.
+/// Text for people, cut to a readable length.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]).into_owned()
 }
 
-/// Longest text of a report that is kept, bytes.
+/// Maximum length of a text in a report, bytes.
 const MAX_TEXT: usize = 16 * 1024;
 
-/// Files and folders that are remembered of a master.
+/// Maximum number of files and folders per master.
 const MAX_INPUTS: usize = 300;
 
 #[cfg(test)]

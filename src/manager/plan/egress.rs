@@ -1,4 +1,4 @@
-//! How workers find the egress: variables of their environment.
+//! The environment variables by which workers find the egress.
 
 use std::{
     ffi::OsString,
@@ -10,19 +10,19 @@ use weir_config::{Address, Egress};
 
 use crate::control::path_inside;
 
-/// The address of the egress: `http://ADDR` of its first TCP listener, which is the beginning of a URL as well as the value
-/// of `http_proxy`; where it has none, `unix:PATH`.
+/// The address of the egress: `http://ADDR` of its first TCP listener, which is both the beginning of a URL and a
+/// value for `http_proxy`; without one, `unix:PATH`.
 pub(super) const ADDRESS: &str = "WEIR_EGRESS";
 
 /// The path of its first unix socket.
 pub(super) const SOCKET: &str = "WEIR_EGRESS_SOCKET";
 
-/// What workers are told that are locked into `chroot`, if they are: of a socket, the path by which they can reach it. One
-/// that they cannot reach is none for them.
+/// The variables for workers, perhaps in a `chroot`. A socket's path is the one by which they can reach it; a socket
+/// that they cannot reach is left out.
 pub(super) fn variables(egress: &Egress, chroot: Option<&Path>) -> Vec<(&'static str, OsString)> {
     let mut addresses = egress.listen.iter();
     let tcp = addresses.find_map(|address| match address {
-        // Which port it will be is not known yet.
+        // The port is not known yet.
         Address::Tcp(address) if address.port() != 0 => Some(reachable(*address)),
         Address::Tcp(_) | Address::Unix(_) => None,
     });
@@ -46,7 +46,7 @@ pub(super) fn variables(egress: &Egress, chroot: Option<&Path>) -> Vec<(&'static
     variables
 }
 
-/// Where a listener can be reached from this machine: one on all addresses, on the loopback's.
+/// The address of a listener for this machine: a wildcard address becomes the loopback address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,

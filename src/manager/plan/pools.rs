@@ -1,4 +1,4 @@
-//! What each pool's workers are started with.
+//! What the workers of each pool are started with.
 
 use std::{
     ffi::OsString,
@@ -18,21 +18,21 @@ use weir_sys::{
 use super::{Problem, Program, Runs, Us, check_folder, egress};
 use crate::manager::{php::Spec, workers::resolve};
 
-/// Makes the plans of pools, and notes what stands against them.
+/// Makes the plans of pools, and collects problems.
 pub(super) struct Pools<'a> {
     pub(super) config: &'a Config,
     pub(super) us: &'a Us,
-    /// Who the gateway becomes: so do workers of nobody in particular, and never root.
+    /// The user of the gateway: workers without a user of their own run as this one, and never as root.
     pub(super) gateway: Option<&'a Identity>,
-    /// The limit of open files that weir was started with: workers get it again.
+    /// The limit of open files with which weir was started: workers get the same.
     pub(super) inherited: OpenFiles,
-    /// What will bite.
+    /// Warnings.
     pub(super) warnings: Vec<String>,
     pub(super) problems: &'a mut Vec<Problem>,
 }
 
 impl Pools<'_> {
-    /// None: others run its workers, or there was a problem.
+    /// `None`: others run its workers, or there was a problem.
     pub(super) fn runs(&mut self, id: PoolId) -> Option<Runs> {
         let pool = &self.config.pools[id.0];
         match &pool.runtime {
@@ -60,8 +60,8 @@ impl Pools<'_> {
         };
         let mut environment = self.environment(workers);
         if is_php(name) && workers.env.iter().all(|(name, _)| name != PHP_REQUESTS) {
-            // php-cgi would leave after 500 requests, and take what is on its way to it along. Whatever weir's own
-            // environment says: the gateway counts along only where the configuration does.
+            // php-cgi would end after 500 requests, and requests on their way to it would fail. The variable of
+            // weir's own environment is removed, because the gateway counts requests only for the configured value.
             environment.retain(|(name, _)| name != PHP_REQUESTS);
             environment.push((PHP_REQUESTS.into(), "0".into()));
         }
@@ -138,7 +138,7 @@ impl Pools<'_> {
         })
     }
 
-    /// Who the workers are; none: who we are.
+    /// The workers' user; `None`: ours.
     fn identity(&mut self, pool: &str, workers: &Workers) -> Option<Identity> {
         let user = workers.user.as_deref();
         let key = format!("pool.{pool}.user");
@@ -172,7 +172,7 @@ impl Pools<'_> {
         }
     }
 
-    /// The whole environment of a program.
+    /// The complete environment of a program.
     fn environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
         let mut environment: Vec<(OsString, OsString)> = match workers.clear_env {
             true => Vec::new(),
@@ -185,7 +185,7 @@ impl Pools<'_> {
         environment
     }
 
-    /// The error log, where PHP's messages are to look as PHP-FPM's: a web server speaks FastCGI to the pool, and the log
+    /// The error log, if PHP's messages must look as in PHP-FPM: a web server talks FastCGI to the pool, and the log
     /// has PHP-FPM's format.
     fn log_as_fpm(&self, id: PoolId) -> Option<&Log> {
         let listeners = &self.config.listeners;
@@ -196,8 +196,8 @@ impl Pools<'_> {
         (spoken && log.error_format == ErrorFormat::Fpm).then_some(log)
     }
 
-    /// What PHP is started with: our own environment, which php.ini may name, whatever scripts find afterwards. What is
-    /// only for `[egress]` is not passed on where scripts are not to have it.
+    /// The environment with which PHP is started: our own, because php.ini may refer to it, whatever scripts get
+    /// later. Variables that are only for `[egress]` are removed if scripts must not have them.
     fn start_environment(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
         let secret: Vec<&str> = match &self.config.egress {
             Some(egress) if workers.clear_env => egress.variables(),
@@ -208,8 +208,8 @@ impl Pools<'_> {
             .collect()
     }
 
-    /// What PHP's workers find beside that, or alone: who they are and where their home is, as PHP-FPM has it, and what is
-    /// configured.
+    /// The additional, or the whole, environment of PHP's workers: their user and home as in PHP-FPM, and the
+    /// configured variables.
     fn php_environment(
         &self,
         workers: &Workers,
@@ -218,7 +218,7 @@ impl Pools<'_> {
         let mut environment: Vec<(OsString, OsString)> = Vec::new();
         let uid = identity.map_or_else(|| identity::current().0, |identity| identity.uid);
         let by_number = workers.user.as_deref().and_then(identity::number);
-        // As in PHP-FPM, a user that is configured by its number has neither name nor home.
+        // As in PHP-FPM, a user that is configured by number has neither name nor home.
         if let Ok(Some(user)) = identity::user_by_id(uid)
             && by_number.is_none()
         {
@@ -229,7 +229,7 @@ impl Pools<'_> {
         environment
     }
 
-    /// Where the egress is, and what is configured; the last of a name counts.
+    /// The variables of the egress and of the configuration; if a name occurs twice, the last one counts.
     fn additions(&self, workers: &Workers) -> Vec<(OsString, OsString)> {
         let mut additions: Vec<(OsString, OsString)> = Vec::new();
         if let Some(egress) = &self.config.egress {
@@ -249,7 +249,7 @@ impl Pools<'_> {
         additions
     }
 
-    /// As PHP-FPM sets it: both limits; where we may not, those that weir was started with.
+    /// As in PHP-FPM: both limits; if we may not set them, those with which weir was started.
     fn open_files(&mut self, pool: &str, workers: &Workers) -> OpenFiles {
         let inherited = self.inherited;
         match workers.rlimit_files {
@@ -269,7 +269,7 @@ impl Pools<'_> {
         }
     }
 
-    /// Only root may be served before others (setpriority(2)); who cannot goes on as it is, as PHP-FPM does.
+    /// Only root may raise the priority (setpriority(2)); others keep theirs, as in PHP-FPM.
     fn priority(&self, workers: &Workers) -> Option<i32> {
         workers.priority.filter(|nice| self.us.root || *nice >= 0)
     }
@@ -280,7 +280,7 @@ impl Pools<'_> {
     }
 }
 
-/// The roots of what the pool runs scripts of, by the name of the site, with the route's number.
+/// The roots of the sites whose scripts the pool runs, with the name of the site and the number of the route.
 fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
     let mut sites = Vec::new();
     for site in &config.sites {
@@ -298,7 +298,7 @@ fn sites(config: &Config, pool: PoolId) -> Vec<(String, PathBuf)> {
     sites
 }
 
-/// What a master is told of its pool.
+/// The settings that a master gets for its pool.
 fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Vec<u8>)> {
     let workers = &php.workers;
     let mut fields: Vec<(&'static str, Vec<u8>)> = vec![("pool", pool.name.clone().into())];
@@ -334,7 +334,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
         fields.push(("limit_extensions", extension.clone().into()));
     }
     fields.push(("trace_depth", php.slowlog_depth.to_string().into()));
-    // Whoever looks for PHP-FPM's processes by their name finds these.
+    // Then people find these processes by the name of PHP-FPM's.
     let process_name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     if process_name.starts_with("php-fpm") {
         fields.push(("process_name", process_name.trim_end().into()));
@@ -342,9 +342,9 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     if let Some(log) = as_fpm {
         fields.push(("log_limit", log.error_limit.to_string().into()));
     }
-    // PHP-FPM's workers write messages to their standard error, too; here, where that is written to its log.
+    // PHP-FPM's workers write messages to their standard error, too; here they do so if that goes to the log.
     if let Some(log) = as_fpm.filter(|_| workers.output_log.is_none()) {
-        // As PHP-FPM numbers them.
+        // With PHP-FPM's numbers.
         let level = match log.level {
             Level::Debug => "1",
             Level::Notice => "2",
@@ -362,7 +362,7 @@ fn config(pool: &Pool, php: &Php, as_fpm: Option<&Log>) -> Vec<(&'static str, Ve
     fields
 }
 
-/// A switch as PHP-FPM reads one: on, yes, true and 1 in any case; anything else is off.
+/// A switch as PHP-FPM parses it: on, yes, true and 1 in any case; anything else is off.
 fn flag(value: &str) -> &'static str {
     let on = ["on", "yes", "true", "1"];
     match on.iter().any(|word| value.eq_ignore_ascii_case(word)) {
@@ -371,12 +371,12 @@ fn flag(value: &str) -> &'static str {
     }
 }
 
-/// Whether somebody looks at what a request cost: a page, a log, a limit.
+/// Whether the cost of requests is needed: by a page, a log, or a limit.
 fn measures(pool: &Pool, workers: &Workers) -> bool {
     pool.status_path.is_some() || pool.access_log.is_some() || workers.max_memory > 0
 }
 
-/// A path as seen from inside of a folder, seen from outside.
+/// Turns a path inside of a folder into the path outside.
 fn beneath(folder: &Path, path: &Path) -> PathBuf {
     folder.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -387,7 +387,7 @@ fn is_php(program: &str) -> bool {
     name.starts_with("php")
 }
 
-/// The program's path: as it is if it has a slash, else looked for in PATH; in either case as seen from inside of
+/// The program's path: unchanged if it has a slash, otherwise searched in PATH; in both cases as seen from inside of
 /// `chroot`.
 fn find_program(name: &str, chroot: Option<&Path>) -> Result<PathBuf, String> {
     let outside = |path: &Path| chroot.map_or(path.to_owned(), |chroot| beneath(chroot, path));
