@@ -1,76 +1,75 @@
 //! The table of metrics: one row for each, from which `GET /metrics` and docs/metrics.md are written.
 //!
-//! A row says what a figure is called, what it means and which option moves it. [`Page`] takes values by row, so that
-//! nothing is shown that has no row, under no other labels than the row's. Labels are names of the configuration and
-//! words of weir's own, never anything that a client sent: their number does not grow while weir runs.
+//! A row has the name of a metric, its meaning and the options that change it. [`Page`] takes values by row, so every
+//! value has a row, and exactly the row's labels. Labels are names of the configuration and weir's own words, never
+//! something that a client sent: so their number does not grow while weir runs.
 //!
-//! The text is written by the crate `prometheus`: it makes the classic text format, which every scraper and promtool
-//! read, and takes families made elsewhere, so that counting on a request's way stays weir's own
-//! (`gateway::tally`).
+//! The crate `prometheus` writes the text: it has the classic text format, which all scrapers and promtool read, and
+//! accepts families made elsewhere. So weir can count in its own way (`gateway::tally`).
 
 use prometheus::{
     Encoder, TextEncoder,
     proto::{self, MetricFamily, MetricType},
 };
 
-/// What a figure does.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows, until its process begins anew.
+    /// Only increases, until its process restarts.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// Durations, counted by how long they were.
+    /// Durations, counted in buckets.
     Histogram,
 }
 
-/// What is said of one metric.
+/// The description of a metric.
 #[derive(Debug)]
 pub struct Row {
-    /// Its name; the unit is part of it.
+    /// Its name, including the unit.
     pub name: &'static str,
-    /// What it does.
+    /// Its type.
     pub kind: Kind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// What it means, in one sentence.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
-    /// The options that move it, or bound it; empty: none.
+    /// The options that change or limit it; empty: none.
     #[cfg(test)]
     pub moved_by: &'static str,
-    /// The heading that it stands under on the reference page.
+    /// Its heading on the reference page.
     #[cfg(test)]
     pub group: &'static str,
 }
 
-/// Durations, counted by how long they were.
+/// Durations, counted in buckets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Durations {
-    /// How many were within each bound, each counted once, in the order of the bounds; the last: longer than all.
+    /// Number of durations per bucket, in the order of the bounds; the last one is for durations above all bounds.
     pub counts: Vec<u64>,
     /// Their upper bounds, µs.
     pub bounds: &'static [u64],
-    /// All of them, µs.
+    /// Sum of all durations, µs.
     pub sum: u64,
     /// The longest, µs.
     pub longest: u64,
 }
 
-/// What `GET /metrics` answers, on the way.
+/// The answer of `GET /metrics`, while it is made.
 #[derive(Debug)]
 pub struct Page {
     families: Vec<MetricFamily>,
 }
 
 impl Page {
-    /// One without values.
+    /// A page without values.
     pub fn new() -> Page {
         Page {
             families: ROWS.iter().map(family).collect(),
         }
     }
 
-    /// Adds a value of a counter or gauge; `labels` in the order of the row's.
+    /// Adds a value of a counter or gauge; `labels` in the order of the row.
     pub fn put(&mut self, metric: Metric, labels: &[&str], value: f64) {
         let mut point = labelled(metric, labels);
         match metric.row().kind {
@@ -116,25 +115,25 @@ impl Page {
         self.families
             .retain(|family| !family.get_metric().is_empty());
         let mut out = Vec::with_capacity(16 << 10);
-        // It fails where a family has no name or no value, which is no case here, or where the writer does.
+        // This fails only if a family has no name or value, which cannot happen here, or if the writer fails.
         let _ = TextEncoder::new().encode(&self.families, &mut out);
         out
     }
 }
 
 impl Durations {
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What came after `before`, which was taken earlier from the same counts.
+    /// The difference to `before`, an earlier state of the same counts.
     pub fn since(&self, before: &Durations) -> Durations {
         let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
         let counts: Vec<u64> = (self.counts.iter().zip(earlier))
             .map(|(now, earlier)| now.saturating_sub(earlier))
             .collect();
-        // The longest of these is not known, but in which bucket it is.
+        // The longest of these is not known, only its bucket.
         let last = counts.iter().rposition(|count| *count > 0);
         let longest = last.map_or(0, |last| {
             let bound = self.bounds.get(last).copied().unwrap_or(u64::MAX);
@@ -148,7 +147,7 @@ impl Durations {
         }
     }
 
-    /// For the operator's window: seconds; quantiles by the histogram's bounds.
+    /// For the operator's window: in seconds; the quantiles are computed from the buckets.
     pub fn to_json(&self) -> serde_json::Value {
         let seconds = |micros: u64| micros as f64 / 1e6;
         let quantile = |share| self.quantile(share).map(seconds);
@@ -161,8 +160,7 @@ impl Durations {
         })
     }
 
-    /// The duration that this share of them did not exceed, µs: between two bounds it is taken to grow evenly. None
-    /// where there are none.
+    /// The duration that this share of them did not exceed, µs; linear between two bounds. `None` if there are none.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = share * self.count() as f64;
         let (mut before, mut from) = (0.0, 0);
@@ -171,7 +169,7 @@ impl Durations {
             let within = *within as f64;
             if within > 0.0 && before + within >= rank {
                 let part = ((rank - before) / within).clamp(0.0, 1.0);
-                // The bound may be far above what there was.
+                // The bound may be far above the longest duration.
                 let to = (*bound).min(self.longest).max(from);
                 return Some(from + ((to - from) as f64 * part) as u64);
             }
@@ -182,8 +180,8 @@ impl Durations {
     }
 }
 
-/// Upper bounds of the buckets in `GET /metrics`, µs: 1 ms to 60 s, each about twice the one before. What is counted by finer
-/// bounds is added up: each bucket is a time series for whoever scrapes.
+/// Upper bounds of the buckets in `GET /metrics`, µs: 1 ms to 60 s, each about twice the last one. Finer buckets are
+/// added up, because each bucket is a time series in the scraper.
 pub const SCRAPED_BOUNDS: [u64; 15] = [
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
@@ -232,7 +230,7 @@ fn family(row: &Row) -> MetricFamily {
     family
 }
 
-/// Without Markdown, which is for the reference page.
+/// Without Markdown, which is only for the reference page.
 fn plain(help: &str) -> String {
     help.replace("**", "").replace('`', "")
 }
@@ -272,7 +270,7 @@ macro_rules! rows {
 }
 
 impl Metric {
-    /// What is said of it.
+    /// The description of this metric.
     pub fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
@@ -765,7 +763,7 @@ mod tests {
         assert_eq!(median(&[0, 4, 0, 0], 5_000), Some(3_000));
         assert_eq!(median(&[0, 4, 0, 0], 1_200), Some(1_100));
         assert_eq!(median(&[0, 0, 0, 3], 30_000), Some(20_000));
-        // Looked at between the count and the longest.
+        // Read between the update of the count and of the longest duration.
         assert_eq!(median(&[0, 0, 0, 3], 0), Some(10_000));
     }
 }

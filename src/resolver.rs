@@ -1,7 +1,7 @@
-//! Names → addresses, by DNS and /etc/hosts, without holding up a reactor.
+//! Resolves names to addresses, by DNS and /etc/hosts, without blocking a reactor.
 //!
-//! The machine's settings were read before the gateway was locked in ([`crate::control::NameFiles`]); what changes in
-//! them later is seen by the next gateway.
+//! The machine's settings were read before the gateway entered its chroot ([`crate::control::NameFiles`]); later
+//! changes are seen by the next gateway.
 
 use std::{
     collections::BTreeSet,
@@ -26,13 +26,13 @@ pub(crate) struct Resolver(TokioResolver);
 /// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Of both families, the first [`MOST_ADDRESSES`] in their order.
+    /// Of both families; the first [`MOST_ADDRESSES`] in ascending order.
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// So many more were named.
+    /// How many more there were.
     pub(crate) left_out: usize,
-    /// For so long; zero where there are none.
+    /// How long they are valid; zero if there are none.
     pub(crate) ttl: Duration,
-    /// There was no answer for this family, so that nothing is known of it.
+    /// The lookup of this family failed, so its addresses are not known.
     pub(crate) unknown_v4: bool,
     /// See `unknown_v4`.
     pub(crate) unknown_v6: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Answer {
     pub(crate) failure: Option<Failure>,
 }
 
-/// Why nothing, or not all, is known of a name.
+/// Why the addresses of a name are not, or not all, known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -48,30 +48,30 @@ pub(crate) struct Failure {
     pub(crate) text: Arc<str>,
 }
 
-/// Whether asking again may help.
+/// Whether another lookup may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The name servers say that there is no such name, or that it has no address.
+    /// According to the name servers there is no such name, or it has no address.
     None,
-    /// They do not answer in time.
+    /// The name servers did not answer in time.
     Timeout,
-    /// They answer that they cannot, or cannot be reached.
+    /// The name servers reported an error, or cannot be reached.
     Servers,
 }
 
-/// What came of asking for the addresses of one family.
+/// Result of the lookup of one family.
 pub(crate) type Half = Result<Found, Failure>;
 
 /// Addresses of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// In their order; none: the name has none of this family.
+    /// In ascending order; empty: the name has none of this family.
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// For so long; zero where there are none.
+    /// How long they are valid; zero if there are none.
     pub(crate) ttl: Duration,
 }
 
-/// Addresses are of one of two families.
+/// The family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -79,15 +79,15 @@ pub(crate) enum Family {
 }
 
 impl Resolver {
-    /// `nameservers`: in place of those that the machine uses.
+    /// `nameservers`: used in place of those of the machine.
     ///
     /// # Errors
     ///
-    /// Where the resolver cannot be made of that.
+    /// If the resolver cannot be made with these.
     pub(crate) fn new(nameservers: &[SocketAddr], files: &NameFiles) -> Result<Resolver, String> {
         let (config, mut options) = match parse_resolv_conf(&files.resolv_conf) {
             Ok(parsed) => parsed,
-            // As resolv.conf(5) says of a file that names none.
+            // As resolv.conf(5) defines for a file without name servers.
             Err(_) => (
                 ResolverConfig::from_parts(
                     None,
@@ -105,14 +105,14 @@ impl Resolver {
                 ResolverConfig::from_parts(domain, search, servers)
             }
         };
-        // Who asks, asks when the TTL is over.
+        // Callers look a name up only when its TTL is over.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Never;
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let built = builder.with_options(options).build();
         let mut resolver = built.map_err(|error| format!("cannot look names up: {error}"))?;
         let mut hosts = Hosts::default();
-        // Lines that are no text, or name no address, are passed over.
+        // Lines that are not text or have no address are skipped.
         let lines = String::from_utf8_lossy(&files.hosts);
         hosts
             .read_hosts_conf(lines.as_bytes())
@@ -127,7 +127,7 @@ impl Resolver {
         Answer::of(v4, v6)
     }
 
-    /// The addresses of one family. It ends after [`LOOK_UP_LIMIT`].
+    /// The addresses of one family. It ends after [`LOOK_UP_LIMIT`] at the latest.
     pub(crate) async fn half(&self, name: &str, family: Family) -> Half {
         let kind = match family {
             Family::V4 => RecordType::A,
@@ -167,8 +167,8 @@ impl Resolver {
 }
 
 impl Answer {
-    /// Of both halves. A family that the name has no addresses of is known: it has none. Where it has none at all,
-    /// nothing is known, for a name that is used has addresses.
+    /// Combines both families. If the name has no addresses of one family, that family is known to be empty. If it
+    /// has no address at all, nothing is known, because a name in use has addresses.
     pub(crate) fn of(v4: Half, v6: Half) -> Answer {
         let mut answer = Answer::default();
         let mut ttl: Option<Duration> = None;
@@ -198,7 +198,7 @@ impl Answer {
             let none = || Failure::new(FailureKind::None, "it has no address");
             answer.failure.get_or_insert_with(none);
         } else if known {
-            // That a family does not know the name says nothing of the other's addresses.
+            // If a name does not exist for one family, this says nothing about the other one.
             answer.failure = None;
         }
         answer
@@ -232,10 +232,11 @@ fn nameserver(at: SocketAddr) -> NameServerConfig {
     server
 }
 
-/// Of one name. Each is a server that is checked and that every request is weighed for; a DNS answer has room for thousands.
+/// Per name. Each address is a server that is checked and considered for every request; a DNS answer can have
+/// thousands.
 pub(crate) const MOST_ADDRESSES: usize = 128;
 
-/// A name server that does not answer is asked again by the resolver; that ends then.
+/// The resolver repeats a query that a name server does not answer; this limits the total time.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

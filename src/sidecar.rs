@@ -1,5 +1,5 @@
-//! The words between the gateway and the egress, which runs beside it on threads of its own: what the one may ask of
-//! the other. The two rooms do not import one another; `main` hands the one to the other.
+//! The interface between the gateway and the egress, which runs beside it on its own threads. The two modules do not
+//! import each other; `main` connects them.
 
 use std::sync::Arc;
 
@@ -10,59 +10,61 @@ use crate::{
     window::Task,
 };
 
-/// The egress as the gateway sees it, which shows it in the operator's window.
+/// The egress as the gateway sees it; the gateway shows it in the operator's window.
 pub trait EgressView: Send + Sync {
     /// The object `egress` of `GET /status`.
     fn status(&self) -> serde_json::Value;
 
-    /// Puts the rows `weir_egress_*` on the page.
+    /// Adds the rows `weir_egress_*` to the page.
     fn put_metrics(&self, page: &mut Page);
 
-    /// Takes nothing new, and lets what runs end.
+    /// Accepts nothing new, and lets running calls finish.
     fn drain(&self);
 
     /// Whether nothing runs any more after that.
     fn is_done(&self) -> bool;
 }
 
-/// The workers of all pools as the egress sees them: a call belongs to the request that its worker has.
+/// The workers of all pools as the egress sees them: a call belongs to the request of its worker.
 pub trait Workers: Send + Sync {
-    /// What the worker with this process id does; none: it is no worker that weir runs, or has no request.
+    /// The request of the worker with this process id; `None`: it is not a worker that weir runs, or it has no
+    /// request.
     fn of_pid(&self, pid: u32) -> Option<WorkerNow>;
 
     /// The workers that have a request now.
     fn busy_pids(&self) -> Vec<u32>;
 
-    /// Which of the workers that have a request has the socket with this inode open: for the case that the manager may
-    /// see what the gateway may not. May take its time, or answer none where there are too many such questions.
+    /// Which busy worker has the socket with this inode open: for cases in which the manager may see more than the
+    /// gateway. It may take long, and returns `None` if there are too many such questions.
     fn owner(&self, inode: u32) -> Task<Option<u32>>;
 }
 
-/// A worker at work.
+/// A busy worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerNow {
     /// The pool's NAME.
     pub pool: Arc<str>,
-    /// The request that it has, by the number that the logs give it.
+    /// The number (as in the logs) of its request.
     pub request: u64,
-    /// By when its answer has to have begun ([`crate::clock::now`]); [`crate::clock::NEVER`]: it need not, or has.
+    /// By when its answer must have begun ([`crate::clock::now`]); [`crate::clock::NEVER`]: no deadline, or it has
+    /// begun.
     pub deadline: u64,
 }
 
-/// What the egress is given by the gateway.
+/// What the egress gets from the gateway.
 pub struct Beside {
-    /// The workers that may call.
+    /// The workers that may make calls.
     pub workers: Arc<dyn Workers>,
-    /// Where calls are written. The gateway opens it, reopens it and writes what is left at the end: it may be the access
-    /// log's own.
+    /// The log of calls. The gateway opens and reopens it, and writes the rest at the end: it may be the access log's
+    /// sink.
     pub log: Arc<Sink>,
-    /// How.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// Where its threads tell that they move.
+    /// Where its threads report that they run.
     pub pulses: Pulses,
 }
 
-/// Starts the egress with its settings, what the manager has handed over for it, and the number of the machine's cores. It
+/// Starts the egress with its settings, what the manager has passed for it, and the number of the machine's cores. It
 /// ends with the process.
 pub type Start = fn(
     weir_config::Egress,

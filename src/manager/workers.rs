@@ -1,20 +1,21 @@
-//! The workers of one configuration's pools: started when the gateway asks, never more than a pool may have.
+//! The workers of one configuration's pools: started when the gateway requests them, never more than a pool may have.
 //!
-//! The gateway decides how many it wants ([`Pools::start_workers`]); here is what stands against it: `max_children`,
-//! `process_max`, and how fast processes may be made ([`quota`]). Each worker that was asked for is told of once: it is
-//! there (`Worker`), or could not be started (`StartFailed`). One that ends is told of (`WorkerExited`) and not
-//! replaced before the gateway asks.
+//! The gateway decides how many it wants ([`Pools::start_workers`]). This module enforces the limits: `max_children`,
+//! `process_max`, and the rate of new processes ([`quota`]). For each requested worker one message is sent: it has
+//! started (`Worker`), or it could not be started (`StartFailed`). A worker that ends is reported (`WorkerExited`),
+//! and replaced only when the gateway requests it.
 //!
 //! ```text
 //! asked for ──► starting ── accepts, or is forked ──► given ── retired ──► leaving ──► gone
 //!                   └── fails, ends: StartFailed        └── ends, is killed ──────────┘
 //! ```
 //!
-//! How they come to be differs: [`command`] has a process of its own for each, [`php`] has the pool's master fork.
+//! They are started in two ways: [`command`] starts a separate process for each, [`php`] makes the pool's master
+//! fork.
 //!
-//! When a gateway dies, workers of commands are kept for the next one, which gets them when they accept a new
-//! connection: one that is busy with a script whose gateway is gone looks free to nobody. PHP workers see their stream
-//! end, and end; one that does not is killed when its script has had the time that scripts have.
+//! When a gateway dies, workers of commands are kept for the next one. It gets them when they accept a new
+//! connection, so a worker that is still busy with a script of the dead gateway does not look free. PHP workers see
+//! the end of their stream and end. One that does not is killed after the time that scripts may run.
 
 mod command;
 mod crashes;
@@ -56,27 +57,27 @@ pub(super) use master::resolve;
 #[derive(Debug)]
 pub(super) struct Pools {
     list: Vec<Pool>,
-    /// Workers of all pools; 0: no limit but their own.
+    /// Maximum of workers of all pools; 0: only each pool's own limit.
     process_max: usize,
-    /// That limit was told to be reached.
+    /// Whether it was logged that this limit is reached.
     process_max_told: bool,
     stopping: Stopping,
-    /// When to look at memory; none: no pool depends on it.
+    /// When to measure memory; `None`: no pool depends on it.
     look: Option<Instant>,
-    /// Processes that the kernel had killed for want of memory when it was looked last.
+    /// The kernel's count of processes killed for lack of memory, at the last check.
     killed: u64,
-    /// What the gateway is to be told.
+    /// Messages for the gateway.
     news: Vec<ToGateway>,
 }
 
-/// The pools of the configuration that is to be replaced.
+/// The pools of the configuration that is being replaced.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Before<'a> {
-    /// None: there is none.
+    /// `None`: there is none.
     pub(super) pools: Option<&'a Pools>,
-    /// PHP masters are kept where the new configuration would have them do the same.
+    /// Whether PHP masters with unchanged settings are kept.
     pub(super) keep: bool,
-    /// Crashes in any pool start all of them anew.
+    /// Whether crashes in any pool restart all pools.
     pub(super) of_all: bool,
 }
 
@@ -94,21 +95,21 @@ struct Pool {
     /// Index into `Config::pools`.
     id: u16,
     name: String,
-    /// Counts the times that it was started anew, from 1; 0: it was not yet.
+    /// Increases with each restart of the pool, starting at 1; 0: not started yet.
     generation: u32,
     quota: Quota,
     /// `max_children` of the configuration.
     configured: usize,
     workers: Vec<Worker>,
     kind: Kind,
-    /// A worker that is not back from a dead gateway's script after so long is stuck.
+    /// A worker that is still busy with a dead gateway's script after this time counts as stuck.
     patience: Duration,
-    /// The gateway was told that no worker can start.
+    /// Whether the gateway was told that no worker can start.
     down: bool,
-    /// How many workers it has depends on memory, and what one is taken to need before any was measured, bytes.
+    /// If the number of workers depends on memory: the assumed cost of a worker before any was measured, bytes.
     auto: Option<u64>,
     emergency: Rc<RefCell<Crashes>>,
-    /// Workers in whose place others are to start: they ended unasked, or have served their time.
+    /// How many workers must be replaced: they ended by themselves, or have served their maximum of requests.
     lost: usize,
     log: Rc<OutputLog>,
     oom: Rc<OomKills>,
@@ -122,22 +123,22 @@ enum Kind {
 
 #[derive(Debug)]
 struct Worker {
-    /// Never used again, in no pool.
+    /// Never used again, in any pool.
     number: u32,
-    /// Of its pool.
+    /// The pool's generation.
     generation: u32,
-    /// None: not forked yet.
+    /// `None`: not forked yet.
     pid: Option<u32>,
     since: Instant,
     claim: Claim,
-    /// Killed at that time; none: it may live.
+    /// When it is killed; `None`: not planned.
     until: Option<Instant>,
     why: Ending,
     outputs: Option<Outputs>,
     link: Link,
 }
 
-/// How the manager reaches a worker.
+/// The manager's connection to a worker.
 #[derive(Debug)]
 enum Link {
     /// A program with a listening socket.
@@ -148,25 +149,25 @@ enum Link {
 
 /// A worker that was just started.
 struct Started {
-    /// None: its master has not forked it yet.
+    /// `None`: its master has not forked it yet.
     pid: Option<u32>,
     outputs: Outputs,
     link: Link,
 }
 
-/// What the gateway knows of a worker.
+/// What the gateway knows about a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// It has asked for it.
+    /// It has requested the worker.
     Asked,
-    /// It has it.
+    /// It has the worker.
     Given,
     /// Nothing: the gateway that had it is gone.
     None,
 }
 
 impl Pools {
-    /// All pools that `plan` runs, without workers yet.
+    /// All pools of `plan`, without workers yet.
     pub(super) fn new(
         now: Instant,
         config: &Config,
@@ -255,7 +256,7 @@ impl Pools {
         })
     }
 
-    /// Starts what is due, looks who has accepted, kills who does not end.
+    /// Starts what is due, checks which workers have accepted, and kills workers that do not end.
     pub(super) fn tick(&mut self, now: Instant, masters: &mut Masters) {
         if self.stopping == Stopping::No {
             for pool in &mut self.list {
@@ -276,16 +277,16 @@ impl Pools {
         }
     }
 
-    /// What the gateway is to be told since this was last asked.
+    /// The messages for the gateway since the last call.
     pub(super) fn take_news(&mut self) -> Vec<ToGateway> {
         std::mem::take(&mut self.news)
     }
 
-    /// A new gateway is there: it knows of no worker, and is told which pools it may ask for some.
+    /// A new gateway has started: it knows no workers, and is told from which pools it may request some.
     pub(super) fn serve_new_gateway(&mut self, now: Instant) {
         self.news.clear();
         if self.look.is_some() {
-            // Before it may ask for any: what fits into the memory that there is.
+            // Before it requests any, it must know how many fit into memory.
             self.measure(now);
         }
         for pool in &mut self.list {
@@ -302,7 +303,7 @@ impl Pools {
         }
     }
 
-    /// The gateway asks for more workers.
+    /// The gateway requests more workers.
     pub(super) fn start_workers(&mut self, now: Instant, pool: u16, count: u32) {
         let Some(pool) = self.list.iter_mut().find(|p| p.id == pool) else {
             return;
@@ -322,7 +323,7 @@ impl Pools {
         }
     }
 
-    /// A worker is not wanted any more; `spent`: another one takes its place.
+    /// A worker is not needed any more; `spent`: another one replaces it.
     pub(super) fn retire(&mut self, now: Instant, pool: u16, worker: u32, spent: bool) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
@@ -338,13 +339,13 @@ impl Pools {
         }
     }
 
-    /// So many workers have crashed that all of them are to be started anew; said once.
+    /// Whether so many workers have crashed that all of them must be restarted; true only once.
     pub(super) fn take_emergency(&mut self) -> bool {
         let take = |pool: &Pool| std::mem::take(&mut pool.emergency.borrow_mut().reached);
         self.list.iter().any(take)
     }
 
-    /// Kills a worker on the gateway's word.
+    /// Kills a worker at the gateway's request.
     pub(super) fn kill(&mut self, pool: u16, worker: u32, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let pool = &mut self.list[pool];
@@ -356,7 +357,7 @@ impl Pools {
         }
     }
 
-    /// Ends a worker that has run for too long, as PHP-FPM does; one that is no PHP of ours is killed.
+    /// Ends a worker whose request ran too long, as PHP-FPM does; a worker that is not our PHP is killed.
     pub(super) fn terminate(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
         let found = self.find(pool, worker);
         if let Some((pool, index)) = found {
@@ -376,15 +377,15 @@ impl Pools {
         worker.until = Some(worker.until.map_or(until, |before| before.min(until)));
     }
 
-    /// A new connection to a worker for the gateway, once the worker accepts it. A worker that is not there is left
-    /// alone: the gateway will hear of it.
+    /// Makes a new connection to a worker for the gateway, which gets it when the worker accepts. A worker that has
+    /// ended is ignored: the gateway will be told.
     pub(super) fn connect(&mut self, now: Instant, pool: u16, worker: u32) {
         if let Some((pool, index)) = self.find(pool, worker) {
             self.list[pool].workers[index].reconnect(now);
         }
     }
 
-    /// A worker is to tell the slow log what it runs.
+    /// A worker must write its position to the slow log.
     pub(super) fn trace(&mut self, pool: u16, worker: u32, told: &Told, masters: &mut Masters) {
         if let Some((pool, index)) = self.find(pool, worker) {
             let worker = &self.list[pool].workers[index];
@@ -396,7 +397,7 @@ impl Pools {
         }
     }
 
-    /// A process ended. `false`: it is none of these.
+    /// A process has ended. `false`: it was not a worker of these pools.
     pub(super) fn exited(&mut self, now: Instant, pid: u32, exit: Exit) -> bool {
         for pool in &mut self.list {
             let is_it = |worker: &Worker| worker.is_command() && worker.pid == Some(pid);
@@ -408,7 +409,7 @@ impl Pools {
         false
     }
 
-    /// A master told something, or has ended.
+    /// A master has sent a report, or has ended.
     pub(super) fn hear(&mut self, now: Instant, news: &News, masters: &mut Masters) {
         let stopping = self.stopping != Stopping::No;
         for pool in &mut self.list {
@@ -416,7 +417,7 @@ impl Pools {
         }
     }
 
-    /// Starts a pool anew beside its old workers; `asked` is told when that is done.
+    /// Restarts a pool beside its old workers; `asked` is told when that is done.
     pub(super) fn renew(&mut self, name: &str, asked: u32, now: Instant, masters: &mut Masters) {
         match self.list.iter_mut().find(|pool| pool.name == name) {
             Some(pool) => pool.renew(Some(asked), now, masters, &mut self.news),
@@ -428,12 +429,12 @@ impl Pools {
         }
     }
 
-    /// Sets how many workers a pool may have, until it is made anew; says what stands against it.
+    /// Sets the maximum of workers of a pool until the next reload; the error says why it cannot be set.
     pub(super) fn set_max_children(&mut self, id: u16, most: usize) -> Result<(), String> {
         let Some(pool) = self.list.iter_mut().find(|pool| pool.id == id) else {
             return Err("weir runs none of its workers: set maxconn".into());
         };
-        // A gateway that was taken over can ask for this too.
+        // A compromised gateway can request this, too.
         let highest = pool.configured.saturating_mul(RAISE).max(RAISE_TO);
         if most == 0 || most > highest {
             return Err(format!(
@@ -467,25 +468,25 @@ impl Pools {
         })
     }
 
-    /// The process of a worker; none: there is none.
+    /// The process of a worker; `None`: there is none.
     pub(super) fn pid(&self, pool: u16, worker: u32) -> Option<u32> {
         let (pool, index) = self.find(pool, worker)?;
         self.list[pool].workers[index].pid
     }
 
-    /// These pools are tried: their masters are not started again where they cannot be had.
+    /// These pools are on trial: masters that cannot be started are not retried.
     pub(super) fn try_once(&mut self) {
         let php = self.list.iter_mut().filter_map(Pool::php);
         php.for_each(Php::try_once);
     }
 
-    /// These pools serve.
+    /// The trial is over: these pools serve.
     pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
         let php = self.list.iter_mut().filter_map(Pool::php);
         php.for_each(|php| php.trial_is_over(now, masters));
     }
 
-    /// Opens the pools' logs again; what stands against that.
+    /// Reopens the pools' logs; returns the problems.
     pub(super) fn reopen_logs(&self) -> Vec<Problem> {
         let reopen = |pool: &Pool| {
             let slow = match &pool.kind {
@@ -497,12 +498,12 @@ impl Pools {
         self.list.iter().flat_map(reopen).flatten().collect()
     }
 
-    /// Workers of every pool can be asked for.
+    /// Whether workers of every pool can be requested.
     pub(super) fn are_ready(&self) -> bool {
         self.list.iter().all(Pool::is_ready)
     }
 
-    /// Pools whose master cannot be had, and why.
+    /// Pools whose master cannot be started, and why.
     pub(super) fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list.iter().filter_map(|pool| match &pool.kind {
             Kind::Php(php) => Some((pool.name.as_str(), php.failure()?)),
@@ -510,7 +511,7 @@ impl Pools {
         })
     }
 
-    /// Another configuration takes over: nothing is started anew because something has changed.
+    /// Another configuration takes over: this one restarts nothing because of changed files.
     pub(super) fn finish(&mut self) {
         self.look = None;
         let php = self.list.iter_mut().filter_map(Pool::php);
@@ -528,7 +529,7 @@ impl Pools {
         }
     }
 
-    /// Ends all workers.
+    /// Kills all workers.
     pub(super) fn kill_all(&mut self, masters: &mut Masters) {
         self.stopping = Stopping::Killed;
         for pool in &mut self.list {
@@ -539,7 +540,7 @@ impl Pools {
         }
     }
 
-    /// No process is left.
+    /// Whether no process is left.
     pub(super) fn are_gone(&self) -> bool {
         self.list.iter().all(|pool| pool.workers.is_empty())
     }
@@ -556,7 +557,7 @@ impl Pools {
             .flat_map(move |pool| match (stopping, &pool.kind) {
                 (Stopping::No, Kind::Php(php)) => [living(pool), php.masters()].concat(),
                 (Stopping::Asked, Kind::Php(_)) => living(pool),
-                // Ended with all that they have forked.
+                // They end with everything that they have forked.
                 _ => Vec::new(),
             })
     }
@@ -571,7 +572,7 @@ impl Pools {
     /// The outputs to wait for.
     pub(super) fn outputs(&self) -> impl Iterator<Item = ((u32, Stream), BorrowedFd<'_>)> {
         let workers = self.list.iter().flat_map(|pool| &pool.workers);
-        // What it says is told with its process.
+        // Its output is logged with its process id.
         let workers = workers.filter(|worker| worker.pid.is_some());
         workers.flat_map(|worker| {
             let outputs = worker.outputs.iter().flat_map(Outputs::descriptors);
@@ -579,7 +580,7 @@ impl Pools {
         })
     }
 
-    /// Reads what a worker has written. `false`: it is none of these.
+    /// Reads the output of a worker. `false`: it is not one of these.
     pub(super) fn read_output(&mut self, (number, stream): (u32, Stream)) -> bool {
         for pool in &mut self.list {
             let worker = pool.workers.iter_mut().find(|w| w.number == number);
@@ -593,7 +594,7 @@ impl Pools {
         false
     }
 
-    /// The master of the pool of this name.
+    /// The master of the pool with this name.
     fn master_of(&self, name: &str) -> Option<MasterId> {
         let pool = self.list.iter().find(|pool| pool.name == name)?;
         match &pool.kind {
@@ -602,7 +603,7 @@ impl Pools {
         }
     }
 
-    /// Places of a pool and of a worker in it.
+    /// The indices of a pool and of a worker in it.
     fn find(&self, pool: u16, worker: u32) -> Option<(usize, usize)> {
         let place = self.list.iter().position(|p| p.id == pool)?;
         let workers = &self.list[place].workers;
@@ -631,7 +632,7 @@ impl Pools {
     }
 }
 
-/// A worker that SIGTERM has not ended after so long is killed.
+/// After this time a worker that SIGTERM has not ended is killed.
 const TERMINATE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -646,13 +647,13 @@ impl Worker {
         }
     }
 
-    /// When its master must have forked it; none: it has.
+    /// The time by which its master must have forked it; `None`: it has.
     fn forked_by(&self) -> Option<Instant> {
         let forks = self.pid.is_none() && !self.is_command();
         forks.then(|| self.since + FORK_LIMIT)
     }
 
-    /// Makes the next connection, unless one is on its way.
+    /// Makes the next connection, unless one is pending.
     fn reconnect(&mut self, now: Instant) {
         if let Link::Command(link) = &mut self.link
             && self.why == Ending::Unasked
@@ -661,7 +662,7 @@ impl Worker {
         }
     }
 
-    /// When to look whether it has accepted.
+    /// When to check whether it has accepted.
     fn next_look(&self) -> Option<Instant> {
         match &self.link {
             Link::Command(link) if self.why == Ending::Unasked => link.next_look(),
@@ -685,7 +686,7 @@ impl Worker {
         }
     }
 
-    /// It is to end by itself, until then.
+    /// It should end by itself until `until`.
     fn leave(&mut self, pool: &str, why: Ending, until: Instant) {
         if self.why == Ending::Unasked {
             self.why = why;
@@ -694,17 +695,17 @@ impl Worker {
         }
     }
 
-    /// Asks it to end. Workers of PHP end when the gateway closes their stream.
+    /// Asks it to end. PHP workers end when the gateway closes their stream.
     fn end(&mut self, pool: &str) {
         match &mut self.link {
             Link::Command(link) => {
-                // Nobody will use it, and a worker that takes it now would wait for a request.
+                // Nobody will use it, and a worker that accepted it now would wait for a request.
                 link.pending = None;
                 let Some(pid) = self.pid else { return };
                 if let Err(error) = process::terminate(pid) {
                     tell!(error, about(pool, pid), "cannot end the worker: {error}");
                 }
-                // A signal that comes just before a program waits for a connection is one that many programs miss.
+                // Many programs miss a signal that arrives just before they wait for a connection.
                 link.close(pid);
             }
             Link::Php(link) => link.stream = None,
@@ -714,7 +715,7 @@ impl Worker {
         }
     }
 
-    /// Ends it at once.
+    /// Kills it.
     fn kill(&mut self, pool: &str, masters: &mut Masters) {
         if self.why == Ending::Unasked {
             self.why = Ending::Asked;
@@ -729,7 +730,7 @@ impl Worker {
     }
 }
 
-/// The next worker's number: no two are the same, whichever configuration they belong to.
+/// The next worker's number: unique across all configurations.
 fn next_number() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static LAST: AtomicU32 = AtomicU32::new(0);
@@ -763,26 +764,26 @@ fn about_pool(pool: &str) -> About<'_> {
     }
 }
 
-/// What PHP-FPM takes for a crash; the numbers are those of Linux on most machines.
+/// The signals that PHP-FPM counts as a crash; with the numbers of Linux on most machines.
 const SIGSEGV: i32 = 11;
 
 /// See [`SIGSEGV`].
 const SIGBUS: i32 = 7;
 
-/// An operator can give a pool so many times the workers of its configuration, and so many in any case.
+/// An operator can raise the number of workers to this multiple of the configured number.
 const RAISE: usize = 4;
 
-/// See [`RAISE`].
+/// An operator can raise the number of workers to this in any case.
 const RAISE_TO: usize = 16;
 
-/// How often memory is looked at.
+/// How often memory is measured.
 const MEMORY_LOOK: Duration = Duration::from_secs(3);
 
-/// A worker that was asked to end, or killed, and is still there after so long is killed (again).
+/// After this time a worker that was asked to end, or was killed, is killed (again).
 const RETIRE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a master gets to fork a worker.
+/// How long a master may take to fork a worker.
 const FORK_LIMIT: Duration = Duration::from_secs(30);
 
-/// A worker that a gateway left behind and the next one did not want after so long is killed.
+/// After this time a worker that the next gateway did not request is killed.
 const UNCLAIMED_LIMIT: Duration = Duration::from_secs(30);

@@ -1,10 +1,10 @@
-//! Workers of `runtime = "command"`: any FastCGI program, one process for each.
+//! Workers of `runtime = "command"`: any FastCGI program, one process per worker.
 //!
-//! A worker has its own listening socket as descriptor 0, which has no name any more when the program starts: only
-//! the manager can connect to it. The manager makes one connection and gives it to the gateway once the worker has
-//! accepted it, which is how a FastCGI program says that it is there. When that connection is closed the gateway asks
-//! for another; a gateway that takes the place of one that died gets a new one to each worker that it asks for. These
-//! too are given when they are accepted.
+//! A worker has its own listening socket as descriptor 0. The socket's path is removed before the program starts, so
+//! only the manager can connect to it. The manager makes one connection and gives it to the gateway when the worker
+//! has accepted it: that shows that the program has started. When the connection is closed, the gateway requests
+//! another one. A gateway that replaces a dead one gets a new connection to each worker that it requests. All
+//! connections are given only after they were accepted.
 
 use std::{
     io,
@@ -33,31 +33,31 @@ pub(super) struct Socket {
     socket: Private,
     /// The next connection for the gateway, until the worker accepts it.
     pub(super) pending: Option<Pending>,
-    /// It has accepted a connection before.
+    /// Whether it has accepted a connection before.
     proven: bool,
-    /// It was told in the log that its start takes long.
+    /// Whether it was logged that its start takes long.
     slow: bool,
 }
 
-/// A connection that waits in the queue of a worker's socket.
+/// A connection in the queue of a worker's socket.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// None: it could not be made, and is tried again at the next look.
+    /// `None`: it could not be made, and is tried again at the next check.
     connection: Option<OwnedFd>,
     since: Instant,
-    /// When to look whether it was accepted, and how long to wait then.
+    /// When to check whether it was accepted, and the pause after that.
     look: Instant,
     pause: Duration,
 }
 
-/// Starts one.
+/// Starts a worker.
 pub(super) fn start(program: &Program, now: Instant) -> Result<Started, String> {
     start_program(program, now)
         .map_err(|error| format!("{} cannot be started: {error}", program.path.display()))
 }
 
 impl Socket {
-    /// Makes the next connection, unless one is on its way.
+    /// Makes the next connection, unless one is pending.
     pub(super) fn reconnect(&mut self, now: Instant) {
         if self.pending.is_none() {
             self.pending = Some(Pending {
@@ -69,12 +69,13 @@ impl Socket {
         }
     }
 
-    /// When to look whether it has accepted.
+    /// When to check whether it has accepted.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.pending.as_ref().map(|pending| pending.look)
     }
 
-    /// Nobody who has the socket is to wait there any more. Whether the worker has ever accepted a connection.
+    /// Closes the listening socket for all processes that have it. Returns whether the worker has ever accepted a
+    /// connection.
     pub(super) fn close(&self, pid: u32) -> bool {
         if let Err(error) = self.socket.end() {
             log::error!("cannot close the socket of worker {pid}: {error}");
@@ -82,7 +83,7 @@ impl Socket {
         self.proven
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     pub(super) fn kill(&mut self, pool: &str, pid: u32) {
         self.pending = None;
         if let Err(error) = process::kill(pid) {
@@ -96,7 +97,7 @@ impl Socket {
         if pending.connection.is_none() {
             match self.socket.connect() {
                 Ok(connection) => pending.connection = Some(connection),
-                // It closed its listening socket and is about to end: its exit will be told.
+                // It closed its listening socket and is about to end: its exit will be reported.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => {
                     let about = about(pool, pid);
@@ -105,7 +106,7 @@ impl Socket {
             }
             return None;
         }
-        // A listening socket can be read from while a connection waits in its queue.
+        // A listening socket is readable while a connection waits in its queue.
         let waits = poll::readable(&[self.socket.listening.as_fd()], Some(Duration::ZERO));
         if !waits.is_ok_and(|waits| waits == [false]) {
             return None;
@@ -115,7 +116,7 @@ impl Socket {
 }
 
 impl Pool {
-    /// Looks which workers have accepted their next connection, and gives those to the gateway.
+    /// Checks which workers have accepted their next connection, and gives those to the gateway.
     pub(super) fn look(&mut self, now: Instant, news: &mut Vec<ToGateway>) {
         for index in 0..self.workers.len() {
             self.look_at(index, now, news);
@@ -224,7 +225,8 @@ fn start_program(program: &Program, now: Instant) -> Result<Started, String> {
     })
 }
 
-/// A socket made in the first folder that lets us: the one that systemd made for us, root's, the user's, anybody's.
+/// Creates a socket in the first folder that permits it: the one that systemd made for weir, root's, the user's, or
+/// the public one.
 fn private_socket() -> io::Result<Private> {
     let of = |name| std::env::var_os(name).map(PathBuf::from);
     let folders = [
@@ -243,17 +245,17 @@ fn private_socket() -> io::Result<Private> {
     Err(last)
 }
 
-/// How soon after its start a worker is asked whether it has accepted; the pause doubles up to [`MAX_LOOK`].
+/// First pause before checking whether a new worker has accepted; it doubles up to [`MAX_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
-/// The same for a further connection: a worker that is free accepts at once.
+/// The same for further connections: a free worker accepts at once.
 const FIRST_RECONNECT_LOOK: Duration = Duration::from_micros(100);
 
-/// The longest pause between two looks.
+/// Maximum pause between two checks.
 const MAX_LOOK: Duration = Duration::from_millis(50);
 
-/// A worker that has not accepted after so long is told of.
+/// After this time it is logged that a worker has not accepted.
 const SLOW_START: Duration = Duration::from_secs(10);
 
-/// The accept queue of a worker's socket: one connection, and another while the first is being closed.
+/// The accept queue of a worker's socket: one connection, and others while the first one is being closed.
 const WORKER_BACKLOG: u32 = 8;

@@ -1,4 +1,4 @@
-//! Crashes of workers, which may be many enough to start their pool, or all pools, anew (`emergency_restart_threshold`).
+//! Counts crashes of workers. Too many of them restart the pool or all pools (`emergency_restart_threshold`).
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use weir_sys::process::Exit;
 
 use super::{SIGBUS, SIGSEGV};
 
-/// Crashes of workers, which may be many enough to start their pool anew.
+/// Counts crashes of workers; too many of them restart the pool.
 #[derive(Debug)]
 pub(super) struct Crashes {
     limit: Emergency,
     pub(super) threshold: usize,
     pub(super) interval: Duration,
     since: Instant,
-    /// They are counted over all pools, and start all of them anew, as PHP-FPM's do.
+    /// Whether crashes of all pools count together and restart all of them, as in PHP-FPM.
     pub(super) of_all: bool,
-    /// They are to be started anew.
+    /// Whether the threshold is reached.
     pub(super) reached: bool,
 }
 
@@ -38,7 +38,7 @@ impl Crashes {
         }
     }
 
-    /// A worker ended so. Whether that was the one too many.
+    /// Counts the end of a worker. Returns whether the threshold was reached.
     pub(super) fn count(&mut self, exit: Exit, now: Instant) -> bool {
         let at = now.saturating_duration_since(self.since);
         matches!(exit, Exit::Signal(SIGSEGV | SIGBUS))

@@ -1,12 +1,12 @@
-//! The life of a pool's master: started, started anew beside the one that works, and warmed by it.
+//! The life of a pool's master: it is started, restarted beside the running one, and warmed up from that one.
 //!
 //! ```text
 //! due ──► Boot ── ready ──► List ── the old master's scripts ──► Warm ── compiled ──► current
 //!          └─ fails: again later, or the old one goes on             (List and Warm only where there is an old one)
 //! ```
 //!
-//! Until the new one is `current`, the old one forks workers. Afterwards the gateway replaces them; the old master
-//! ends when its last worker has.
+//! Until the new master is `current`, the old one forks workers. After that the gateway replaces the workers; the old
+//! master ends when its last worker has ended.
 
 use std::{
     os::fd::OwnedFd,
@@ -28,62 +28,62 @@ use crate::{
     },
 };
 
-/// A pool's master, and the one that is to take its place.
+/// A pool's master, and the one that will replace it.
 #[derive(Debug)]
 pub(super) struct Php {
     /// What the next master is started with.
     pub(super) spec: Rc<Spec>,
     pub(super) logs: Logs,
-    /// The one that forks.
+    /// The master that forks workers.
     current: Option<MasterId>,
     next: Option<Renewal>,
-    /// Those whose last workers finish: killed at that time.
+    /// Masters whose last workers are finishing, with the time when they are killed.
     old: Vec<(MasterId, Instant)>,
-    /// When to start one; none while there is one.
+    /// When to start a master; `None` while there is one.
     due: Option<Instant>,
-    /// Masters in a row that died before they had forked a worker, or could not load PHP.
+    /// Number of masters in a row that died before they had forked a worker, or could not load PHP.
     failures: u32,
-    /// The present one has forked a worker.
+    /// Whether the present master has forked a worker.
     pub(super) has_forked: bool,
-    /// The last one lived for a short time only.
+    /// Whether the last master lived only for a short time.
     was_short: bool,
     since: Instant,
-    /// Which PHP the one that forks has loaded, and whether answers name that.
+    /// The PHP version of the current master, and whether answers may name it.
     pub(super) version: (String, bool),
-    /// The master of the configuration before, which knows what is worth compiling.
+    /// The master of the last configuration, which knows the scripts worth compiling.
     warm_from: Option<MasterId>,
-    /// It was asked for once more while a renewal was under way; with the numbers of those who asked.
+    /// Another restart was requested during a restart; with the numbers of the requests.
     again: Option<Vec<u32>>,
     trial: Trial,
-    /// When to look whether a site's root is still the same folder; none: it is not watched.
+    /// When to check whether a site's root is still the same folder; `None`: not watched.
     look: Option<Instant>,
-    /// What workers of an old master get to finish.
+    /// How long the workers of an old master may take to finish.
     grace: Duration,
 }
 
-/// Whether the pool is part of a configuration that is tried.
+/// Whether the pool belongs to a configuration on trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Trial {
-    /// It serves: a master that cannot be had is tried again.
+    /// It serves: a failed master is retried.
     Over,
-    /// A master that cannot be had ends the trial.
+    /// A failed master ends the trial.
     On,
-    /// That is what happened.
+    /// The trial has failed.
     Failed(String),
 }
 
-/// A new master.
+/// A new master that is being prepared.
 #[derive(Debug)]
 struct Renewal {
     master: MasterId,
     spec: Rc<Spec>,
     version: (String, bool),
     stage: Stage,
-    /// It has told that PHP cannot be loaded, and why.
+    /// It has reported that PHP cannot be loaded; with the reason.
     failed: Option<String>,
-    /// The stage is given up at that time.
+    /// When the stage is given up.
     until: Instant,
-    /// Who asked for it.
+    /// The numbers of the requests for it.
     asked: Vec<u32>,
 }
 
@@ -91,18 +91,18 @@ struct Renewal {
 enum Stage {
     /// It loads PHP.
     Boot,
-    /// A process of the old master writes down its scripts.
+    /// A process of the old master writes its list of scripts.
     List {
         by: MasterId,
         number: u32,
         list: OwnedFd,
     },
-    /// A process of the new one compiles them.
+    /// A process of the new master compiles them.
     Warm { number: u32 },
 }
 
 impl Php {
-    /// A pool whose master is `same`, or is to be started now, and warmed by what `before` has.
+    /// A pool whose master is `same`, or is started now and warmed up with the scripts of `before`.
     pub(super) fn new(
         (spec, logs): (Rc<Spec>, Logs),
         (same, before): (Option<MasterId>, Option<MasterId>),
@@ -138,7 +138,7 @@ impl Php {
         self.current
     }
 
-    /// The masters that it needs, beside those of its workers.
+    /// The masters that it needs, besides those of its workers.
     pub(super) fn masters(&self) -> Vec<MasterId> {
         let next = self.next.as_ref().map(|next| next.master);
         self.current.into_iter().chain(next).collect()
@@ -153,12 +153,12 @@ impl Php {
         times.into_iter().flatten().min()
     }
 
-    /// From here on a master that cannot be had is not tried again, but told of ([`failure`](Self::failure)).
+    /// From now on a failed master is not retried, but reported ([`failure`](Self::failure)).
     pub(super) fn try_once(&mut self) {
         self.trial = Trial::On;
     }
 
-    /// It serves.
+    /// The trial is over: the pool serves.
     pub(super) fn trial_is_over(&mut self, now: Instant, masters: &mut Masters) {
         if let Some(master) = self.current {
             masters.write_to(master, &self.logs);
@@ -168,7 +168,7 @@ impl Php {
         }
     }
 
-    /// The roots of sites are not looked at any more.
+    /// Stops checking the roots of sites.
     pub(super) fn watch_no_more(&mut self) {
         self.look = None;
     }
@@ -180,17 +180,17 @@ impl Php {
         }
     }
 
-    /// It was asked for once more, and nothing stands against it.
+    /// Whether another restart was requested and can start now.
     fn may_begin_again(&self) -> bool {
         self.again.is_some() && self.may_look()
     }
 
-    /// There is one master, and no other on its way.
+    /// Whether there is a master, and no other one is being prepared.
     fn may_look(&self) -> bool {
         self.next.is_none() && self.current.is_some()
     }
 
-    /// Whether the process of this number, forked by this master, belongs to the renewal.
+    /// Whether the process with this number, forked by this master, belongs to the restart.
     fn is_helper(&self, master: MasterId, number: u32) -> bool {
         let Some(next) = &self.next else {
             return false;
@@ -204,7 +204,7 @@ impl Php {
 }
 
 impl Pool {
-    /// Starts the pool anew: at once for a command, when a new master is ready for PHP. `asked` is told then.
+    /// Restarts the pool: at once for a command, when a new master is ready for PHP. `asked` is told then.
     pub(super) fn renew(
         &mut self,
         asked: Option<u32>,
@@ -274,7 +274,7 @@ impl Pool {
         }
     }
 
-    /// Starts a master if one is due, gives up stages that take too long, and looks at the sites' roots.
+    /// Starts a master if one is due, gives up stages that take too long, and checks the sites' roots.
     pub(super) fn tick_master(
         &mut self,
         now: Instant,
@@ -310,7 +310,7 @@ impl Pool {
         self.end_old(&overdue, now, masters);
     }
 
-    /// Forgets old masters without workers, and kills the workers of those whose time is over.
+    /// Removes old masters without workers, and kills the workers of those whose time is over.
     fn end_old(&mut self, overdue: &[MasterId], now: Instant, masters: &mut Masters) {
         for worker in &mut self.workers {
             if worker
@@ -330,7 +330,7 @@ impl Pool {
         }
     }
 
-    /// What a master tells of itself.
+    /// Handles a report of a master about itself.
     pub(super) fn hear_master(
         &mut self,
         id: MasterId,
@@ -355,7 +355,7 @@ impl Pool {
             }
             Report::Failed(cause) => {
                 if let Some(next) = php.next.as_mut().filter(|_| is_next) {
-                    // It is about to end: what it has printed says more.
+                    // It is about to end: its output says more.
                     next.failed = Some(cause.clone());
                     next.until = now + LAST_WORDS;
                 }
@@ -372,7 +372,8 @@ impl Pool {
         }
     }
 
-    /// The new master has come through a stage, or has `failed` to in time. Warming is worth a try, and no more.
+    /// The new master has finished a stage, or has `failed` to do so in time. If warming up fails, the restart
+    /// continues without it.
     fn stage_is_over(
         &mut self,
         failed: bool,
@@ -425,7 +426,7 @@ impl Pool {
         next.until = now + limit;
     }
 
-    /// The new master takes the old one's place.
+    /// The new master replaces the old one.
     fn renewed(&mut self, now: Instant, news: &mut Vec<ToGateway>) {
         let Kind::Php(php) = &mut self.kind else {
             return;
@@ -453,7 +454,7 @@ impl Pool {
         news.extend(next.asked.into_iter().map(|id| done(id, true, &text)));
     }
 
-    /// A master has ended that no worker is left of.
+    /// A master has ended that has no workers any more.
     pub(super) fn master_gone(
         &mut self,
         id: MasterId,
@@ -486,7 +487,7 @@ impl Pool {
             served: php.has_forked,
         };
         let pause = lived.pause(&mut php.failures, &mut php.was_short, MAX_PAUSE);
-        // One that is on its way is soon there.
+        // If one is being prepared, it will be ready soon.
         php.due = php.next.is_none().then_some(now + pause);
         let again = match php.due {
             Some(_) => describe_pause(pause),
@@ -507,7 +508,7 @@ impl Pool {
         }
     }
 
-    /// The new master cannot be had.
+    /// The new master could not be started.
     fn give_up(&mut self, cause: String, now: Instant, news: &mut Vec<ToGateway>) {
         let Kind::Php(php) = &mut self.kind else {
             return;
@@ -531,7 +532,7 @@ impl Pool {
         news.extend(asked.into_iter().map(|id| done(id, false, &cause)));
         let about = about_pool(&self.name);
         if php.current.is_some() {
-            // Tried again when somebody asks, or the root still is another one.
+            // Tried again when somebody requests it, or while the root is still a different one.
             php.look = php.look.map(|_| now + pause.max(LOOK));
             return tell!(
                 error,
@@ -559,7 +560,7 @@ impl Pool {
 }
 
 impl Spec {
-    /// The same, as the machine is now.
+    /// The same specification with the present state of the machine.
     fn renewed(&self) -> Self {
         Self {
             roots: resolve(&self.sites),
@@ -567,14 +568,14 @@ impl Spec {
         }
     }
 
-    /// A folder of a site is another one than when its master was started.
+    /// Whether a site's folder is another one than when its master was started.
     fn roots_have_moved(&self) -> bool {
         let there = self.sites.iter().all(|(_, path)| path.is_dir());
-        // While a link is being replaced there may be none.
+        // While a link is being replaced, it may be missing.
         there && resolve(&self.sites) != self.roots
     }
 
-    /// What paths of scripts begin with now instead of what they began with before, as those in a chroot call them.
+    /// Pairs of path prefixes of scripts, before and now, as seen inside of a chroot.
     fn moves(&self, before: &[(String, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
         let inside = |path: &Path| match &self.chroot {
             None => Some(path.to_owned()),
@@ -588,7 +589,7 @@ impl Spec {
     }
 }
 
-/// Where the roots of sites really are.
+/// The roots of sites with symbolic links resolved.
 pub(in crate::manager) fn resolve(sites: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let sites = sites.iter();
@@ -597,7 +598,7 @@ pub(in crate::manager) fn resolve(sites: &[(String, PathBuf)]) -> Vec<(String, P
         .collect()
 }
 
-/// Has the master that works write down its scripts; none: there is none, or it is somebody else's.
+/// Makes the running master list its scripts; `None`: there is none, or it runs as another user.
 fn list_scripts(source: Option<MasterId>, spec: &Spec, masters: &mut Masters) -> Option<Stage> {
     let by = source.filter(|id| {
         let before = masters.spec(*id);
@@ -617,28 +618,28 @@ fn done(id: u32, done: bool, text: &str) -> ToGateway {
     }
 }
 
-/// A master that has not loaded PHP after so long never will.
+/// A master that has not loaded PHP after this time counts as failed.
 const BOOT_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a master that could not load PHP gets to end.
+/// How long a master that could not load PHP may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What writing down the scripts may take.
+/// How long listing the scripts may take.
 const LIST_LIMIT: Duration = Duration::from_secs(3);
 
-/// What compiling them may take; what is not compiled then is compiled when it is first asked for.
+/// How long compiling them may take; the other scripts are compiled at their first request.
 const WARM_LIMIT: Duration = Duration::from_secs(10);
 
-/// Longest list of scripts, bytes: 4,000 paths of 4 KiB.
+/// Maximum size of the list of scripts, bytes: 4,000 paths of 4 KiB.
 const MAX_LIST: u64 = 16 << 20;
 
-/// The longest pause between two starts.
+/// Maximum pause between two starts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often watched roots are looked at.
+/// How often watched roots are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Those who wait for a renewal, at most.
+/// Maximum number of requests that wait for a restart.
 const MAX_ASKED: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the gateway is told of memory, where `pm = "auto"` depends on it.
+//! The reports about memory for the gateway, if `pm = "auto"` needs them.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +6,15 @@ use super::{Pools, Worker};
 use crate::{control::ToGateway, manager::memory};
 
 impl Pools {
-    /// Tells the gateway what workers cost, and what is left for more.
+    /// Tells the gateway what workers cost, and how much memory is left for more.
     pub(super) fn measure(&mut self, now: Instant) {
         let left = memory::left();
         let killed = memory::killed();
-        // Whatever was measured: it was too much.
+        // Kills show a lack of memory, whatever was measured.
         let is_short = left.pressure || killed > std::mem::replace(&mut self.killed, killed);
         for pool in &self.list {
             let Some(guess) = pool.auto else { continue };
-            // The oldest have grown as far as others will.
+            // The oldest workers have grown to the size that others will reach.
             let pids = pool.workers.iter().filter_map(|worker| worker.pid);
             let is_grown = |worker: &Worker| now.saturating_duration_since(worker.since) >= GROWN;
             let (worker_cost, available) = memory::reckon(
@@ -34,5 +34,5 @@ impl Pools {
     }
 }
 
-/// A worker has shown what it needs after that.
+/// After this time a worker has shown how much it needs.
 const GROWN: Duration = Duration::from_secs(5);

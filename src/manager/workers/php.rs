@@ -1,5 +1,5 @@
-//! Workers of `runtime = "php"`: forked by their pool's master ([`crate::manager::php`]), each with one end of a stream
-//! whose other end the gateway gets.
+//! Workers of `runtime = "php"`: their pool's master forks them ([`crate::manager::php`]). Each has one end of a
+//! stream, and the gateway gets the other end.
 
 use std::{
     io,
@@ -19,16 +19,16 @@ use crate::{
     },
 };
 
-/// How the manager reaches a worker.
+/// The manager's connection to a worker.
 #[derive(Debug)]
 pub(super) struct Forked {
     pub(super) master: MasterId,
-    /// The gateway's end, until the worker is there.
+    /// The gateway's end, until the worker has started.
     pub(super) stream: Option<OwnedFd>,
 }
 
 impl Php {
-    /// Has the master fork a worker.
+    /// Orders the master to fork a worker.
     pub(super) fn fork(&self, number: u32, masters: &mut Masters) -> Result<Started, String> {
         let Some(master) = self.current() else {
             return Err("the pool's master is not there".into());
@@ -55,7 +55,7 @@ impl Php {
 }
 
 impl Pool {
-    /// A master told something, or has ended; if it is this pool's, or some of its workers are.
+    /// A master has sent a report or ended. Handled if it is this pool's master, or that of some of its workers.
     pub(super) fn hear(
         &mut self,
         now: Instant,
@@ -102,7 +102,7 @@ impl Pool {
             What::Told(report) => self.hear_master(id, report, now, masters, news),
             What::Gone { exit, words } => {
                 while let Some(index) = self.workers.iter().position(|w| w.master() == Some(id)) {
-                    // The master's end took them along.
+                    // It ended together with its master.
                     self.exited(index, KILLED, now, news);
                 }
                 if !stopping {
@@ -112,13 +112,13 @@ impl Pool {
         }
     }
 
-    /// The place of a worker that this master was told to fork.
+    /// The index of a worker that this master was ordered to fork.
     fn forked(&self, id: MasterId, number: u32) -> Option<usize> {
         let is_it = |worker: &Worker| worker.number == number && worker.master() == Some(id);
         self.workers.iter().position(is_it)
     }
 
-    /// A worker is there: the gateway gets it.
+    /// A worker has started: the gateway gets it.
     fn worker_forked(
         &mut self,
         index: usize,
@@ -136,7 +136,7 @@ impl Pool {
             return;
         };
         let Some(connection) = link.stream.take() else {
-            // Its gateway is gone, and it sees that.
+            // Its gateway is gone; the worker sees that itself.
             return;
         };
         if stopping || worker.until.is_some() {
@@ -156,5 +156,5 @@ impl Pool {
     }
 }
 
-/// How a worker ended whose master has ended.
+/// The exit of a worker whose master has ended.
 const KILLED: Exit = Exit::Signal(9);

@@ -1,4 +1,4 @@
-//! A pool: how many workers it has and may have, and what the gateway is told of them.
+//! A pool: how many workers it has and may have, and what the gateway is told about them.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Pools {
-    /// Waits until what workers said last is written, for `limit` at most.
+    /// Waits until the last output of workers is written, at most for `limit`.
     pub(in crate::manager) fn flush_logs(&self, limit: Duration) {
         let until = Instant::now() + limit;
         for pool in &self.list {
@@ -27,7 +27,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Workers of the present generation that serve or will.
+    /// Number of workers of the present generation that serve or will serve.
     pub(super) fn live(&self) -> usize {
         let serves = |worker: &&Worker| {
             worker.generation == self.generation
@@ -37,7 +37,7 @@ impl Pool {
         self.workers.iter().filter(serves).count()
     }
 
-    /// Processes of the present generation, also those that are about to end.
+    /// Number of processes of the present generation, including those that are about to end.
     pub(super) fn processes(&self) -> usize {
         let is_new = |worker: &&Worker| worker.generation == self.generation;
         self.workers.iter().filter(is_new).count()
@@ -121,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// Nothing more is started of what was asked for.
+    /// Cancels the requested workers that are not started yet.
     pub(super) fn cannot_start(&mut self) -> Option<ToGateway> {
         let wanted = std::mem::take(&mut self.quota.wanted);
         (wanted > 0).then(|| self.failed(u32::try_from(wanted).unwrap_or(u32::MAX)))
@@ -146,7 +146,7 @@ impl Pool {
             outputs.finish(pid, &self.log);
         }
         let no_memory = self.oom.ended(exit, now);
-        // Asked to end or not: what else it ended by, it did by itself.
+        // If it was asked to end, but ended in another way, it ended by itself.
         let why = match exit {
             _ if no_memory => Ending::Unasked,
             Exit::Signal(signal) if ![SIGTERM, SIGKILL].contains(&signal) => Ending::Unasked,
@@ -188,9 +188,9 @@ impl Pool {
         }
     }
 
-    /// Tells the gateway that the pool has no worker and gets none, if that is so.
+    /// Tells the gateway if the pool has no worker and gets none.
     pub(super) fn look_whether_down(&mut self, cause: String, news: &mut Vec<ToGateway>) {
-        // A PHP pool is down without a master, and told so elsewhere.
+        // A PHP pool is down if it has no master; this is reported elsewhere.
         let is_command = matches!(self.kind, Kind::Command(_));
         if is_command && !self.down && self.workers.is_empty() && self.quota.wanted == 0 {
             tell!(
@@ -216,7 +216,7 @@ impl Pool {
         }
     }
 
-    /// Gives up to `count` workers of a gateway that is gone to the one that is there; says how many.
+    /// Gives up to `count` workers of a dead gateway to the new one; returns how many.
     pub(super) fn claim(&mut self, count: usize, now: Instant) -> usize {
         let free = |worker: &&mut Worker| {
             worker.is_command() && worker.claim == Claim::None && worker.why == Ending::Unasked
@@ -234,7 +234,7 @@ impl Pool {
         for worker in &mut self.workers {
             if worker.until.is_some_and(|until| until <= now) {
                 if worker.why == Ending::Unasked {
-                    // Left behind by a gateway, and not wanted by the next one.
+                    // Left by a gateway, and not requested by the next one.
                     worker.leave(&self.name, Ending::Asked, now + RETIRE_LIMIT);
                     continue;
                 }
@@ -245,13 +245,13 @@ impl Pool {
                     "the worker does not end, {waited:.1} s after its start: killed"
                 );
                 worker.kill(&self.name, masters);
-                // Should that not have helped.
+                // Try again later, in case this does not help.
                 worker.until = Some(now + RETIRE_LIMIT);
             }
         }
     }
 
-    /// A master that is told to fork and does not is none any more.
+    /// Gives up masters that do not fork when ordered.
     pub(super) fn end_stuck_masters(&mut self, now: Instant, masters: &mut Masters) {
         let stuck = |worker: &&Worker| worker.forked_by().is_some_and(|until| until <= now);
         if let Some(master) = self.workers.iter().find(stuck).and_then(Worker::master) {
@@ -263,7 +263,7 @@ impl Pool {
                 "the pool's master has forked no worker for {seconds} s: killed"
             );
             masters.give_up(master, now);
-            // Should that not have helped.
+            // Try again later, in case this does not help.
             let waits = |worker: &&mut Worker| worker.pid.is_none();
             let waiting = self.workers.iter_mut().filter(waits);
             waiting.for_each(|worker| worker.since = now);
@@ -287,8 +287,8 @@ impl Pool {
     }
 }
 
-/// What workers are ended by: the numbers are the same on all Linux.
+/// The signals that end workers: the numbers are the same on all Linux systems.
 const SIGTERM: i32 = 15;
 
-/// See [`SIGTERM`].
+/// The signal that kills workers.
 const SIGKILL: i32 = 9;

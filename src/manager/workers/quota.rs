@@ -1,18 +1,18 @@
-//! How many workers of a pool there may be, and how fast they may come: what stands between a gateway that asks and
-//! the machine, should that gateway not be ours any more.
+//! Limits the number and the start rate of a pool's workers. This protects the machine even if the gateway is
+//! compromised.
 
 use std::time::{Duration, Instant};
 
-/// What was asked for and is still to be started, within limits.
+/// Requested workers that are not started yet, within limits.
 #[derive(Debug)]
 pub(super) struct Quota {
-    /// Workers at most.
+    /// Maximum of workers.
     pub(super) most: usize,
-    /// Of these: those beside `max_children`, for calls of workers.
+    /// How many of these are beyond `max_children`, for calls of workers.
     pub(super) beyond: usize,
-    /// To be started.
+    /// Number of workers to start.
     pub(super) wanted: usize,
-    /// When the next start would be on time, had they come evenly.
+    /// When the next start would be due if starts were evenly spaced.
     next: Instant,
 }
 
@@ -26,7 +26,7 @@ impl Quota {
         }
     }
 
-    /// `count` more are wanted while there are `live`; says how many of them can be.
+    /// `count` more are requested while there are `live`; returns how many of them are possible.
     pub(super) fn ask(&mut self, count: u32, live: usize) -> usize {
         let room = self.most.saturating_sub(live.saturating_add(self.wanted));
         room.min(count as usize)
@@ -38,15 +38,15 @@ impl Quota {
         (self.wanted > 0).then(|| self.next.checked_sub(ahead).unwrap_or(self.next))
     }
 
-    /// One is started.
+    /// Counts a start.
     pub(super) fn start(&mut self, now: Instant) {
         self.wanted = self.wanted.saturating_sub(1);
         self.next = self.next.max(now) + START_INTERVAL;
     }
 }
 
-/// So many are started in the long run: as many as a pool can use whose workers serve one request each, and no more
-/// than keeps a machine alive. As many as the pool may have are started at once.
+/// Mean interval between starts in the long run. This is enough for a pool whose workers serve one request each, and
+/// keeps the machine usable. A burst may start as many as the pool may have.
 const START_INTERVAL: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
