@@ -1,36 +1,36 @@
-//! What the pool is asked about, and what it answers.
+//! The questions to the pool, and its answers.
 
-/// A worker's slot number, given by the caller: small, below [`crate::MAX_WORKERS`], and used again by the worker that
-/// takes a dead one's place.
+/// The number of a worker's slot, chosen by the caller: small, below [`crate::MAX_WORKERS`]. The worker that replaces
+/// a dead one uses its slot again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
-/// A request, named by the caller from a counter: never two with the same id in a pool at a time.
+/// A request, numbered by the caller's counter: a pool never has two requests with the same id at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// The answer to a request that arrives.
+/// The answer for a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It has this worker until [`crate::Pool::release`] or [`crate::Pool::worker_down`].
     Run(WorkerId),
-    /// It waits.
+    /// It must wait.
     Wait {
-        /// At most so many are before it; 0: it is next.
+        /// At most this many requests are ahead of it; 0: it is next.
         position: usize,
-        /// This one, which waited, is out of the queue for it: answer it with [`ShedReason::PushedOut`].
+        /// This waiting request was removed from the queue to make room: refuse it with [`ShedReason::PushedOut`].
         pushed_out: Option<RequestId>,
     },
-    /// It is refused and forgotten.
+    /// It is refused and not kept.
     Shed(ShedReason),
 }
 
-/// This request has this worker now.
+/// This request gets this worker now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
-    /// It is out of the queue.
+    /// It has left the queue.
     pub request: RequestId,
-    /// It was free.
+    /// It was idle.
     pub worker: WorkerId,
 }
 
@@ -38,52 +38,52 @@ pub struct Assignment {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Released {
-    /// Who is next, and on which worker.
+    /// The next request, and its worker.
     pub next: Option<Assignment>,
-    /// The worker that was released leaves: it was retired while it was busy. End it, and report
-    /// [`crate::Pool::worker_down`] when it has ended; call [`crate::Pool::drain_waiting`], since it may have been the last one.
+    /// The released worker was retired while it was busy: end it, and call [`crate::Pool::worker_down`] when it has
+    /// ended. Also call [`crate::Pool::drain_waiting`], because it may have been the last worker.
     pub leaves: bool,
 }
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShedReason {
-    /// `max_queue` requests are waiting.
+    /// `max_queue` requests are waiting already.
     QueueFull,
-    /// It waited for `timeout`, or its time was up before it could wait.
+    /// It has waited for `timeout`, or its time was over before it could wait.
     QueueTimeout,
-    /// It was not let into the queue: by what is known it would have had to wait beyond `timeout` or its deadline.
+    /// It was refused on arrival: its expected wait exceeds `timeout` or its deadline.
     Hopeless,
-    /// Its own deadline is past, or so near that a worker could not keep it any more.
+    /// Its deadline has passed, or is too near for any worker to meet it.
     Deadline,
-    /// The pool is overloaded, and its queue as long as it should be then.
+    /// The pool is overloaded, and the queue has the length that is allowed then.
     Overload,
-    /// It waited, and had to make room: for a request of a client that has fewer waiting, of a better class, or that has
-    /// not waited for too long.
+    /// It waited, and was removed to make room for a request of a client with fewer waiting requests, of a better
+    /// class, or that has not waited too long.
     PushedOut,
-    /// No worker is there and none is expected.
+    /// There is no worker, and none is expected.
     NoWorker,
 }
 
-/// A request that waited, is out of the queue, and is to be answered with a refusal.
+/// A waiting request that was removed from the queue and must be answered with a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// Which.
+    /// The request.
     pub request: RequestId,
-    /// Why.
+    /// The reason.
     pub reason: ShedReason,
 }
 
-/// What is to be done after [`crate::Pool::set_limits`].
+/// An action after [`crate::Pool::set_limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Give the request to the worker.
     Run(Assignment),
-    /// Answer the request, which waited, with this refusal.
+    /// Refuse this request, which was waiting.
     Shed {
-        /// It is out of the queue.
+        /// It has left the queue.
         request: RequestId,
-        /// Why.
+        /// The reason.
         reason: ShedReason,
     },
 }

@@ -1,11 +1,11 @@
-//! How fast workers may be started: the spawn rate, the pause after workers that die young, and the count of crashes
-//! that calls for a restart of everything.
+//! Limits how fast workers are started: the spawn rate, pauses after workers that die early, and the count of crashes
+//! that triggers a restart of everything.
 
 use alloc::collections::VecDeque;
 
 use crate::Micros;
 
-/// A token bucket: `rate` at once, and `rate` a second.
+/// A token bucket: a burst of `rate`, and `rate` per second.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Full. A rate of 0 is taken for 1.
+    /// Starts full. A rate of 0 counts as 1.
     pub(crate) fn new(rate: usize) -> Self {
         let rate = Self::bounded(rate);
         Self {
@@ -25,14 +25,14 @@ impl Bucket {
         }
     }
 
-    /// What is in the bucket stays, as far as it fits.
+    /// Keeps the present content, as far as it fits.
     pub(crate) fn set_rate(&mut self, now: Micros, rate: usize) {
         self.fill(now);
         self.rate = Self::bounded(rate);
         self.level = self.level.min(self.rate * WHOLE);
     }
 
-    /// Takes `wanted` out, or as many as are there.
+    /// Takes up to `wanted` tokens out; returns how many.
     pub(crate) fn take(&mut self, now: Micros, wanted: usize) -> usize {
         self.fill(now);
         let taken = (self.level / WHOLE).min(wanted as u64);
@@ -40,7 +40,7 @@ impl Bucket {
         taken as usize
     }
 
-    /// When the next start will be there, if none is taken until then.
+    /// When the next token is available, if none is taken before.
     pub(crate) fn next(&self, now: Micros) -> Micros {
         let missing = WHOLE.saturating_sub(self.level);
         now.max(self.filled_at)
@@ -59,45 +59,46 @@ impl Bucket {
     }
 }
 
-/// Growing pauses while workers die before they were given anything to do, or cannot be started. A worker that dies
-/// under a request is no matter of this: that is the request's doing, and others wait for its successor.
+/// Growing pauses while workers die before they got a request, or cannot be started. Workers that die during a
+/// request are not counted here: the request is the cause, and other requests wait for a replacement.
 ///
-/// Deaths are counted by rounds: one round is all workers that were started before the first of them died. The first
-/// round is replaced at once, since one death says nothing, and many at once say no more than one. If one of the
-/// replacements dies young too, there is a pause, and then a single worker is tried; each that fails doubles the pause.
-/// It is over when a worker has served, or has lived for [`YOUNG`]; or has come up, where it was that which failed.
+/// Deaths are counted in rounds. A round consists of all workers that were started before the first of them died. The
+/// first round is replaced at once, because one death, or many at the same time, may be an accident. If a replacement
+/// dies early, too, there is a pause, and then a single worker is tried; each failure doubles the pause. The pauses
+/// end when a worker has served a request or lived for [`YOUNG`], or, if starting had failed, when a worker has
+/// started.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    /// Rounds that failed, one after another.
+    /// Number of failed rounds in a row.
     failures: u32,
     first_failure: Micros,
     last_failure: Micros,
-    /// What failed last.
+    /// The last kind of failure.
     failure: Failed,
     pause: Micros,
     resume_at: Micros,
-    /// The first worker that came up since the last failure did so then.
+    /// When the first worker since the last failure started.
     came_at: Option<Micros>,
-    /// Workers that had ever served when the last round failed; none until it is known.
+    /// Number of workers that had ever served when the last round failed; `None` until it is known.
     proven: Option<u64>,
 }
 
-/// What failed, which says how long the pauses may become.
+/// The kind of failure, which decides how long pauses may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// A worker could not be started. To try costs next to nothing, and may succeed as soon as others have ended.
+    /// A worker could not be started. Another try is cheap, and may succeed when other processes have ended.
     Start,
-    /// A worker died before it was given a request: its program is broken.
+    /// A worker died before it got a request: its program does not work.
     Idle,
 }
 
-/// What may be started.
+/// How many workers may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Allowance {
     All,
-    /// One, if no other is starting.
+    /// One, if no other one is starting.
     One,
-    /// None before the one that was tried has shown what it is good for.
+    /// None, until the one that was tried has served, lived long enough, or died.
     Nothing,
     NothingUntil(Micros),
 }
@@ -116,7 +117,7 @@ impl Backoff {
         }
     }
 
-    /// A worker that was started at `born` failed. Tells the pause if it is the first one.
+    /// A worker that was started at `born` failed. Returns the pause if it is the first one.
     pub(crate) fn failed(&mut self, now: Micros, born: Micros, failure: Failed) -> Option<Micros> {
         if self.failures > 0 && born < self.last_failure {
             return None;
@@ -141,7 +142,8 @@ impl Backoff {
         self.came_at.get_or_insert(now);
     }
 
-    /// So many workers have ever served. Tells how many rounds failed and for how long if it was told and is over.
+    /// `proven` workers have ever served. If a reported series of failures is over, returns the number of failed
+    /// rounds and its duration.
     pub(crate) fn look(&mut self, now: Micros, proven: u64) -> Option<(u32, Micros)> {
         if self.failures == 0 {
             return None;
@@ -171,19 +173,19 @@ impl Backoff {
         }
     }
 
-    /// When something changes if nothing happens until then.
+    /// When the state changes, if nothing happens before.
     pub(crate) fn next(&self, now: Micros) -> Option<Micros> {
         let came = self.came_at.filter(|_| self.failures > 0);
         let grown = came.map(|came| came.after(YOUNG));
         grown.or(self.hopeless_until(now))
     }
 
-    /// The end of the pause; none while there is none.
+    /// The end of the pause; `None` if there is no pause.
     pub(crate) fn paused_until(&self, now: Micros) -> Option<Micros> {
         (now < self.resume_at).then_some(self.resume_at)
     }
 
-    /// The last worker that was started did not live.
+    /// Whether the last started worker failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failures > 0
     }
@@ -192,15 +194,15 @@ impl Backoff {
         self.failures > 1
     }
 
-    /// Workers die so persistently that nobody should wait for one, until then: the next request is what the next
-    /// worker is tried with.
+    /// Workers die so persistently that requests should not wait for one, until this time; the next request after it
+    /// tries the next worker.
     pub(crate) fn hopeless_until(&self, now: Micros) -> Option<Micros> {
         self.paused_until(now).filter(|_| self.pause >= HOPELESS)
     }
 }
 
-/// Crashes that call for a restart of everything, as PHP-FPM's `emergency_restart_threshold` and
-/// `emergency_restart_interval`: so many workers ended by SIGSEGV or SIGBUS within the interval.
+/// Counts crashes that trigger a restart of everything, like PHP-FPM's `emergency_restart_threshold` and
+/// `emergency_restart_interval`: this many workers ended by SIGSEGV or SIGBUS within the interval.
 #[derive(Debug)]
 pub struct Emergency {
     threshold: u32,
@@ -209,7 +211,7 @@ pub struct Emergency {
 }
 
 impl Emergency {
-    /// A threshold or an interval of 0: never.
+    /// A threshold or an interval of 0 disables it.
     pub const fn new(threshold: u32, interval: Micros) -> Self {
         Self {
             threshold,
@@ -218,8 +220,8 @@ impl Emergency {
         }
     }
 
-    /// A worker ended by SIGSEGV or SIGBUS. True: that makes `threshold` of them within `interval`; the count begins
-    /// anew.
+    /// A worker ended by SIGSEGV or SIGBUS. True: there were `threshold` crashes within `interval`; the count starts
+    /// again.
     pub fn crashed(&mut self, now: Micros) -> bool {
         if self.threshold == 0 || self.interval == Micros::ZERO {
             return false;
@@ -238,7 +240,7 @@ impl Emergency {
     }
 }
 
-/// A worker that has lived for so long is not young any more, even if it had nothing to do.
+/// A worker that has lived this long does not count as early death, even without a request.
 pub(crate) const YOUNG: Micros = Micros::from_secs(10);
 
 const FIRST_PAUSE: Micros = Micros::from_millis(100);
@@ -250,7 +252,7 @@ const fn longest_pause(failure: Failed) -> Micros {
     }
 }
 
-/// While pauses are as long as this, requests are not made to wait for a worker.
+/// During pauses of this length or longer, requests do not wait for a worker.
 const HOPELESS: Micros = Micros::from_secs(1);
 
 const WHOLE: u64 = 1_000_000;

@@ -1,7 +1,7 @@
-//! Which server gets a request, and which servers are there at all.
+//! Decides which server gets a request, and tracks which servers are up.
 //!
-//! [`Balancer`] knows each server's weight, how many requests it has, how many it may have, and whether it is up; it is
-//! told how requests and checks end. Connections, addresses and time are the caller's.
+//! [`Balancer`] knows for each server its weight, its running requests, its limit, and whether it is up. It is told
+//! how requests and checks end. The caller has the connections, addresses and the clock.
 
 use alloc::vec::Vec;
 
@@ -12,82 +12,83 @@ use crate::log2::{FRACTION, log2};
 
 pub use crate::health::{Change, Why};
 
-/// A server's number, used again after it has gone and its last request has ended.
+/// A server's number. It is reused when the server was removed and its last request has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// How a server is chosen, of those that are up and have room.
+/// How a server is chosen among those that are up and have room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// One after the other, as often as their weights say, evenly mixed.
+    /// In turns, in proportion to their weights, evenly mixed.
     RoundRobin,
     /// The one with the fewest requests for its weight.
     LeastConn,
-    /// The first in the order they were added; the next one gets what it has no room for.
+    /// The first one in the order in which they were added; the next one gets requests only when it has no room.
     First,
-    /// Two at random, by weight; of these the one with fewer requests for its weight.
+    /// Two random ones, by weight; of these the one with fewer requests for its weight.
     Random,
-    /// The one that the key belongs to: when servers come and go, only the keys move that have to.
+    /// The one that the key belongs to. When servers are added or removed, only the necessary keys move.
     Hash {
-        /// A server that would have more requests than so many percent of its share of all passes the key on to
-        /// another one, the same for all requests of the key; 0: only where it has no room.
+        /// If a server would have more requests than this percentage of its share, its keys go to another server,
+        /// always the same for a key; 0: only if it has no room.
         factor: u32,
     },
 }
 
-/// What bounds the servers.
+/// The limits of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {
-    /// So many requests at all servers together. Each has its share of it by its weight; who is down takes its share
-    /// along. Servers and backup servers share it out by themselves.
+    /// This many requests at all servers together. Each server gets a share by its weight; the share of a server that
+    /// is down is not distributed to others. Servers and backup servers divide the limit separately.
     Shared(usize),
-    /// Each server's limit is found out ([`Limiter`]), within these bounds.
+    /// Each server's limit is found by measuring ([`Limiter`]), within these bounds.
     Adaptive(LimitBounds),
 }
 
-/// How a [`Balancer`] decides.
+/// The settings of a [`Balancer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balancing {
-    /// Who is chosen.
+    /// How a server is chosen.
     pub algorithm: Algorithm,
-    /// How many requests.
+    /// The limits of requests.
     pub capacity: Capacity,
-    /// So many failures in a row within `fail_timeout` take a server out; 0: none do. A refused connection alone does.
+    /// This many failures in a row within `fail_timeout` take a server down; 0: never. A single refused connection
+    /// does it, too.
     pub max_fails: u32,
-    /// See `max_fails`. Also the longest pause before a server that failed is tried again, with one request at a time; the first is
-    /// a tenth of it. Not with `checked`.
+    /// See `max_fails`. It is also the maximum pause before a failed server is tried again with single requests; the
+    /// first pause is a tenth of it. Not used with `checked`.
     pub fail_timeout: Micros,
-    /// Somebody checks the servers: who was taken out comes back by checks alone.
+    /// Servers are checked: then only checks bring a server back up.
     pub checked: bool,
-    /// So many good checks in a row bring a server back.
+    /// This many good checks in a row bring a server up.
     pub rise: u32,
-    /// So many bad ones in a row take it out; of one that was never checked before the first does.
+    /// This many bad checks in a row take it down; for a server that was never checked, the first one.
     pub fall: u32,
-    /// A server that has come back is given more and more of its share for so long.
+    /// For this long, a server that came back gets a growing part of its share.
     pub slowstart: Micros,
-    /// A request that tries a server again is taken for lost after that.
+    /// After this time a request that tests a server counts as lost.
     pub probe_timeout: Micros,
 }
 
-/// A server to [`Balancer::add`].
+/// A new server for [`Balancer::add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewServer {
-    /// A hash of its name: where keys belong follows from it.
+    /// A hash of its name: it decides which keys belong to it.
     pub key: u64,
-    /// Compared with the others' weights; 0: it gets no requests.
+    /// Relative to the other weights; 0: it gets no requests.
     pub weight: u32,
-    /// It gets requests only while no other server is up.
+    /// It gets requests only while no server that is not a backup is up.
     pub backup: bool,
-    /// It starts slowly, as one that was down.
+    /// It starts slowly, like a server that was down.
     pub cold: bool,
 }
 
-/// A request's server, to be given back with [`Balancer::finish`].
+/// The server of a request; pass it to [`Balancer::finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
-    /// Who.
+    /// The server.
     pub server: ServerId,
-    /// It was down when it was chosen: how the request ends decides whether it is up again.
+    /// It was down when it was chosen: the result of the request decides whether it is up again.
     pub probe: bool,
     begun: Begun,
 }
@@ -97,19 +98,19 @@ pub struct Chosen {
 pub enum Finish {
     /// The server has answered.
     Answered,
-    /// It says nothing of the server.
+    /// The result says nothing about the server.
     Unknown,
     /// The connection was refused.
     Refused,
-    /// The server took no more connections just then.
+    /// The server's queue was full at that time.
     QueueFull,
-    /// The connection ended before the answer did, or the answer was none.
+    /// The connection ended before the answer was complete, or the answer was invalid.
     Failed,
-    /// The connection was not made in time, or no answer came in time.
+    /// The connection or the answer did not come in time.
     TimedOut,
 }
 
-/// A server as it is.
+/// The present state of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerFigures {
     /// Whether it gets requests.
@@ -118,51 +119,51 @@ pub struct ServerFigures {
     pub backup: bool,
     /// See [`NewServer::weight`].
     pub weight: u32,
-    /// Requests it has.
+    /// Requests at the server now.
     pub busy: usize,
-    /// Requests it may have.
+    /// Maximum number of requests.
     pub limit: usize,
-    /// Requests it was given.
+    /// Requests that it got.
     pub requests: u64,
-    /// Of these: those that failed.
+    /// How many of these failed.
     pub failures: u64,
-    /// Times that it went down.
+    /// How often it went down.
     pub downs: u64,
-    /// How long its requests take without waiting for it, as far as the adaptive limit has found out.
+    /// How long its requests take without waiting there, if the adaptive limit has measured it.
     pub unloaded: Option<Micros>,
 }
 
 /// Whether a server gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerState {
-    /// It does.
+    /// It gets requests.
     Up,
-    /// More and more of them, having come back.
+    /// It came back and gets a growing number of them.
     SlowStart,
-    /// One at a time, to see whether it is back.
+    /// It gets one at a time, to test whether it works again.
     Probing,
-    /// None.
+    /// It gets none.
     Down,
-    /// None, by its weight.
+    /// It gets none because its weight is 0.
     Drained,
-    /// None any more: it is gone when its last request has ended.
+    /// It gets none any more: it is removed when its last request has ended.
     Leaving,
 }
 
 /// The servers of a pool.
 ///
-/// # Who may be chosen
+/// # Which servers may be chosen
 ///
-/// Of the servers that are up, those that are no backup; if there is none, the backups that are up; if there is none
-/// either, all, for a check may be wrong and a server may just be back. Of these, those that the request has not tried yet, if there
-/// is one, and of these those that have room, if there is one.
+/// First the servers that are up and are not backups; if there are none, the backups that are up; if there are none
+/// either, all servers, because a check may be wrong, and a server may have just come back. Among these, those that
+/// the request has not tried yet, if there are any, and among those the ones with room, if there are any.
 ///
-/// A server that was taken out by its failures, and is not checked, gets one request after its pause, whatever the
-/// algorithm says, and is up again if that is answered.
+/// A server that went down because of failures and is not checked gets one request after its pause, whatever the
+/// algorithm is. It is up again if that request is answered.
 ///
 /// # Cost
 ///
-/// A step for each server in `choose` and `limit`.
+/// `choose` and `limit` take one step per server.
 #[derive(Debug)]
 pub struct Balancer {
     settings: Balancing,
@@ -170,7 +171,7 @@ pub struct Balancer {
     /// Requests at all servers.
     busy: usize,
     random: u64,
-    /// Counts choices.
+    /// Number of choices so far.
     turns: u64,
     candidates: Vec<u32>,
 }
@@ -186,26 +187,26 @@ struct Server {
     share: usize,
     limiter: Option<Limiter>,
     health: Health,
-    /// Of [`Algorithm::RoundRobin`]: how far its turn is overdue.
+    /// For [`Algorithm::RoundRobin`]: how long its turn is overdue.
     overdue: i64,
-    /// When it was chosen last, in turns.
+    /// The turn in which it was last chosen.
     chosen_at: u64,
     requests: u64,
     failures: u64,
     answered_at: Micros,
 }
 
-/// Which servers get requests.
+/// Which group of servers gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Servers,
     Backups,
-    /// None is up.
+    /// None is up, so all of them may be tried.
     Any,
 }
 
 impl Balancer {
-    /// Without servers. `seed`: for what is done at random.
+    /// Starts without servers. `seed`: for random choices.
     pub fn new(settings: Balancing, seed: u64) -> Self {
         Self {
             settings,
@@ -217,7 +218,7 @@ impl Balancer {
         }
     }
 
-    /// A server is there.
+    /// Adds a server.
     pub fn add(&mut self, now: Micros, server: NewServer) -> ServerId {
         let limiter = match self.settings.capacity {
             Capacity::Shared(_) => None,
@@ -248,7 +249,7 @@ impl Balancer {
         ServerId(index as u32)
     }
 
-    /// Changes the common limit, where there is one ([`Capacity::Shared`]).
+    /// Changes the common limit, if there is one ([`Capacity::Shared`]).
     pub fn share(&mut self, all: usize) {
         if matches!(self.settings.capacity, Capacity::Shared(before) if before != all) {
             self.settings.capacity = Capacity::Shared(all);
@@ -256,8 +257,8 @@ impl Balancer {
         }
     }
 
-    /// A server is not there any more. True: it had no request, and its number may come again; else that is so when
-    /// its last one has ended.
+    /// Removes a server. True: it had no request, so its number may be reused; otherwise when its last request has
+    /// ended.
     pub fn remove(&mut self, server: ServerId) -> bool {
         let Some(found) = self.get_mut(server) else {
             return true;
@@ -271,8 +272,8 @@ impl Balancer {
         idle
     }
 
-    /// A server for a request. `key`: what it is hashed by, mixed well; without one the least busy server is taken.
-    /// `tried`: the servers that have failed it.
+    /// Chooses a server for a request. `key`: the well mixed hash of its key; without one the least busy server is
+    /// chosen. `tried`: the servers that have failed this request.
     pub fn choose(&mut self, now: Micros, key: Option<u64>, tried: &[ServerId]) -> Option<Chosen> {
         let tier = self.tier();
         let due = match tried {
@@ -303,7 +304,7 @@ impl Balancer {
         })
     }
 
-    /// A request at a server has ended. Says whether the server has gone up or down with it.
+    /// A request at a server has ended. Returns whether the server went up or down because of it.
     pub fn finish(&mut self, now: Micros, chosen: Chosen, finish: Finish) -> Option<Change> {
         let rules = self.rules();
         let server = self.get_mut(chosen.server)?;
@@ -342,7 +343,7 @@ impl Balancer {
         change.filter(|_| !over)
     }
 
-    /// A server's answer turned out to be none after the request had been given back.
+    /// A server's answer turned out to be invalid after the request was given back.
     pub fn failed(&mut self, now: Micros, server: ServerId) -> Option<Change> {
         let rules = self.rules();
         let server = self.get_mut(server)?;
@@ -357,13 +358,13 @@ impl Balancer {
         server.health.checked(now, good, &rules)
     }
 
-    /// Whether a server has answered a request after that.
+    /// Whether a server has answered a request after this time.
     pub fn has_answered_since(&self, server: ServerId, time: Micros) -> bool {
         self.get(server)
             .is_some_and(|server| server.answered_at > time)
     }
 
-    /// Requests that all servers together may have now. It grows by itself while a server starts slowly.
+    /// How many requests all servers together may have now. It grows by itself while a server starts slowly.
     pub fn limit(&self, now: Micros) -> usize {
         let tier = self.tier();
         let in_use = self.all().filter(|server| server.counts(tier));
@@ -381,7 +382,7 @@ impl Balancer {
         self.tier() == Tier::Any
     }
 
-    /// Whether a server is up that may get requests now, and is none of these.
+    /// Whether there is a server that is up, may get requests now, and is not in `tried`.
     pub fn has_other(&self, tried: &[ServerId]) -> bool {
         let tier = self.tier();
         let mut all = (0..).map(ServerId).zip(&self.servers);
@@ -392,12 +393,12 @@ impl Balancer {
             })
     }
 
-    /// Servers that are there, those that are leaving not.
+    /// Number of servers, without those that are leaving.
     pub fn count(&self) -> usize {
         self.all().filter(|server| !server.gone).count()
     }
 
-    /// A server's figures; none if it has gone.
+    /// A server's figures; `None` if it was removed.
     pub fn figures(&self, now: Micros, server: ServerId) -> Option<ServerFigures> {
         let server = self.get(server)?;
         Some(ServerFigures {
@@ -417,7 +418,7 @@ impl Balancer {
         })
     }
 
-    /// Says what is inconsistent. For tests.
+    /// Returns what is inconsistent. For tests.
     pub fn check(&self) -> Result<(), &'static str> {
         let busy: usize = self.all().map(|server| server.busy).sum();
         if busy != self.busy {
@@ -468,7 +469,7 @@ impl Balancer {
         tier
     }
 
-    /// A server that may be tried again now, the one that waits for it longest.
+    /// A server that may be tried again now: the one that has waited longest for it.
     fn due(&self, now: Micros, tier: Tier) -> Option<usize> {
         let due = |(index, server): (usize, &Option<Server>)| {
             let server = server.as_ref()?;
@@ -517,7 +518,7 @@ impl Balancer {
         picked.map(|index| index as usize)
     }
 
-    /// Each candidate's turn comes nearer by its weight; who is taken waits for all of them again.
+    /// Each candidate's turn comes nearer by its weight; the chosen one goes back by the sum of all weights.
     fn next_in_turn(&mut self, now: Micros, candidates: &[u32]) -> Option<u32> {
         let slowstart = self.settings.slowstart;
         let (mut all, mut next) = (0, None);
@@ -533,12 +534,12 @@ impl Balancer {
         }
         let (_, index) = next?;
         let server = self.servers[index as usize].as_mut()?;
-        // Who was not in turn for long has no claim for that.
+        // Limits the claim of a server that was not a candidate for long.
         server.overdue = (server.overdue - all).clamp(-2 * all, 2 * all);
         Some(index)
     }
 
-    /// The fewest requests for its weight; among equals the one that was chosen longest ago.
+    /// The one with the fewest requests for its weight; among equals the one that was chosen longest ago.
     fn least_busy(&self, now: Micros, candidates: &[u32]) -> Option<u32> {
         let order = |index: &u32| {
             let server = self.get(ServerId(*index))?;
@@ -547,7 +548,7 @@ impl Balancer {
         candidates.iter().copied().min_by_key(order)
     }
 
-    /// Requests for its weight, with one more.
+    /// Its requests plus one, relative to its weight.
     fn load(&self, now: Micros, server: &Server) -> u64 {
         let weight = server.weight_now(now, self.settings.slowstart);
         ((server.busy as u64 + 1) << 32) / weight.max(1)
@@ -561,7 +562,7 @@ impl Balancer {
         self.least_busy(now, &[first, second])
     }
 
-    /// One at random, by weight.
+    /// A random one, by weight.
     fn random_one(&mut self, now: Micros, candidates: &[u32], but: Option<u32>) -> Option<u32> {
         let others = || {
             candidates
@@ -585,8 +586,8 @@ impl Balancer {
         })
     }
 
-    /// Whose number is first for this key, of those that are not above the bound. Each server's number is drawn from
-    /// key and server alone, by its weight, so that a server that comes or goes takes or leaves its own keys only.
+    /// The server with the lowest number for this key, among those that are not above the bound. A server's number
+    /// depends only on key and server (and its weight), so adding or removing a server moves only its own keys.
     fn by_hash(&self, now: Micros, key: u64, factor: u32, candidates: &[u32]) -> Option<u32> {
         let servers = || {
             let found = candidates.iter().filter_map(|index| {
@@ -613,7 +614,7 @@ impl Balancer {
         within.min_by_key(number).map(|(index, _)| index)
     }
 
-    /// Shares the common limit out, to the last request: by weight, among servers and among backups.
+    /// Distributes the common limit completely: by weight, separately among servers and backups.
     fn share_out(&mut self) {
         let Capacity::Shared(all) = self.settings.capacity else {
             return;
@@ -639,7 +640,7 @@ impl Balancer {
 }
 
 impl Server {
-    /// Whether it may get requests when this tier does.
+    /// Whether it may get requests when this group does.
     fn counts(&self, tier: Tier) -> bool {
         let stays = !self.gone && self.weight > 0;
         stays
@@ -650,7 +651,7 @@ impl Server {
             }
     }
 
-    /// Its weight, less while it starts slowly; finer by 1,024.
+    /// Its weight times 1,024, lower while it starts slowly.
     fn weight_now(&self, now: Micros, slowstart: Micros) -> u64 {
         u64::from(self.weight) * self.health.started(now, slowstart)
     }
@@ -665,7 +666,7 @@ impl Server {
     }
 }
 
-/// Spreads a number over all of its bits (the finishing step of splitmix64).
+/// Distributes a number over all of its bits (the final step of splitmix64).
 pub fn mixed(number: u64) -> u64 {
     let mut number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -673,5 +674,5 @@ pub fn mixed(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// No server weighs more.
+/// Maximum weight of a server.
 const MOST_WEIGHT: u32 = 1_000;

@@ -1,19 +1,19 @@
-//! Whether an origin is called at all, as the calls before tell: a circuit breaker.
+//! A circuit breaker: decides by the results of earlier calls whether an origin is called.
 
 use crate::Micros;
 
 /// When a [`Breaker`] opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerRules {
-    /// So many failures in a row open it; 0: nothing does.
+    /// This many failures in a row open it; 0: never.
     pub max_fails: u32,
-    /// The longest pause before a call tries whether the origin is back. The first one is a tenth of it, and each try that
-    /// fails doubles it, as with the servers of a pool ([`crate::Balancing`]). A try that takes longer than this is taken
-    /// for one that failed.
+    /// Maximum pause before a call tests whether the origin works again. The first pause is a tenth of it, and each
+    /// failed test doubles it, as with the servers of a pool ([`crate::Balancing`]). A test that takes longer than
+    /// this counts as failed.
     pub fail_timeout: Micros,
 }
 
-/// Whether an origin is called.
+/// Decides whether an origin is called.
 ///
 /// ```text
 ///          max_fails failures in a row, or nine in ten of all
@@ -25,9 +25,9 @@ pub struct BreakerRules {
 ///
 /// # States and events
 ///
-/// **Closed**: all calls go. **Open**: none does before the pause is over. **HalfOpen**: one call, the **probe**, tries; no
-/// other goes. Who makes a call asks before ([`ask`](Self::ask)) and says how it ended ([`ended`](Self::ended)), whatever
-/// became of it, and be it only that its caller left.
+/// **Closed**: all calls are made. **Open**: no call is made until the pause is over. **HalfOpen**: one call, the
+/// **probe**, tests the origin, and no other is made. The caller asks before each call ([`ask`](Self::ask)) and
+/// reports how it ended ([`ended`](Self::ended)) in every case, also if its own caller left.
 ///
 /// | event | Closed | Open, pausing | Open, pause over | HalfOpen |
 /// |---|---|---|---|---|
@@ -44,43 +44,43 @@ pub struct BreakerRules {
 /// | a probe that took too long succeeds | nothing | → Closed | → Closed | → Closed |
 /// | … fails, says nothing | nothing | nothing | nothing | nothing |
 ///
-/// “–” cannot be: of calls, those that go are begun while it is closed, and probes while it is half open; what began
-/// before the last change is in the row of “a call begun before”.
+/// “–” is impossible: calls begin while the breaker is closed, and probes while it is half open. Calls that began
+/// before the last change are in the row “a call begun before”.
 ///
 /// # What counts
 ///
-/// - A failure is one of a row if its call began after the last success had ended. So slow failures of calls that are
-///   older than the proof that the origin answers are no row.
-/// - Many calls that fail in one outage open it once: those that began before it opened change nothing any more, and
-///   only a probe makes the pause longer.
-/// - A row is one however long it takes: of an origin that is called once an hour it takes `max_fails` hours, and costs a
-///   pause that nobody notices.
-/// - Beside the row, the share counts: nine failures in ten of the last calls, of at least 20 and of at least twice
-///   `max_fails`. That is for an origin of which a rare success breaks every row, as where some calls are answered at
-///   once and all others run into their timeout. A smaller share would do harm: half of the calls that fail are half that
-///   succeed, and most of these would be refused. `tests/behaviour/breaker.rs` compares.
+/// - A failure counts for the row only if its call began after the last success had ended. So slow failures of calls
+///   that are older than a success are not a row.
+/// - Many calls that fail in one outage open the breaker only once: those that began before it opened have no further
+///   effect, and only probes make the pause longer.
+/// - The duration of a row does not matter: for an origin that is called once an hour, it takes `max_fails` hours,
+///   and the pause is not noticed.
+/// - Besides the row, the share of failures counts: nine in ten of the last calls, of at least 20 calls and at least
+///   twice `max_fails`. This is for origins where rare successes break every row, for example if some calls are
+///   answered at once and all others time out. A smaller share would do harm: if half of the calls fail, the other
+///   half succeeds, and most of those would be refused. `tests/behaviour/breaker.rs` compares.
 ///
-/// Times may come a little out of order; one that is earlier than the last is taken for the last. Every call is O(1), and
-/// nothing is allocated.
+/// Times may come slightly out of order; a time before the last one counts as the last one. Every call is O(1) and
+/// allocates nothing.
 #[derive(Debug)]
 pub struct Breaker {
     rules: BreakerRules,
     clock: Micros,
-    /// Counts up with each success, each probe and each change, so that of two calls it can be told which began later.
+    /// Increases with each success, probe and change, so that it is known which of two calls began later.
     number: u64,
-    /// The number when it opened or closed last.
+    /// The number when it last opened or closed.
     changed_at: u64,
     state: State,
     /// Failures in a row.
     row: u32,
-    /// Calls that ended since it closed, and of them those that failed; both are halved now and then.
+    /// Calls that ended since it closed, and how many of them failed; both are halved from time to time.
     ended: u32,
     failed: u32,
     opened: u64,
     refused: u64,
 }
 
-/// A call that may be made. It goes back into [`Breaker::ended`] in any case.
+/// A call that may be made. It must be passed to [`Breaker::ended`] in any case.
 #[must_use = "a breaker is told of the end of each call"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -92,11 +92,11 @@ pub struct Attempt {
 pub enum Verdict {
     /// Make the call.
     Go(Attempt),
-    /// Make the call: it tries whether the origin is back, and no other is made meanwhile.
+    /// Make the call: it tests the origin, and no other call is made meanwhile.
     Probe(Attempt),
-    /// Do not make it.
+    /// Do not make the call.
     Open {
-        /// It is of use to ask again after that.
+        /// The time after which a retry makes sense.
         retry_after: Micros,
     },
 }
@@ -104,50 +104,50 @@ pub enum Verdict {
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The origin answered, whatever it said. It may be told with the head of the answer: a probe whose body takes long
-    /// keeps others out until then.
+    /// The origin answered, with any status. It may be reported with the head of the answer: as long as a probe has
+    /// not ended, other calls are refused.
     Success,
-    /// The origin failed: no connection, no answer in time, or none that is whole.
+    /// The origin failed: no connection, no answer in time, or an incomplete one.
     Failure,
-    /// It says nothing of the origin: its caller left, or it was not made after all.
+    /// The result says nothing about the origin: the caller left, or the call was not made.
     Unknown,
 }
 
-/// What a breaker does now.
+/// The present state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
-    /// All calls go.
+    /// All calls are made.
     Closed {
         /// Failures in a row.
         fails: u32,
     },
-    /// No call goes.
+    /// No call is made.
     Open {
-        /// Since when it is not closed.
+        /// Since when it has not been closed.
         since: Micros,
-        /// When one may try; it may be past.
+        /// When a test is allowed; may be in the past.
         until: Micros,
     },
-    /// One call tries.
+    /// One call tests the origin.
     HalfOpen {
-        /// Since when it is not closed.
+        /// Since when it has not been closed.
         since: Micros,
     },
 }
 
-/// A breaker opened or closed; a try that fails is none of these.
+/// A breaker opened or closed. A failed probe is neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerChange {
-    /// It is open.
+    /// It opened.
     Opened {
-        /// Failures in a row; 0: it was the share.
+        /// Failures in a row; 0: the share of failures was too high.
         fails: u32,
-        /// The origin is tried after that.
+        /// The origin is tested after this pause.
         pause: Micros,
     },
-    /// It is closed.
+    /// It closed.
     Closed {
-        /// It was not for so long.
+        /// How long it was not closed.
         after: Micros,
     },
 }
@@ -156,7 +156,7 @@ pub enum BreakerChange {
 enum State {
     Closed,
     Open(Outage),
-    /// With the number of the probe, and when it has taken too long.
+    /// With the number of the probe, and when the probe times out.
     HalfOpen(Outage, u64, Micros),
 }
 
@@ -168,7 +168,7 @@ struct Outage {
 }
 
 impl Breaker {
-    /// A closed one.
+    /// A closed breaker.
     pub fn new(rules: BreakerRules) -> Self {
         Self {
             rules,
@@ -184,7 +184,7 @@ impl Breaker {
         }
     }
 
-    /// May a call be made?
+    /// Whether a call may be made.
     pub fn ask(&mut self, now: Micros) -> Verdict {
         if let Some(retry_after) = self.refuses(now) {
             return Verdict::Open { retry_after };
@@ -202,8 +202,8 @@ impl Breaker {
         })
     }
 
-    /// Whether a call that asked now would not be let through, and after which time it is of use to come again; that is
-    /// counted as refused. It is for who would have to wait for something else before [`ask`](Self::ask).
+    /// Whether a call would be refused now, and after which time a retry makes sense; this counts as refused. For
+    /// callers that would have to wait for something else before [`ask`](Self::ask).
     pub fn refuses(&mut self, now: Micros) -> Option<Micros> {
         let now = self.advance(now);
         let retry_after = match self.state {
@@ -216,7 +216,7 @@ impl Breaker {
         Some(retry_after)
     }
 
-    /// A call has ended. Some: what to tell people of it.
+    /// A call has ended. `Some`: a change to report to people.
     pub fn ended(
         &mut self,
         now: Micros,
@@ -235,13 +235,13 @@ impl Breaker {
                 None
             }
             (State::Closed, Outcome::Failure) => {
-                // Else somebody else has succeeded since it began.
+                // Otherwise another call has succeeded since it began.
                 let counts = u32::from(attempt.number == self.number);
                 self.row = self.row.saturating_add(counts);
                 self.count(1);
                 self.is_too_much().then(|| self.open(now))
             }
-            // What is not old is a probe.
+            // An attempt that is not old is a probe.
             (State::Open(outage) | State::HalfOpen(outage, ..), Outcome::Success) => {
                 Some(self.close(now, outage))
             }
@@ -252,12 +252,12 @@ impl Breaker {
                 });
                 None
             }
-            // It took too long, and was counted then.
+            // The probe timed out and was counted then.
             (State::Open(_) | State::HalfOpen(..), _) => None,
         }
     }
 
-    /// What it does now.
+    /// The present state.
     pub fn state(&self, now: Micros) -> BreakerState {
         match self.at(now.max(self.clock)) {
             State::Closed => BreakerState::Closed { fails: self.row },
@@ -266,12 +266,12 @@ impl Breaker {
         }
     }
 
-    /// How often it opened. A try that fails does not count.
+    /// How often it opened; failed probes do not count.
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Calls that were not let through.
+    /// Number of refused calls.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -282,7 +282,7 @@ impl Breaker {
         self.clock
     }
 
-    /// The state at a time that is not past: a probe may have taken too long.
+    /// The state at this time: a probe may have timed out.
     fn at(&self, now: Micros) -> State {
         match self.state {
             State::HalfOpen(outage, _, overdue) if overdue <= now => {
@@ -307,7 +307,7 @@ impl Breaker {
                 || (self.ended >= self.enough() && u64::from(self.failed) * 100 >= most))
     }
 
-    /// Of so many calls a share says something.
+    /// The number of calls from which on the share counts.
     fn enough(&self) -> u32 {
         self.rules.max_fails.saturating_mul(2).max(20)
     }
@@ -356,5 +356,5 @@ impl Breaker {
     }
 }
 
-/// So many percent of failures are too many.
+/// This percentage of failures is too much.
 const SHARE: u64 = 90;

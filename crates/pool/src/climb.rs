@@ -1,53 +1,54 @@
-//! How many workers are worth having (`auto`): more, as long as more of them finish more.
+//! Finds out how many workers are useful (`auto`): more, as long as more workers finish more requests.
 //!
 //! # What is known beforehand
 //!
-//! A PHP worker mostly waits, for a database or for somebody's API, and while it waits another one could use the
-//! processor: more workers than cores are right. But where scripts only compute, or where all of them queue for the
-//! same lock or the same slow database, more workers finish no more requests. Each of them then takes longer, in
-//! proportion, and costs its memory. The two cannot be told apart by how long requests wait or by how many workers are
-//! busy: both look like a pool that is too small. They can be told apart by trying: the rate at which requests are
-//! finished rises with the workers, or it does not.
+//! A PHP worker mostly waits, for a database or an API, and meanwhile another one can use the processor: so more
+//! workers than cores are right. But if scripts only compute, or if all of them wait for the same lock or the same
+//! slow database, more workers do not finish more requests. Each request then takes longer in proportion, and each
+//! worker costs memory. The waiting times of requests and the number of busy workers do not show the difference: both
+//! cases look like a pool that is too small. A test shows it: the rate of finished requests rises with the number of
+//! workers, or it does not.
 //!
 //! # What is done
 //!
-//! There is a **cap**, and below it workers are started as soon as anybody waits. It begins at one and a half for each
-//! core: the cores can be kept busy while some workers are between two requests. While the pool is **saturated** (as
-//! many workers busy as the cap allows, and somebody waits) the rate of finished requests is measured, and the cap is
-//! moved:
+//! There is a **cap**; below it workers are started as soon as a request waits. It starts at one and a half workers
+//! per core, so that the cores stay busy while some workers are between two requests. While the pool is **saturated**
+//! (as many workers are busy as the cap allows, and a request waits), the rate of finished requests is measured, and
+//! the cap is moved:
 //!
-//! - **Up**, to twice as many. If the rate rises by a third of the share by which the workers rose, or more, it was
-//!   worth it, and the next doubling is tried. (Scripts that wait half of their time gain all of the first doubling;
-//!   ones that only compute gain nothing; a third is far enough from both for the noise of a short measurement.)
-//! - **Down** again, if it did not. There the rate is measured once more. If it has fallen, the verdict was wrong (it
-//!   was noise, or the load has changed meanwhile): back, and on. If it has not, and the cap had been reached without
-//!   measuring, even fewer are tried.
-//! - Then it **holds** for 10 s, and twice as long each time that another try brings nothing, up to 5 minutes. A rate
-//!   that halves or doubles at the same number of workers means that the load is another one, and what was learnt is
-//!   forgotten: when an API becomes slow, more workers are tried at once, and not after the hold.
+//! - **Up**, to twice as many. If the rate rises by at least a third of the share by which the workers rose, this was
+//!   useful, and the next doubling is tried. (Scripts that wait half of their time gain the whole first doubling;
+//!   scripts that only compute gain nothing; a third is far enough from both for the noise of a short measurement.)
+//! - **Down** again if it was not useful. There the rate is measured once more. If it has fallen, the verdict was
+//!   wrong (because of noise, or the load has changed): the cap goes back up and the search continues. If it has not,
+//!   and the cap had been reached without measuring, even fewer workers are tried.
+//! - Then it **holds** for 10 s, and twice as long after each further try without success, up to 5 minutes. If the
+//!   rate halves or doubles with the same number of workers, the load has changed, and what was learned is forgotten:
+//!   when an API becomes slow, more workers are tried at once, not after the hold.
 //!
-//! A rate is that of whole generations of requests (a multiple of the cap, at least [`SAMPLE`]), over [`SHORTEST`] or
-//! longer, after one generation that is not counted because it began before. Time in which the pool is not saturated
-//! is left out, and where it is four times the rest, the measurement begins anew. If the rates differ by two thirds of
-//! the share or more, that is clear; else twice as many requests are measured before the verdict. From the first hold on
-//! there is no hurry any more, and four times as many make a rate: of the many rates that are measured in a long time,
-//! one would be far enough off by chance.
+//! A rate is measured over whole generations of requests (a multiple of the cap, at least [`SAMPLE`]) and over
+//! [`SHORTEST`] or longer, after one generation that is not counted because it began before. Time in which the pool
+//! is not saturated is left out; if it is four times the rest, the measurement starts again. If the rates differ by
+//! two thirds of the share or more, the result is clear; otherwise twice as many requests are measured before the
+//! verdict. After the first hold there is more time, and four times as many requests are measured: with many
+//! measurements over a long time, one would otherwise be wrong by chance.
 //!
-//! Scripts of seconds finish so rarely that measuring would take longer than clients wait. So, if somebody has waited
-//! for [`BLIND`] and the measurement is not half done, the cap is doubled without, up to four for each core; and raised
-//! by a quarter each second, up to eight for each core. Beyond that only what was measured counts.
+//! Scripts that take seconds finish so rarely that measuring would take longer than clients wait. So if a request has
+//! waited for [`BLIND`] and the measurement is not half done, the cap is doubled without it, up to four per core, and
+//! then raised by a quarter each second, up to eight per core. Beyond that only measurements count.
 //!
-//! Where it is known that processors are idle although the pool is saturated ([`crate::Scaler::processors`]), nobody waits for a
-//! measurement: scripts that wait for somebody else need a worker each. The cap is raised to as many as wait, but by no
-//! more than would use half of what is idle, going by what those use that are at work.
+//! If processors are known to be idle although the pool is saturated ([`crate::Scaler::processors`]), there is no
+//! need to measure: scripts that wait for something else need a worker each. The cap is raised to the number of
+//! waiting requests, but only so far that half of the idle processors would be used, estimated by the use of the
+//! present workers.
 //!
-//! When workers leave because they are idle, the cap follows them: what a crowd has shown in the morning does not
-//! count for another one in the evening.
+//! When workers leave because they are idle, the cap follows them: what was learned from the load in the morning does
+//! not apply to a different load in the evening.
 //!
 //! # What it cannot know
 //!
-//! It takes for granted that requests are alike on average over a generation. Where they are not, it errs to either
-//! side by a factor of two, and finds out at the next measurement.
+//! It assumes that requests are alike on average over a generation. If they are not, it is wrong by up to a factor of
+//! two in either direction, and corrects this with the next measurement.
 
 use crate::Micros;
 use crate::pool::View;
@@ -55,53 +56,53 @@ use crate::pool::View;
 #[derive(Debug)]
 pub(crate) struct Climb {
     cores: usize,
-    /// The cap is never lower.
+    /// Minimum of the cap.
     base: usize,
     cap: usize,
     search: Search,
     window: Window,
-    /// Fewer than these finished clearly less.
+    /// Fewer workers than this finished clearly less.
     needed: usize,
-    /// As many as these finished no more than fewer.
+    /// This many workers finished no more than fewer.
     useless: usize,
     hold_for: Micros,
-    /// There is time to measure thoroughly.
+    /// There is time for thorough measurements.
     is_calm: bool,
     seen_at: Micros,
     seen_finished: u64,
     was_saturated: bool,
-    /// It was saturated then, at last, and has been since then.
+    /// When it was last seen saturated, and since when.
     saturated_at: Micros,
     saturated_since: Micros,
-    /// What was told of the processors last, and when.
+    /// The last report about processors, and when it came.
     processors: Option<(Micros, u32)>,
 }
 
-/// What is being found out.
+/// The present search.
 #[derive(Debug, Clone, Copy)]
 enum Search {
-    /// Whether these are better than fewer, if it was measured what fewer did.
+    /// Are these better than fewer? `below`: the measurement of fewer, if there is one.
     Up { below: Option<Measure> },
-    /// Whether these, which are fewer, are as good.
+    /// Are these fewer workers as good?
     Down { above: Measure },
-    /// Nothing, until then.
+    /// No search until then.
     Hold { until: Micros, this: Measure },
 }
 
-/// So many workers finished so much.
+/// A number of workers and the rate that they finished.
 #[derive(Debug, Clone, Copy)]
 struct Measure {
     workers: usize,
-    /// Requests in 1,000 s.
+    /// Requests per 1,000 s.
     rate: u64,
 }
 
-/// A measurement that goes on.
+/// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// So many workers were busy as are to be measured; none until they were.
+    /// The number of busy workers that is measured; `None` until it is reached.
     level: Option<usize>,
-    /// Requests that are still to finish before it counts, and those that have.
+    /// How many requests must finish before the measurement counts, and how many have.
     settling: u64,
     settled: u64,
     settled_for: u64,
@@ -110,7 +111,7 @@ struct Window {
     unsaturated: u64,
 }
 
-/// More workers were tried and brought nothing.
+/// A growth that brought nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Useless {
     pub(crate) workers: usize,
@@ -141,18 +142,18 @@ impl Climb {
         }
     }
 
-    /// So many per mille of the processors were idle lately.
+    /// Reports how many per mille of the processors were idle recently.
     pub(crate) fn processors(&mut self, now: Micros, idle: u32) {
         self.processors = Some((now, idle.min(1_000)));
     }
 
-    /// Whether it matters how many processors are idle: somebody waits, and all workers that may be are at work.
+    /// Whether the idle processors matter: a request waits, and all allowed workers are busy.
     pub(crate) fn wants_processors(&self) -> bool {
         self.was_saturated
     }
 
-    /// More workers than the cap may come soon, as far as is known: nothing says that they would bring nothing, and
-    /// processors are idle, or were not looked at since the pool is saturated.
+    /// Whether more workers than the cap may come soon: nothing shows that they would be useless, and processors are
+    /// idle or were not measured since the pool is saturated.
     pub(crate) fn may_grow_freely(&self, now: Micros) -> bool {
         let searches = matches!(self.search, Search::Up { .. });
         let idle = match self.processors {
@@ -166,8 +167,8 @@ impl Climb {
         self.cap
     }
 
-    /// Takes note of what has happened since the last time, and may move the cap. `most`: more workers there cannot be.
-    /// Tells when to look again if nothing happens, and a growth that was found useless.
+    /// Handles what has happened since the last call, and may move the cap. `most`: the maximum of workers. Returns
+    /// when to look again if nothing happens, and a growth that was found useless.
     pub(crate) fn look(
         &mut self,
         now: Micros,
@@ -206,7 +207,7 @@ impl Climb {
         (Some(next), found)
     }
 
-    /// Processors are idle, and somebody waits: a worker for each, as far as the processors bear it.
+    /// Processors are idle and requests wait: allows a worker for each, as far as the processors permit.
     fn use_idle_processors(&mut self, now: Micros, view: &View, level: usize, most: usize) {
         let Some((at, idle)) = self.processors else {
             return;
@@ -219,7 +220,7 @@ impl Climb {
         let each = ((1_000 - idle) as usize).div_ceil(level.max(1)).max(1);
         let more = (idle as usize / 2 / each).max(1).min(view.queued);
         let cap = self.cap.saturating_add(more).min(most);
-        // What was told holds for these: the next step waits for the next look.
+        // The report is used up: the next step needs a new one.
         self.processors = None;
         if cap > self.cap {
             self.search = Search::Up { below: None };
@@ -227,7 +228,7 @@ impl Climb {
         }
     }
 
-    /// So many are left, because others were idle.
+    /// Only `left` workers remain, because others were idle.
     pub(crate) fn shrunk(&mut self, left: usize) {
         let cap = left.max(self.base);
         if cap < self.cap {
@@ -245,7 +246,7 @@ impl Climb {
                         self.grow_blindly(waited, most);
                     }
                 }
-                // So slow that it is another load than the one that was measured.
+                // So slow that the load differs from the measured one.
                 Search::Up { below: Some(other) } | Search::Hold { this: other, .. } => {
                     if waited >= 2 * other.time_for(self.window_size(level)) {
                         self.forget();
@@ -266,7 +267,7 @@ impl Climb {
             workers: level,
             rate,
         };
-        // What is clear needs no more than that, the rest twice as much.
+        // A clear result needs no more requests, other results need twice as many.
         let is_sure = self.is_calm || self.window.finished >= 2 * self.sample(level);
         match self.search {
             Search::Up { below } => {
@@ -335,7 +336,7 @@ impl Climb {
         }
     }
 
-    /// Nothing could be measured in the time that somebody has waited.
+    /// Nothing could be measured while a request waited for this long.
     fn grow_blindly(&mut self, waited: u64, most: usize) {
         let more = if self.cap < self.cores.saturating_mul(4) {
             let enough = waited >= BLIND.0;
@@ -386,19 +387,20 @@ impl Climb {
         self.window = Window::default();
     }
 
-    /// Requests from the moment that a level is reached until its rate is known.
+    /// Number of requests from reaching a level until its rate is known.
     fn window_size(&self, level: usize) -> u64 {
         level as u64 + self.sample(level)
     }
 
-    /// Requests of which a rate is made: whole generations, because those of a generation may finish all at once.
+    /// Number of requests for a rate: whole generations, because the requests of a generation may finish at the same
+    /// time.
     fn sample(&self, level: usize) -> u64 {
         let level = (level as u64).max(1);
         let enough = if self.is_calm { 4 * SAMPLE } else { SAMPLE };
         level * enough.div_ceil(level).max(2)
     }
 
-    /// When something may be decided though nothing happens.
+    /// When a decision may be made although nothing happens.
     fn next(&self, now: Micros, most: usize) -> Option<Micros> {
         self.window.level?;
         let waited = self.window.settled_for + self.window.lasted;
@@ -424,14 +426,14 @@ impl Climb {
 }
 
 impl Measure {
-    /// A third of what workers that only wait would do, or more, is worth it.
+    /// At least a third of the gain of workers that only wait: that is useful.
     fn gains_little_over(&self, fewer: &Measure) -> bool {
         let (rate, workers) = (u128::from(self.rate), self.workers as u128);
         let (less, fewer) = (u128::from(fewer.rate), fewer.workers as u128);
         3 * rate.saturating_sub(less) * fewer < workers.saturating_sub(fewer) * less
     }
 
-    /// Clearly: two thirds of that, or more.
+    /// At least two thirds of that gain: that is clear.
     fn gains_much_over(&self, fewer: &Measure) -> bool {
         let (rate, workers) = (u128::from(self.rate), self.workers as u128);
         let (less, fewer) = (u128::from(fewer.rate), fewer.workers as u128);
@@ -442,14 +444,14 @@ impl Measure {
         now.rate < self.rate / 2 || now.rate / 2 > self.rate
     }
 
-    /// Microseconds that it takes at this rate to measure so many requests.
+    /// The time in µs in which this rate finishes that many requests.
     fn time_for(&self, requests: u64) -> u64 {
         (requests.saturating_mul(1_000_000_000) / self.rate.max(1)).max(SHORTEST.0)
     }
 }
 
 impl Window {
-    /// Time has passed, and requests were finished in it.
+    /// Notes time that has passed, and the requests that finished in it.
     fn pass(&mut self, saturated: bool, span: u64, finished: u64) {
         if self.level.is_none() {
             return;
@@ -474,7 +476,7 @@ impl Window {
         self.settled + self.finished
     }
 
-    /// Requests in 1,000 s, once enough have finished.
+    /// Requests per 1,000 s, once enough have finished.
     fn rate(&self, sample: u64) -> Option<u64> {
         let enough = self.finished >= sample && self.lasted >= SHORTEST.0;
         enough.then(|| {
@@ -484,33 +486,33 @@ impl Window {
     }
 }
 
-/// So many per mille of the processors are idle where scripts wait for somebody else.
+/// If this many per mille of the processors are idle, scripts wait for something else.
 const ENOUGH_IDLE: u32 = 250;
 
-/// What is known of the processors holds for so long.
+/// How long a report about processors is used.
 const RECENT: Micros = Micros::from_secs(1);
 
-/// How often it is asked for while the pool is saturated.
+/// How often a report is requested while the pool is saturated.
 const PROCESSORS_EVERY: Micros = Micros::from_millis(100);
 
-/// What fewer than that bring cannot be measured, and costs as little.
+/// The effect of a smaller difference cannot be measured, and it costs little.
 fn is_much_more(more: usize, than: usize) -> bool {
     more >= than + than.div_ceil(2)
 }
 
-/// Requests of which a rate is made, at least. Its error is about a fifth, as that of their number.
+/// Minimum number of requests for a rate. The error is about a fifth.
 const SAMPLE: u64 = 32;
 
-/// Time over which a rate is measured, at least: quick scripts shall not be judged by what the machine did in a moment.
+/// Minimum time for a rate, so that a short disturbance of the machine does not decide about quick scripts.
 const SHORTEST: Micros = Micros::from_millis(100);
 
-/// Somebody waits for so long before the cap is doubled without measuring.
+/// How long a request waits before the cap is doubled without measuring.
 const BLIND: Micros = Micros::from_millis(150);
 
-/// The same, where there are four workers for each core.
+/// The same with four workers or more per core.
 const BLIND_LATER: Micros = Micros::from_secs(1);
 
-/// After so long without saturation, rates of before are not compared with.
+/// After this time without saturation, earlier rates are not compared.
 const STALE: Micros = Micros::from_secs(60);
 
 const FIRST_HOLD: Micros = Micros::from_secs(10);

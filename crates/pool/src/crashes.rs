@@ -1,47 +1,47 @@
-//! Scripts that end their workers again and again, and are refused for a while.
+//! Scripts that crash their workers again and again are refused for a while.
 //!
-//! A worker that is lost to a script costs a process, and so do the next ones. What is asked for is told apart by a number
-//! that the caller makes of it (a hash of script and path). It is refused when [`CrashRules::limit`] crashes were counted
-//! within [`CrashRules::window`] and no more than one request in ten of it was answered meanwhile, so that a script
-//! which crashes for some of its requests goes on answering the others. After [`CrashRules::pause`] one request is tried,
-//! and one more after each further pause; an answer ends the refusal.
+//! Each crash costs a process. Requests are told apart by a number from the caller (a hash of script and path). A
+//! number is refused when [`CrashRules::limit`] crashes were counted within [`CrashRules::window`] and at most one in
+//! ten of its requests was answered meanwhile, so that a script that crashes for some requests still answers the
+//! others. After [`CrashRules::pause`] one request is tried, and one more after each further pause; an answer ends
+//! the refusal.
 //!
-//! Workers that end at the same time count once: only a request that began after the last counted crash counts again. An
-//! operator who kills all workers, or a kernel that is out of memory, says nothing of what they were doing.
+//! Workers that end at the same time count once: only a request that began after the last counted crash counts again.
+//! If an operator kills all workers, or the kernel is out of memory, this says nothing about the requests.
 
 use alloc::vec::Vec;
 
 use crate::Micros;
 
-/// When what crashes is refused, and for how long.
+/// When crashing scripts are refused, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashRules {
-    /// After so many crashes; 0: never.
+    /// After this many crashes; 0: never.
     pub limit: u32,
-    /// They count for so long.
+    /// How long a crash counts.
     pub window: Micros,
-    /// Between two requests that are tried.
+    /// Time between two requests that are tried.
     pub pause: Micros,
 }
 
-/// What ended a worker not long ago. At most 256 are remembered.
+/// Something that crashed a worker recently. At most 256 are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspect {
     /// The caller's number for it.
     pub key: u64,
-    /// Crashes that were counted.
+    /// Counted crashes.
     pub crashes: u32,
-    /// Requests of it that were answered since the first of these.
+    /// How many of its requests were answered since the first of these.
     pub answers: u32,
-    /// Requests that were refused.
+    /// Refused requests.
     pub refused: u64,
-    /// Until then it is refused; none: it is not.
+    /// It is refused until then; `None`: not refused.
     pub until: Option<Micros>,
     since: Micros,
     last: Micros,
 }
 
-/// What ended workers of a pool lately.
+/// What has crashed workers of a pool recently.
 #[derive(Debug)]
 pub struct Crashes {
     rules: CrashRules,
@@ -49,7 +49,7 @@ pub struct Crashes {
 }
 
 impl Crashes {
-    /// Nothing has crashed.
+    /// No crashes yet.
     pub const fn new(rules: CrashRules) -> Self {
         Self {
             rules,
@@ -57,12 +57,12 @@ impl Crashes {
         }
     }
 
-    /// Those that are remembered, the oldest first.
+    /// The remembered suspects, the oldest first.
     pub fn suspects(&self) -> &[Suspect] {
         &self.list
     }
 
-    /// Whether a request for `key` may run; if it is one that is tried, the next may run after the pause.
+    /// Whether a request for `key` may run. If it is a tried one, the next may run after the pause.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Crashes {
         }
     }
 
-    /// A request for `key` that began at `begun` has ended its worker. Some: it is refused from now on.
+    /// A request for `key` that began at `begun` has crashed its worker. `Some`: it is refused from now on.
     pub fn crashed(&mut self, now: Micros, key: u64, begun: Micros) -> Option<Suspect> {
         if self.rules.limit == 0 {
             return None;
@@ -129,7 +129,7 @@ impl Crashes {
         refused.then_some(*suspect)
     }
 
-    /// A request for `key` was answered. Some: it was refused until now.
+    /// A request for `key` was answered. `Some`: it was refused until now.
     pub fn answered(&mut self, now: Micros, key: u64) -> Option<Suspect> {
         let window = self.rules.window;
         let place = self.list.iter().position(|suspect| suspect.key == key)?;
@@ -147,7 +147,7 @@ impl Crashes {
         self.list.iter_mut().find(|suspect| suspect.key == key)
     }
 
-    /// The one that has not crashed for longest is forgotten, one that is refused last.
+    /// The suspect whose last crash is oldest is forgotten; refused ones last.
     fn make_room(&mut self) {
         if self.list.len() < MOST {
             return;
@@ -160,7 +160,7 @@ impl Crashes {
     }
 }
 
-/// Suspects that are remembered.
+/// How many suspects are remembered.
 pub(crate) const MOST: usize = 256;
 
 #[cfg(test)]

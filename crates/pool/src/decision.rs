@@ -1,80 +1,81 @@
-//! Why the scaling did what it did.
+//! The decisions of the scaling, with their reasons.
 
 use crate::Micros;
 
-/// Something that the scaling decided, with the figures that it had, for the log and the operator's window.
+/// A decision of the scaling with its figures, for the log and the operator's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Workers were asked for.
+    /// Workers were requested.
     Grew {
-        /// So many.
+        /// How many.
         by: usize,
-        /// That makes so many, the starting ones included.
+        /// Total number of workers, including those that are starting.
         workers: usize,
-        /// Workers of an earlier generation, whose places the new ones take.
+        /// Workers of an earlier generation that these replace.
         outdated: usize,
-        /// Requests that wait for a worker; 0: workers of the start, spare ones, or ones that take another one's place.
+        /// Waiting requests; 0: these are workers of the start, spare ones, or replacements.
         waiting: usize,
-        /// The longest wait of these so far.
+        /// The longest wait of these requests so far.
         waited: Micros,
     },
-    /// Workers that nobody needs are withdrawn.
+    /// Workers that are not needed are withdrawn.
     Shrank {
-        /// So many.
+        /// How many.
         by: usize,
-        /// So many are left, the starting ones included.
+        /// How many are left, including those that are starting.
         workers: usize,
-        /// The coldest of them had nothing to do for so long.
+        /// How long the longest idle one had nothing to do.
         idle: Micros,
     },
-    /// More workers are wanted than `max_children` allows. Told once until fewer are there, and wanted, again.
+    /// More workers are needed than `max_children` allows. Reported once, and again only after there were fewer and
+    /// more are needed.
     ReachedMaxChildren {
         /// The limit.
         max_children: usize,
         /// Requests that wait.
         waiting: usize,
     },
-    /// More workers are wanted than there is memory for (`auto`). Told once until memory is not the limit any more.
+    /// More workers are needed than fit into memory (`auto`). Reported once, until memory is not the limit any more.
     ReachedMemory {
-        /// Workers that are there, and all that there is memory for.
+        /// The number of workers, which is all that fits into memory.
         workers: usize,
         /// Requests that wait.
         waiting: usize,
     },
-    /// Memory is short: workers are withdrawn, and none is started (`auto`). Told once.
+    /// Memory is short: workers are withdrawn, and none is started (`auto`). Reported once.
     MemoryPressure {
-        /// Workers that are there.
+        /// The number of workers.
         workers: usize,
     },
-    /// Memory is not short any more (`auto`).
+    /// Memory is no longer short (`auto`).
     MemoryRelieved {
-        /// Workers that are there, and as many as there may be at first.
+        /// The number of workers, and the maximum for now.
         workers: usize,
     },
-    /// More workers finished no more requests, so that there are fewer again (`auto`).
+    /// More workers did not finish more requests, so their number goes down again (`auto`).
     GrowthWasUseless {
-        /// Workers now.
+        /// Number of workers now.
         workers: usize,
-        /// Workers that were tried.
+        /// Number of workers that was tried.
         tried: usize,
-        /// Requests that `workers` finish in 1,000 seconds.
+        /// Requests per 1,000 seconds that `workers` finish.
         rate: u64,
-        /// Requests that `tried` finished in 1,000 seconds.
+        /// Requests per 1,000 seconds that `tried` finished.
         rate_tried: u64,
     },
-    /// Workers die, or cannot be started, before they have served anything: there is a pause before the next is tried,
-    /// which doubles each time. Told once.
+    /// Workers die or cannot be started before they have served anything: there is a pause before the next one is
+    /// tried, which doubles each time. Reported once.
     Pausing {
         /// The first pause.
         pause: Micros,
-        /// They died; else they could not be started.
+        /// Whether they died; otherwise they could not be started.
         died: bool,
     },
-    /// A worker has served, or has lived for ten seconds, or could be started at last: no more pauses.
+    /// A worker has served, lived for ten seconds, or could finally be started: no more pauses.
     Recovered {
-        /// So many tries failed.
+        /// Number of failed tries.
         tries: u32,
-        /// Since the first of them.
+        /// Time since the first of them.
         after: Micros,
     },
 }

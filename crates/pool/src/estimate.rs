@@ -1,29 +1,29 @@
-//! What a request takes: two answers, because two questions are asked.
+//! How long requests take: two estimates for two different questions.
 //!
-//! [`Service`] is what a worker needs for a request, **at best**: of two running means, a quick and a slow one, the lower.
-//! One script that ran for a minute moves the slow one little, and many quick requests in a row move the quick one soon.
-//! It answers whether somebody *cannot* be served in time, which must not be said lightly.
+//! [`Service`] is the time that a worker needs for a request **at best**: the lower one of two running means, a quick
+//! and a slow one. One script that ran for a minute hardly moves the slow mean, and many quick requests in a row soon
+//! move the quick one. It tells whether a request *cannot* be served in time, which must be certain.
 //!
-//! [`Drain`] is what workers take for a request **as things are**: the time that they were busy, divided by the
-//! requests that they finished, while somebody waited all the time. Workers that are stuck count in it. It answers how long
-//! a queue may be.
+//! [`Drain`] is the time that workers take for a request **at present**: their busy time divided by the number of
+//! finished requests, while requests were waiting all the time. Stuck workers count. It tells how long a queue may
+//! be.
 
 use crate::Micros;
 
-/// What a worker needs for a request, at best.
+/// The time that a worker needs for a request at best.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Service {
     /// Both in 1/256 µs.
     quick: u64,
     slow: u64,
     known: u64,
-    /// When a request was finished last.
+    /// When a request last finished.
     last: Micros,
 }
 
 impl Service {
-    /// A worker has finished a request that it had for so long. What is known from a time long ago is forgotten: a
-    /// database that was slow then may be as quick as ever.
+    /// A worker has finished a request that took `time`. Knowledge from long ago is dropped: a database that was slow
+    /// then may be fast again.
     #[inline]
     pub(crate) fn finished(&mut self, now: Micros, time: Micros) {
         if self.is_stale(now) {
@@ -39,7 +39,7 @@ impl Service {
         (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
     }
 
-    /// Plain means at first.
+    /// Starts with plain means.
     #[cold]
     fn begin(&mut self, time: u64) {
         let mean = |mean: u64, most: u64| {
@@ -53,7 +53,7 @@ impl Service {
         (self.quick, self.slow) = (mean(self.quick, QUICK), mean(self.slow, SLOW));
     }
 
-    /// A worker begins a request, and no other is at work: what was known before a rest is forgotten.
+    /// A worker begins a request, and no other is busy: knowledge from before a long idle time is dropped.
     #[inline]
     pub(crate) fn woke(&mut self, now: Micros) {
         if now.since(self.last).0 > STALE {
@@ -61,25 +61,25 @@ impl Service {
         }
     }
 
-    /// Zero: nothing is known.
+    /// Zero: not known.
     pub(crate) fn estimate(&self) -> Micros {
         Micros(self.quick.min(self.slow) >> 8)
     }
 
-    /// So much is known that somebody may be refused for it. The first requests of a pool take longer than those that
-    /// follow, by far: what they need is not yet loaded.
+    /// Whether enough is known to refuse requests because of it. The first requests of a pool take much longer than
+    /// later ones, because nothing is loaded yet.
     pub(crate) fn is_known(&self, now: Micros) -> bool {
         self.known >= ENOUGH && !self.is_stale(now)
     }
 
-    /// Nothing was finished for longer than requests take.
+    /// Whether nothing was finished for longer than requests take.
     fn is_stale(&self, now: Micros) -> bool {
         let estimate = self.estimate().0;
         now.since(self.last).0 > estimate.saturating_mul(2).saturating_add(STALE)
     }
 }
 
-/// What workers take for a request as things are.
+/// The time that workers take for a request at present.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Drain {
     /// µs.
@@ -89,29 +89,29 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// For so long workers were busy, added up, and finished so many requests, while somebody waited.
+    /// The sum of busy time, and the finished requests, in a time span in which requests waited.
     pub(crate) fn saw(&mut self, span: Micros, busy: u64, finished: u64) {
         if span.0 > FORGOTTEN && finished == 0 {
             *self = Self::default();
         }
-        // What was seen before fades by half in a second.
+        // Earlier values decay by half per second.
         let keep = |value: u64| value - value.min(value * span.0.min(MEMORY) / (2 * MEMORY));
         self.busy = keep(self.busy).saturating_add(busy);
         self.finished = keep(self.finished).saturating_add(finished << 8);
     }
 
-    /// None: nobody has waited yet, or nothing was finished lately.
+    /// `None`: no request has waited yet, or nothing was finished recently.
     pub(crate) fn service(&self) -> Option<Micros> {
         let time = (self.busy << 8).checked_div(self.finished)?;
         Some(Micros(time.clamp(1, LONGEST)))
     }
 }
 
-/// How much what requests take differs from one to the other.
+/// How much the durations of requests vary.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spread {
     count: u64,
-    /// Of the times and of their squares, in units of 16 µs.
+    /// Sums of the times and of their squares, in units of 16 µs.
     sum: u64,
     squares: u64,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Spread {
 impl Spread {
     #[inline]
     pub(crate) fn finished(&mut self, time: Micros) {
-        // 9 minutes; the sum of so many squares fits.
+        // 9 minutes; the sum of this many squares fits.
         let time = (time.0 >> 4).min(1 << 25);
         self.count += 1;
         self.sum += time;
@@ -129,9 +129,9 @@ impl Spread {
         }
     }
 
-    /// The variance of the number that workers finish in the time that they need for `count` on average: as many times
-    /// `count` as the square of the times' coefficient of variation, and no less than if they were exponential: it is not
-    /// their times alone that make workers late.
+    /// The variance of the number of requests that finish in the time for which `count` is the mean: `count` times
+    /// the square of the coefficient of variation, and at least as much as with exponential times, because other
+    /// effects delay workers as well.
     pub(crate) fn variance_of(&self, count: u64) -> u64 {
         let square = u128::from(self.sum) * u128::from(self.sum);
         if square == 0 {
@@ -144,29 +144,29 @@ impl Spread {
     }
 }
 
-/// Requests of which the quick mean is made.
+/// Number of requests in the quick mean.
 const QUICK: u64 = 8;
 
-/// Requests of which the slow mean is made.
+/// Number of requests in the slow mean.
 const SLOW: u64 = 64;
 
-/// Requests after which the means are believed.
+/// Number of requests after which the means are used.
 const ENOUGH: u64 = 32;
 
-/// What was known is stale after so long in which nothing was at work; while workers are, after that and twice what
-/// requests take without one that finished; µs.
+/// Knowledge is stale after this time without any busy worker; while workers are busy, after this time plus twice the
+/// time of a request without one finishing; µs.
 const STALE: u64 = 2_000_000;
 
-/// After so long in which nothing was finished, what was seen before counts no more, µs.
+/// After this time without finished requests, earlier values do not count, µs.
 const FORGOTTEN: u64 = 5_000_000;
 
-/// Requests after which the spread forgets half of what it saw.
+/// Number of requests after which the spread drops half of its data.
 const REMEMBERED: u64 = 1 << 10;
 
-/// Longer times are taken for this, µs: a day.
+/// Longer times count as this, µs: a day.
 const LONGEST: u64 = 86_400_000_000;
 
-/// After so long what was seen counts half, µs.
+/// After this time the data counts half, µs.
 const MEMORY: u64 = 1_000_000;
 
 #[cfg(test)]

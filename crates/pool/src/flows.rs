@@ -1,13 +1,13 @@
-//! The flows: what those who ask have waiting, and whose turn it is.
+//! The flows: the waiting requests of each client, and whose turn it is.
 //!
-//! A flow is all that one client has waiting in one class, in the order of arrival. The flows of a class stand in a ring:
-//! the one whose turn it is gives its oldest request, and goes to the end if it has more; a new one comes in at the end.
-//! So each client gets one worker in turn, however many requests it has (deficit round robin with a quantum of one
-//! request: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", 1995). A flow exists while it has
-//! something waiting, so that there are never more flows than requests.
+//! A flow has all waiting requests of one client in one class, in order of arrival. The flows of a class form a ring:
+//! the flow whose turn it is gives its oldest request, and goes to the end if it has more; a new flow is added at the
+//! end. So clients get workers in turns, however many requests each has (deficit round robin with a quantum of one
+//! request: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", 1995). A flow exists only
+//! while it has waiting requests, so there are never more flows than requests.
 //!
-//! The flows of a class are also listed by their length, because the longest one gives way when the queue is full. Every
-//! step is O(1).
+//! The flows of a class are also listed by length, because the longest one loses a request when the queue is full.
+//! Every step is O(1).
 
 use alloc::vec::Vec;
 
@@ -23,19 +23,19 @@ pub(crate) struct Flows {
     len: usize,
 }
 
-/// What one client has waiting in one class.
+/// The waiting requests of one client in one class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flow {
     pub(crate) priority: i16,
     pub(crate) client: u64,
-    /// Its oldest and its newest request: places in the queue's table.
+    /// Its oldest and its newest request: indices into the queue's table.
     pub(crate) head: u32,
     pub(crate) tail: u32,
     pub(crate) len: u32,
-    /// The ring.
+    /// Links of the ring.
     before: u32,
     after: u32,
-    /// Among those of its length.
+    /// Links among flows of the same length.
     same_before: u32,
     same_after: u32,
 }
@@ -43,20 +43,20 @@ pub(crate) struct Flow {
 /// The flows of one class.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    /// Whose turn it is; only where `count` is not 0.
+    /// The flow whose turn it is; valid only if `count` is not 0.
     turn: u32,
     count: usize,
-    /// First of the flows of length 1, 2, …; the last one is not empty.
+    /// First of the flows of length 1, 2, …; the last entry is not empty.
     lengths: Vec<u32>,
 }
 
 impl Ring {
-    /// So many flows.
+    /// Number of flows.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whose turn it is.
+    /// The flow whose turn it is.
     pub(crate) fn turn(&self) -> Option<u32> {
         (self.count > 0).then_some(self.turn)
     }
@@ -99,8 +99,8 @@ impl Flows {
         Some(self.index.place(cell))
     }
 
-    /// A new and empty one at the end of the ring, where there is none. What is put into it is told to
-    /// [`grew`](Self::grew) at once.
+    /// A new, empty flow at the end of the ring; none exists for this client yet. A request must be put into it, with
+    /// [`grew`](Self::grew), at once.
     pub(crate) fn make(&mut self, ring: &mut Ring, priority: i16, client: u64) -> u32 {
         if self.unused == NONE {
             self.grow();
@@ -140,7 +140,8 @@ impl Flows {
         self.list(ring, flow);
     }
 
-    /// A request was taken out of a flow, which is gone if it was the last one. `served`: the next one has its turn.
+    /// A request was taken out of a flow, which is removed if it was the last one. `served`: the next flow has its
+    /// turn.
     #[inline]
     pub(crate) fn shrank(&mut self, ring: &mut Ring, flow: u32, served: bool) {
         self.unlist(ring, flow);
@@ -163,7 +164,7 @@ impl Flows {
         }
     }
 
-    /// Makes the table anew with room for twice what is there, and tells where each flow went.
+    /// Makes a new table with room for twice the present flows, and returns where each flow went.
     pub(crate) fn compact<'r>(&mut self, rings: impl Iterator<Item = &'r mut Ring>) -> Vec<u32> {
         let room = (self.len * 2).max(SMALLEST);
         let mut moved = alloc::vec![NONE; self.table.len()];
@@ -194,8 +195,8 @@ impl Flows {
         moved
     }
 
-    /// Walks through a class's flows and says what does not fit. Calls `each` for every flow, in the order of turns. For
-    /// tests.
+    /// Walks through the flows of a class and returns what is inconsistent. Calls `each` for every flow, in order of
+    /// turns. For tests.
     pub(crate) fn check(
         &self,
         ring: &Ring,
@@ -238,7 +239,7 @@ impl Flows {
         Ok(())
     }
 
-    /// So many flows are there, and so many the index has; equal.
+    /// Number of flows, and their number in the index; must be equal.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.len, self.index.count())
     }
@@ -270,7 +271,7 @@ impl Flows {
     #[inline]
     fn list(&mut self, ring: &mut Ring, flow: u32) {
         let length = self.table[flow as usize].len as usize;
-        // A flow grows by one, so that the list of its length is the next one at most.
+        // A flow grows by one, so at most one new list is needed.
         if ring.lengths.len() < length {
             ring.lengths.push(NONE);
         }
@@ -303,7 +304,7 @@ impl Flows {
         self.grow_to((self.table.len() * 2).max(SMALLEST));
     }
 
-    /// All that are in the table are used; the rest, up to `room`, is unused after that.
+    /// All entries of the table are in use; the rest, up to `room`, becomes unused entries.
     fn grow_to(&mut self, room: usize) {
         let used = self.table.len();
         self.table.reserve_exact(room - used);
@@ -340,5 +341,5 @@ const EMPTY: Flow = Flow {
     same_after: NONE,
 };
 
-/// Room that is kept once somebody has waited.
+/// Room that is kept after the first wait.
 const SMALLEST: usize = 64;

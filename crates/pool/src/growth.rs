@@ -1,14 +1,15 @@
-//! Does the queue grow because more come than are served, for longer than a burst lasts, and by more than chance?
+//! Detects whether the queue grows because more requests arrive than are served, for longer than a burst and by more
+//! than chance.
 //!
-//! Clients that ask again when they are answered fill the queue once, in a moment, and then it stays as it is; a burst
-//! fills it in a moment too, and then it becomes shorter. Where more come than can be served, it grows on and on. So a
-//! stretch of time is looked at in two halves: the queue must have grown in **both**, and in each by more than it would
-//! now and then if as many came as were served. What so many arrivals and so many departures at random differ by is
-//! about the square root of their sum, and more where what requests take differs much. Strong overload is seen after 2 s,
-//! weak overload needs 4 or 8.
+//! Clients that send the next request after each answer fill the queue once, and then its length stays the same. A
+//! burst fills it at once, and then it becomes shorter. If more requests arrive than can be served, it keeps growing.
+//! So a time span is split into two halves: the queue must have grown in **both**, and in each by more than could
+//! happen by chance if as many arrived as were served. The difference between random arrivals and departures is about
+//! the square root of their sum, and more if the durations of requests vary much. Strong overload is detected after 2
+//! s, weak overload after 4 or 8.
 //!
-//! Workers that stand still make the queue grow as well, and so do workers that have yet to come. Neither says anything
-//! of what the pool can do when they go on, or are there, and is not counted.
+//! The queue also grows if workers are stuck or are still starting. This says nothing about the pool's capacity
+//! afterwards, so it is not counted.
 
 use crate::Micros;
 use crate::estimate::Spread;
@@ -17,21 +18,21 @@ use crate::estimate::Spread;
 #[derive(Debug)]
 pub(crate) struct Growth {
     seen: [Sight; SIGHTS],
-    /// Where the next one goes.
+    /// Index of the next sample.
     next: usize,
 }
 
-/// The pool at a moment.
+/// The pool at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sight {
     pub(crate) at: Micros,
-    /// Requests that wait.
+    /// Waiting requests.
     pub(crate) waiting: u64,
-    /// Requests that workers were ever done with, one way or the other.
+    /// Total number of requests that workers have ended, in any way.
     pub(crate) ended: u64,
-    /// Workers that are at work for who waits.
+    /// Workers that serve the waiting requests.
     pub(crate) workers: usize,
-    /// The time that all workers were ever busy, added up, µs, modulo 2⁶⁴.
+    /// Total busy time of all workers, µs, modulo 2⁶⁴.
     pub(crate) busy: u64,
 }
 
@@ -43,7 +44,7 @@ impl Growth {
         }
     }
 
-    /// Takes note of the pool as it is. Called a few times a second.
+    /// Takes a sample of the pool. Called a few times per second.
     pub(crate) fn saw(&mut self, sight: Sight) {
         let last = self.seen[(self.next + SIGHTS - 1) % SIGHTS];
         if sight.at.since(last.at) >= SPACING {
@@ -52,7 +53,7 @@ impl Growth {
         }
     }
 
-    /// Whether the queue has grown for seconds until now.
+    /// Whether the queue has been growing for seconds until now.
     pub(crate) fn is_lasting(&self, now: &Sight, service: Micros, spread: &Spread) -> bool {
         STRETCHES.into_iter().any(|stretch| {
             let (Some(start), Some(middle)) = (
@@ -69,7 +70,7 @@ impl Growth {
         })
     }
 
-    /// Whether clearly more wait than did two seconds ago.
+    /// Whether clearly more requests wait than two seconds ago.
     pub(crate) fn is_longer(&self, now: Micros, waiting: usize, workers: usize) -> bool {
         self.ago(now, STRETCHES[0]).is_some_and(|before| {
             let about_as_many = before.waiting + before.waiting / 16 + workers as u64;
@@ -77,7 +78,7 @@ impl Growth {
         })
     }
 
-    /// The pool as it was so long before `now`, or a little longer.
+    /// The sample of `stretch` before `now`, or a little earlier.
     fn ago(&self, now: Micros, stretch: Micros) -> Option<&Sight> {
         let until = Micros(now.0.checked_sub(stretch.0)?);
         let before = self.seen.iter().filter(|sight| sight.at <= until);
@@ -86,7 +87,7 @@ impl Growth {
     }
 }
 
-/// Whether the queue became longer by more than chance explains.
+/// Whether the queue became longer by more than chance.
 fn grew(from: &Sight, to: &Sight, spread: &Spread) -> bool {
     let more = to.waiting.saturating_sub(from.waiting);
     let ended = to.ended - from.ended;
@@ -94,30 +95,31 @@ fn grew(from: &Sight, to: &Sight, spread: &Spread) -> bool {
     more.saturating_mul(more) > variance.saturating_mul(CHANCE)
 }
 
-/// So much time is looked at, one half and the other.
+/// The lengths of each half.
 const STRETCHES: [Micros; 3] = [
     Micros::from_secs(2),
     Micros::from_secs(4),
     Micros::from_secs(8),
 ];
 
-/// As much longer as a stretch may be: two windows of overload at their longest.
+/// How much longer a half may be: two windows of overload at their longest.
 const SLACK: Micros = Micros::from_millis(800);
 
-/// Between two sights that are kept.
+/// Minimum time between two samples.
 const SPACING: Micros = Micros::from_millis(190);
 
-/// Enough for the longest stretch and its slack.
+/// Enough for the longest span and its tolerance.
 const SIGHTS: usize = 48;
 
-/// The square of the number of standard deviations that each half must have grown by.
+/// The square of the number of standard deviations by which each half must have grown.
 const CHANCE: u64 = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Four workers and 25 ms: looks every 200 ms for so many seconds; what waits, and how much is ended each second.
+    /// Four workers and 25 ms: samples every 200 ms for this many seconds; how many wait, and how many end per
+    /// second.
     fn grows(
         seconds: u64,
         waiting: impl Fn(u64) -> u64,

@@ -1,4 +1,4 @@
-//! Whether a server is up, as its requests and its checks tell.
+//! Whether a server is up, by the results of its requests and checks.
 //!
 //! ```text
 //!        max_fails failures in a row, a refused connection, or `fall` bad checks
@@ -11,7 +11,7 @@
 use crate::Micros;
 use crate::balance::ServerState;
 
-/// When servers go down and come back; see [`crate::Balancing`].
+/// When servers go down and come back up; see [`crate::Balancing`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) max_fails: u32,
@@ -27,19 +27,19 @@ pub(crate) struct Rules {
 pub enum Change {
     /// It is up again.
     Up {
-        /// It was down for so long.
+        /// How long it was down.
         after: Micros,
     },
     /// It is down.
     Down {
-        /// What took it out.
+        /// The reason.
         why: Why,
-        /// It is tried again after that; none: when its checks are good.
+        /// It is tried again after this pause; `None`: when its checks are good.
         pause: Option<Micros>,
     },
 }
 
-/// What took a server out.
+/// Why a server went down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// It refuses connections.
@@ -50,12 +50,12 @@ pub enum Why {
     Checks,
 }
 
-/// A server's state, and what it was concluded from.
+/// A server's state, and the data for it.
 #[derive(Debug)]
 pub(crate) struct Health {
-    /// None: it is up.
+    /// `None`: it is up.
     down: Option<Down>,
-    /// It is up since then, having been down or not there; none: for long.
+    /// When it came up or was added; `None`: long ago.
     back_since: Option<Micros>,
     /// Failures in a row, and when the first of them was.
     fails: u32,
@@ -69,15 +69,15 @@ pub(crate) struct Health {
 #[derive(Debug)]
 struct Down {
     since: Micros,
-    /// Not tried before.
+    /// Not tried before this time.
     until: Micros,
     pause: Micros,
-    /// A request tries it, and is taken for lost after that.
+    /// A request tests it, and counts as lost after this time.
     probed_until: Option<Micros>,
 }
 
 impl Health {
-    /// Up. `cold`: it starts slowly.
+    /// A server that is up. `cold`: it starts slowly.
     pub(crate) fn new(now: Micros, cold: bool) -> Self {
         Self {
             down: None,
@@ -95,7 +95,7 @@ impl Health {
         self.down.is_none()
     }
 
-    /// Times that it went down.
+    /// How often it went down.
     pub(crate) fn downs(&self) -> u64 {
         self.downs
     }
@@ -109,7 +109,7 @@ impl Health {
         }
     }
 
-    /// Which part of its share it gets, of 1,024; a tenth at first.
+    /// Its present part of its share, in 1/1,024; a tenth at first.
     pub(crate) fn started(&self, now: Micros, slowstart: Micros) -> u64 {
         let Some(since) = self.back_since.filter(|_| slowstart > Micros::ZERO) else {
             return 1_024;
@@ -118,14 +118,14 @@ impl Health {
         part.clamp(102, 1_024) as u64
     }
 
-    /// Since when it may be tried again; none: it is up, or not yet, or it is being tried.
+    /// Since when it may be tried again; `None`: it is up, it is too early, or it is being tried.
     pub(crate) fn due_since(&self, now: Micros) -> Option<Micros> {
         let down = self.down.as_ref()?;
         let free = down.probed_until.is_none_or(|until| until <= now);
         (free && down.until <= now).then_some(down.until)
     }
 
-    /// It is given a request. True: it is down, and this tries it.
+    /// It gets a request. True: it is down, and this request tests it.
     pub(crate) fn begin_request(&mut self, until: Micros) -> bool {
         match &mut self.down {
             None => false,
@@ -145,7 +145,7 @@ impl Health {
         }
     }
 
-    /// A request says nothing of the server.
+    /// The result of a request says nothing about the server.
     pub(crate) fn unknown(&mut self, probe: bool) {
         if let Some(down) = self.down.as_mut().filter(|_| probe) {
             down.probed_until = None;
@@ -178,7 +178,7 @@ impl Health {
             (self.fails, self.first_fail) = (0, now);
         }
         self.fails = self.fails.saturating_add(1);
-        // Who refuses a connection refuses all.
+        // A server that refuses one connection refuses all.
         match why == Why::Refused || self.fails >= rules.max_fails {
             true => self.fall(now, why, rules),
             false => None,

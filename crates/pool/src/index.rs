@@ -1,13 +1,13 @@
-//! A hash index: from a name to a place in a table that somebody else keeps.
+//! A hash index: maps a name to a place in a table of the caller.
 //!
-//! Open addressing. It holds places only; who asks compares the names, and says how they are hashed.
+//! Open addressing. It stores only places; the caller compares the names and provides the hash.
 
 use alloc::{vec, vec::Vec};
 
 /// Names → places.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// A place, or NONE. Its length is a power of two, at least twice the number of places.
+    /// A place, or NONE. The length is a power of two, at least twice the number of places.
     cells: Vec<u32>,
 }
 
@@ -17,14 +17,14 @@ impl Index {
         Self { cells: Vec::new() }
     }
 
-    /// Empty, with room for so many places.
+    /// Empty, with room for this many places.
     pub(crate) fn with_room(places: usize) -> Self {
         Self {
             cells: vec![NONE; (places * 2).next_power_of_two()],
         }
     }
 
-    /// The cell of the place that is the one looked for.
+    /// The cell with the place for which `is_it` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         if self.cells.is_empty() {
@@ -43,13 +43,13 @@ impl Index {
         }
     }
 
-    /// What is in a cell.
+    /// The content of a cell.
     #[inline]
     pub(crate) fn place(&self, cell: usize) -> u32 {
         self.cells[cell]
     }
 
-    /// Puts a place in. There is room for it, and it is not in yet.
+    /// Inserts a place. There must be room, and the place must not be in it yet.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
         let mut cell = self.home(hash);
@@ -59,7 +59,7 @@ impl Index {
         self.cells[cell] = place;
     }
 
-    /// Empties a cell and moves back those behind it that would no longer be found, so that no tombstones gather.
+    /// Empties a cell, and moves later entries back that could not be found any more. So no tombstones are needed.
     #[inline]
     pub(crate) fn remove(&mut self, cell: usize, hash_of: impl Fn(u32) -> u64) {
         let mask = self.cells.len() - 1;
@@ -79,7 +79,7 @@ impl Index {
         self.cells[hole] = NONE;
     }
 
-    /// So many places are in it.
+    /// Number of places.
     pub(crate) fn count(&self) -> usize {
         self.cells.iter().filter(|place| **place != NONE).count()
     }
@@ -88,12 +88,12 @@ impl Index {
     #[inline]
     fn home(&self, hash: u64) -> usize {
         let bits = self.cells.len().trailing_zeros();
-        // 64 − 0 bits for a single cell would shift too far.
+        // Shifting by 64 − 0 bits for a single cell would overflow.
         (hash >> 1 >> (63 - bits)) as usize
     }
 }
 
-/// Multiplicative hashing: of numbers that nobody outside chooses, such as those of a counter or keyed hashes.
+/// Multiplicative hashing: for numbers that outsiders cannot choose, such as counters or keyed hashes.
 pub(crate) const fn hash(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

@@ -1,10 +1,9 @@
-//! The decisions of a worker pool without clock, socket or thread: who runs now, who waits, who is refused, and how many
-//! workers there are.
+//! The decisions of a worker pool, without clock, socket or thread: which request runs now, which ones wait, which
+//! are refused, and how many workers there are.
 //!
-//! [`Pool`] is told what happens (a request arrives, a worker is free, a worker died, a client left) together with
-//! the time, and answers what is to be done. It performs nothing itself, so that a simulator can lead it through
-//! minutes of overload in milliseconds. What it may not do: read a clock, a socket or an environment variable, and
-//! panic because its caller's threads raced.
+//! [`Pool`] is told what happens (a request arrives, a worker is free, a worker died, a client left) with the time,
+//! and returns what to do. It does no I/O itself, so a simulator can run minutes of overload in milliseconds. It must
+//! not read a clock, a socket or an environment variable, and must not panic if threads of its caller race.
 //!
 //! ```
 //! use weir_pool::{Admission, Limits, Micros, Pool, RequestId, Ticket, WorkerId};
@@ -18,7 +17,7 @@
 //! assert_eq!((next.request, next.worker), (RequestId(2), WorkerId(0)));
 //! ```
 //!
-//! [`Scaler`] looks at the pool after each change, and says how many workers to start and to withdraw:
+//! [`Scaler`] runs after each change of the pool, and decides how many workers to start and to withdraw:
 //!
 //! ```
 //! # use weir_pool::{Limits, Micros, Mode, Pool, RequestId, Scaler, Scaling, Ticket, WorkerId};
@@ -38,13 +37,13 @@
 //! assert!(pool.worker_up(Micros(5_000), WorkerId(0), 0).is_some());
 //! ```
 //!
-//! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs` and `workers.rs` (the structures below it),
-//! `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and what follows from that),
-//! `retry.rs` (may a failed request run again?), `scaler.rs` (how many workers), `climb.rs` (how `auto` finds out how
-//! many do any good), `balance.rs` and `health.rs` (which server, and whether
-//! it is up), `limiter.rs` (how many requests a server can bear), `backoff.rs` and `memory.rs` (what slows it down),
-//! `crashes.rs` (which scripts are refused because they end their workers), `breaker.rs` and `retry_budget.rs` (whether an origin that fails is called, and how often again), and
-//! `tests/behaviour/` (the simulators and the promises they check).
+//! Read next: `pool.rs` (states, events, rules), then `queue.rs`, `flows.rs` and `workers.rs` (the structures below
+//! it), `estimate.rs`, `patience.rs` and `overload.rs` (what it learns, and the consequences), `retry.rs` (whether a
+//! failed request may run again), `scaler.rs` (the number of workers), `climb.rs` (how `auto` finds the useful
+//! number), `balance.rs` and `health.rs` (choosing a server, and whether it is up), `limiter.rs` (how many requests a
+//! server can handle), `backoff.rs` and `memory.rs` (what slows the scaling down), `crashes.rs` (scripts that are
+//! refused because they crash workers), `breaker.rs` and `retry_budget.rs` (whether a failing origin is called, and
+//! how often again), and `tests/behaviour/` (the simulators and the promises that they check).
 #![no_std]
 #![forbid(unsafe_code)]
 

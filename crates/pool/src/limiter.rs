@@ -1,19 +1,19 @@
-//! How many requests a server of others can bear at once, found out by trying.
+//! Finds out by measuring how many requests a server that others run can handle at once.
 //!
-//! Nobody says how many workers a PHP-FPM on another host has. What it is given beyond them waits in its accept queue,
-//! where weir can neither see nor order nor refuse it, and every answer takes longer by that wait. [`Limiter`] therefore
-//! compares how long requests take now with how long they took when nothing waited, and estimates from that how many
-//! wait there (as TCP Vegas does for a router's queue). Few: the limit grows. Many: it shrinks to what was served
-//! without waiting. Timeouts and refusals shrink it at once.
+//! weir does not know how many workers a PHP-FPM on another host has. Requests beyond that number wait in its accept
+//! queue, where weir can neither see nor order nor refuse them, and every answer takes longer. So [`Limiter`]
+//! compares the present response time with the time without waiting, and estimates how many requests wait there (as
+//! TCP Vegas does for a router's queue). If few wait, the limit grows. If many wait, it shrinks to the number that
+//! was served without waiting. Timeouts and refusals shrink it at once.
 //!
-//! What is compared is the mean of the logarithm of the times. It moves with every request's wait, however short; one
-//! script that takes a thousand times as long as the others moves it little.
+//! It compares the mean of the logarithms of the times. This mean changes with the wait of every request, however
+//! short; but a single script that takes a thousand times as long changes it little.
 //!
-//! How long requests take without a wait is measured, and again from time to time, since scripts change: the limit is
-//! halved for as many requests as that needs. Where that shows that something had waited before, it is measured
-//! again soon, else ever more rarely.
+//! The time without waiting is measured again from time to time, because scripts change: for that the limit is halved
+//! for as many requests as needed. If this shows that requests had waited before, the next measurement comes soon,
+//! otherwise less and less often.
 //!
-//! It knows no clock: time comes with what happens.
+//! It has no clock: the time comes with each event.
 
 use crate::Micros;
 use crate::log2::{ONE, log2, power_of_minus};
@@ -21,7 +21,7 @@ use crate::log2::{ONE, log2, power_of_minus};
 /// Bounds of an adaptive limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitBounds {
-    /// At first.
+    /// The first limit.
     pub start: usize,
     /// Never less.
     pub min: usize,
@@ -30,7 +30,7 @@ pub struct LimitBounds {
 }
 
 impl Default for LimitBounds {
-    /// From 10 at the start to 1,000 at most.
+    /// Starts at 10, with 1,000 at most.
     fn default() -> Self {
         Self {
             start: 10,
@@ -40,29 +40,29 @@ impl Default for LimitBounds {
     }
 }
 
-/// What [`Limiter::begin`] says of a request, to be told when it ends.
+/// Data of a request from [`Limiter::begin`], to be passed back when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
     at: Micros,
-    /// The limit has changed since where this is not the limiter's.
+    /// If this differs from the limiter's value, the limit has changed since.
     epoch: u32,
 }
 
 impl Begun {
-    /// Of a server whose limit is not found out.
+    /// For a server without an adaptive limit.
     pub(crate) fn at(at: Micros) -> Self {
         Self { at, epoch: 0 }
     }
 }
 
-/// How a request at a server ended, as its limit is concerned.
+/// How a request at a server ended, for its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With its answer.
+    /// With an answer.
     Answered,
-    /// In a way that says nothing about the time it takes.
+    /// In a way that says nothing about its duration.
     Unknown,
-    /// Not in time, or the server's queue was full.
+    /// It timed out, or the server's queue was full.
     Overloaded,
 }
 
@@ -70,49 +70,49 @@ pub enum Ended {
 #[derive(Debug, Clone)]
 pub struct Limiter {
     bounds: LimitBounds,
-    /// In parts of [`ONE`], so that it can grow by less than one.
+    /// In units of 1/[`ONE`], so that it can grow by less than one.
     limit: u64,
-    /// Logarithm of the time without a wait; none before anything was measured.
+    /// Logarithm of the time without waiting; `None` before the first measurement.
     base: Option<u64>,
-    /// Logarithm of the time now, smoothed over windows.
+    /// Logarithm of the present time, smoothed over windows.
     now: Option<u64>,
-    /// Counts changes of the limit.
+    /// Number of changes of the limit.
     epoch: u32,
-    /// So many requests of this epoch are still passed over: the first to end are the shortest of those that began.
+    /// How many requests of this epoch are still ignored: the first ones to end are the shortest of those that began.
     skipping: usize,
     window: Window,
     phase: Phase,
-    /// Windows until it is measured again, and so many after that.
+    /// Windows until the next measurement, and the interval after that.
     until_probe: u32,
     probe_every: u32,
-    /// It has never shrunk: it grows by half, not by steps.
+    /// It has never shrunk: it grows by half, not in steps.
     young: bool,
-    /// It was last lowered for an overload.
+    /// When it was last lowered because of overload.
     lowered_at: Micros,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Usual,
-    /// Halved, to measure; then it is this again.
+    /// Halved for a measurement; afterwards it gets this value again.
     Probing {
         before: u64,
     },
 }
 
-/// Requests that began and ended under one limit.
+/// Requests that began and ended with the same limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     count: u64,
     sum_of_logs: u64,
-    /// Requests at the server when these ended, summed up, themselves included.
+    /// Sum of the requests at the server when these ended, including themselves.
     sum_of_busy: u64,
-    /// The most that were there at once.
+    /// The highest number at once.
     most: usize,
 }
 
 impl Limiter {
-    /// A limiter that has measured nothing.
+    /// A limiter without measurements.
     pub fn new(bounds: LimitBounds) -> Self {
         let min = bounds.min.clamp(1, MOST);
         let max = bounds.max.clamp(min, MOST);
@@ -133,12 +133,12 @@ impl Limiter {
         }
     }
 
-    /// Requests that the server is given at once, at most.
+    /// Maximum number of requests at the server.
     pub fn limit(&self) -> usize {
         ((self.limit / ONE) as usize).clamp(self.bounds.min, self.bounds.max)
     }
 
-    /// A request begins; `busy`: so many are at the server then, it included.
+    /// A request begins; `busy`: number of requests at the server, including it.
     pub fn begin(&mut self, now: Micros, busy: usize) -> Begun {
         self.window.most = self.window.most.max(busy.min(MOST));
         Begun {
@@ -147,7 +147,7 @@ impl Limiter {
         }
     }
 
-    /// A request has ended; `busy`: so many were at the server, it included.
+    /// A request has ended; `busy`: number of requests at the server, including it.
     pub fn end(&mut self, now: Micros, begun: Begun, busy: usize, ended: Ended) {
         match ended {
             Ended::Unknown => return,
@@ -155,7 +155,7 @@ impl Limiter {
             Ended::Answered => {}
         }
         let busy = busy.min(MOST);
-        // What began under another limit met another queue.
+        // A request that began with another limit met another queue.
         if begun.epoch != self.epoch {
             return;
         }
@@ -173,14 +173,14 @@ impl Limiter {
         }
     }
 
-    /// What it takes without a wait, µs; none before anything was measured.
+    /// The time without waiting, µs; `None` before the first measurement.
     pub fn unloaded(&self) -> Option<Micros> {
-        // 2^log, by way of the inverse power.
+        // 2^log, computed with the inverse power.
         self.base.map(|log| Micros(power(log)))
     }
 
-    /// The server did not answer in time, or its queue was full. One that had many at once says so many times at once;
-    /// that counts once.
+    /// The server did not answer in time, or its queue was full. If many requests report this at the same time, it
+    /// counts once.
     fn overloaded(&mut self, now: Micros) {
         let pause = self.unloaded().unwrap_or(Micros::ZERO).max(ONE_OVERLOAD);
         if self.lowered_at != Micros::ZERO && now.since(self.lowered_at) < pause {
@@ -193,7 +193,7 @@ impl Limiter {
         self.window = Window::default();
     }
 
-    /// So many requests make a window.
+    /// Number of requests in a window.
     fn needed(&self) -> u64 {
         let limit = self.limit() as u64;
         match self.phase {
@@ -211,11 +211,11 @@ impl Limiter {
         }
     }
 
-    /// A window of the halved limit has ended.
+    /// A window with the halved limit has ended.
     fn probed(&mut self, log: u64, before: u64) {
         self.phase = Phase::Usual;
         let known = self.base.unwrap_or(log);
-        // Less than it was by more than chance: something waited when it was measured before.
+        // Lower by more than chance: requests had waited during the last measurement.
         let fell = known.saturating_sub(log) > NOTABLE;
         self.probe_every = match fell {
             true => FIRST_PROBE,
@@ -235,7 +235,7 @@ impl Limiter {
             None => log,
         };
         let base = *self.base.get_or_insert(log);
-        // Half of what the server could take was in use: nothing waited, if anything is known of it.
+        // At most half of the limit was in use: nothing waited, as far as is known.
         let idle = 2 * window.most <= self.limit();
         let base = match idle {
             true => (3 * base + log) / 4,
@@ -244,9 +244,9 @@ impl Limiter {
         };
         (self.now, self.base) = (Some(now), Some(base));
         let busy = window.sum_of_busy * ONE / window.count;
-        // Of those that are there, the part that the longer time is more.
+        // The part of the present requests by which the time is longer.
         let waiting = busy - busy * power_of_minus(now - base.min(now)) / ONE;
-        // Chance makes the estimate as much too high or too low.
+        // The estimate may be wrong by this much in either direction.
         let chance = (self.limit * ONE).isqrt() * 3 / 4;
         let used = window.most >= self.limit();
         if waiting > 2 * (ONE + chance) {
@@ -258,7 +258,7 @@ impl Limiter {
             self.set(self.limit - ONE / 2);
         }
         if used {
-            // At the limit: it is due to be measured, or may be raised.
+            // The limit is used up: it may be measured or raised.
             self.until_probe = self.until_probe.saturating_sub(1);
             if self.until_probe == 0 && self.limit() > self.bounds.min {
                 self.phase = Phase::Probing { before: self.limit };
@@ -276,7 +276,7 @@ impl Limiter {
 
     fn set(&mut self, limit: u64) {
         let limit = limit.clamp(self.bounds.min as u64 * ONE, self.bounds.max as u64 * ONE);
-        // What began under nearly the same limit met nearly the same queue.
+        // Requests that began with nearly the same limit met nearly the same queue.
         if limit.abs_diff(self.limit) > self.limit / 8 + ONE {
             self.epoch = self.epoch.wrapping_add(1);
             self.window = Window::default();
@@ -287,7 +287,7 @@ impl Limiter {
     }
 }
 
-/// 2 to the power of `log`, in whole numbers.
+/// 2 to the power of `log`, in integers.
 fn power(log: u64) -> u64 {
     let (whole, part) = (log / ONE, log % ONE);
     if whole >= 47 {
@@ -297,23 +297,23 @@ fn power(log: u64) -> u64 {
     (power_of_minus(ONE - part) << (whole + 1)) / ONE
 }
 
-/// No limit is higher, whatever is asked for.
+/// Maximum of all limits.
 const MOST: usize = crate::MAX_WORKERS as usize;
 
-/// Requests of a window at least.
+/// Minimum number of requests in a window.
 const FEWEST: u64 = 20;
 
-/// Requests of a measurement at least: it is compared with for long.
+/// Minimum number of requests in a measurement, which is used for a long time.
 const FEWEST_PROBED: u64 = 40;
 
 /// Windows at the limit before the first measurement.
 const FIRST_PROBE: u32 = 3;
 
-/// Windows at the limit between two measurements, at most.
+/// Maximum number of windows at the limit between two measurements.
 const RAREST_PROBE: u32 = 48;
 
-/// A difference of times that is taken for one: a sixth more (as a logarithm).
+/// The smallest difference of times that counts: a sixth more (as a logarithm).
 const NOTABLE: u64 = ONE * 32 / 100;
 
-/// Overloads within this time are one.
+/// Overloads within this time count as one.
 const ONE_OVERLOAD: Micros = Micros::from_millis(100);

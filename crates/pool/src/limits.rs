@@ -1,32 +1,33 @@
-//! What bounds a pool, and what a request says of itself.
+//! The limits of a pool, and the properties of a request.
 
 use crate::{Micros, RequestId};
 
-/// What bounds a pool.
+/// The limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests at work at once, even if more workers are free. 0: nothing runs.
+    /// Maximum of running requests, even if more workers are free. 0: nothing runs.
     pub maxconn: usize,
-    /// With `fullconn`: the limit is never below this, whatever the load. At least 1 where `fullconn` is not 0.
+    /// With `fullconn`: minimum of the limit at any load. At least 1 if `fullconn` is not 0.
     pub minconn: usize,
-    /// The load (requests running and waiting) from which on the limit is `maxconn`; below it is
-    /// `maxconn × load ÷ fullconn`, rounded down, or `minconn` (HAProxy's configuration manual, "fullconn"). 0: the
-    /// limit is `maxconn` at any load.
+    /// The load (running and waiting requests) from which on the limit is `maxconn`. Below it the limit is `maxconn ×
+    /// load ÷ fullconn`, rounded down, or `minconn` (HAProxy's configuration manual, "fullconn"). 0: the limit is
+    /// `maxconn` at any load.
     pub fullconn: usize,
-    /// Requests waiting; the next one is refused, or pushes another one out ([`Admission::Wait`](crate::Admission::Wait)).
-    /// Retries are not refused for it, so that at most `maxconn` more wait.
+    /// Maximum of waiting requests; the next one is refused, or removes another one
+    /// ([`Admission::Wait`](crate::Admission::Wait)). Retries are not refused because of it, so at most `maxconn`
+    /// more wait.
     pub max_queue: usize,
-    /// Time from a request's first admission until it is refused if it has no worker then. 0: nobody waits.
+    /// Maximum wait from a request's first admission; then it is refused. 0: no request waits.
     pub timeout: Micros,
-    /// Who goes first under lasting overload.
+    /// The order under lasting overload.
     pub order: Order,
-    /// Workers that are kept for some.
+    /// Workers that are reserved for certain priorities.
     pub reserve: Reserves,
 }
 
 impl Limits {
-    /// One worker at work, 1,000 requests that wait for 10 s at most, nothing reserved: what the options are by default,
-    /// apart from `maxconn`.
+    /// One running request, 1,000 waiting ones for at most 10 s, nothing reserved: the defaults of the options,
+    /// except for `maxconn`.
     pub const USUAL: Self = Self {
         maxconn: 1,
         minconn: 0,
@@ -37,34 +38,34 @@ impl Limits {
         reserve: Reserves::NONE,
     };
 
-    /// How many may run where so many run and wait.
+    /// How many may run at this load.
     pub(crate) fn at_load(&self, load: usize) -> usize {
         if self.fullconn == 0 || load >= self.fullconn {
             return self.maxconn;
         }
-        // Neither factor is beyond what fits into 64 bits together, but on small machines.
+        // The product fits into 64 bits, except on small machines.
         let share = self.maxconn as u128 * load as u128 / self.fullconn as u128;
         (share as usize).max(self.minconn).min(self.maxconn)
     }
 }
 
-/// Who goes first under lasting overload.
+/// The order under lasting overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// While the pool loses what it cannot serve, the queue is kept short, newcomers beyond it are refused at once, and
-    /// who has waited too long goes after all others, the newest of them first.
+    /// While the pool loses requests that it cannot serve, the queue is kept short and new requests beyond it are
+    /// refused at once. Requests that have waited too long go after all others, the newest of them first.
     #[default]
     Adaptive,
-    /// As they came, whatever the load, until the queue is full or the time of each is up.
+    /// In order of arrival at any load, until the queue is full or each request's time is over.
     Fifo,
 }
 
-/// Workers that take requests of a priority, or of a lower number, only.
+/// Workers that accept only requests of a priority or of a lower number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve {
-    /// These and lower numbers may use them.
+    /// This priority and lower numbers may use them.
     pub priority: i16,
-    /// So many.
+    /// How many workers.
     pub workers: usize,
 }
 
@@ -76,7 +77,7 @@ pub struct Reserves {
 }
 
 impl Reserves {
-    /// All workers take all requests.
+    /// All workers accept all requests.
     pub const NONE: Self = Self {
         list: [Reserve {
             priority: 0,
@@ -85,7 +86,7 @@ impl Reserves {
         len: 0,
     };
 
-    /// Those of the list; None if there are more than [`MAX_RESERVES`].
+    /// The reserves of the list; `None` if there are more than [`MAX_RESERVES`].
     pub fn new(list: &[Reserve]) -> Option<Self> {
         let mut reserves = Self::NONE;
         reserves.list.get_mut(..list.len())?.copy_from_slice(list);
@@ -93,7 +94,7 @@ impl Reserves {
         Some(reserves)
     }
 
-    /// Workers that are kept from those that `of` does not let in: its own, and those for better classes.
+    /// How many workers are kept from requests that `of` excludes: its own, and those for better classes.
     pub(crate) fn kept_from(&self, of: &Reserve) -> usize {
         let these = self.as_slice().iter();
         these
@@ -102,7 +103,7 @@ impl Reserves {
             .fold(0, usize::saturating_add)
     }
 
-    /// Workers that are kept from a class.
+    /// How many workers are kept from a class.
     pub(crate) fn kept_from_class(&self, priority: i16) -> usize {
         let these = self.as_slice().iter();
         these
@@ -111,40 +112,40 @@ impl Reserves {
             .fold(0, usize::saturating_add)
     }
 
-    /// There is none.
+    /// Whether there are no reserves.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Each of them.
+    /// All reserves.
     pub fn as_slice(&self) -> &[Reserve] {
         &self.list[..self.len]
     }
 }
 
-/// So many different reserves a pool can have.
+/// Maximum number of different reserves of a pool.
 pub const MAX_RESERVES: usize = 8;
 
-/// A request that asks for a worker.
+/// A request for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Its name.
+    /// Its id.
     pub request: RequestId,
     /// Index of the reactor that serves it.
     pub home: u16,
-    /// Nobody wants its answer after that; [`Micros::MAX`]: it has no deadline of its own.
+    /// Its answer is useless after this time; [`Micros::MAX`]: no deadline.
     pub deadline: Micros,
-    /// Its class in the queue: lower numbers go first, always. 0 is usual.
+    /// Its class in the queue: lower numbers always go first. 0 is the default.
     pub priority: i16,
-    /// Who asks. Those who ask share the workers of a class equally, however many requests each of them has waiting. A
-    /// number that nobody outside can choose, such as a keyed hash of an address; 0: nobody in particular, all of whom
-    /// together are one who asks.
+    /// The client. Clients share the workers of a class equally, however many waiting requests each has. It must be a
+    /// number that outsiders cannot choose, such as a keyed hash of an address; 0: no particular client; all such
+    /// requests together count as one client.
     pub client: u64,
 }
 
 impl Ticket {
-    /// A request without a deadline of its own, of the usual class, of nobody in particular.
+    /// A request without a deadline, of the default class, and without a particular client.
     pub const fn new(request: RequestId, home: u16) -> Self {
         Self {
             request,

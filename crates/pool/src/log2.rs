@@ -1,16 +1,16 @@
-//! Logarithms and powers of two in whole numbers: the core library has none, and the crate has no other.
+//! Logarithms and powers of two in integers: the core library has none, and this crate has no dependencies.
 
-/// So many bits of a logarithm stand behind the point.
+/// Number of fraction bits of a logarithm.
 pub(crate) const FRACTION: u32 = 16;
 
-/// 1 as a logarithm, and as a part.
+/// The value 1, both as a logarithm and as a fraction.
 pub(crate) const ONE: u64 = 1 << FRACTION;
 
-/// The logarithm of `number` to base 2, times [`ONE`], rounded down; that of 0 is taken for that of 1.
+/// The logarithm of `number` to base 2, times [`ONE`], rounded down; 0 counts as 1.
 pub(crate) const fn log2(number: u64) -> u64 {
     let number = if number == 0 { 1 } else { number };
     let whole = number.ilog2();
-    // Between 1 and 2, with 31 bits behind the point: its square fits 64 bits.
+    // Between 1 and 2, with 31 fraction bits: its square fits into 64 bits.
     let mut mantissa = if whole > 31 {
         number >> (whole - 31)
     } else {
@@ -28,7 +28,7 @@ pub(crate) const fn log2(number: u64) -> u64 {
     log
 }
 
-/// 2 to the power of minus `log`, as a part of [`ONE`]; exact to half a percent.
+/// 2 to the power of minus `log`, as a fraction of [`ONE`]; exact to half a percent.
 pub(crate) const fn power_of_minus(log: u64) -> u64 {
     let (whole, part) = (log >> FRACTION, log & (ONE - 1));
     if whole > 15 {

@@ -1,21 +1,21 @@
-//! What keeps `auto` from taking and giving back the same workers again and again: a limit by memory that rises slowly
-//! after a shortage, and an idle timeout that grows with each worker that was sent away too early.
+//! Keeps `auto` from starting and ending the same workers again and again: a memory limit that rises slowly after a
+//! shortage, and an idle timeout that grows with each worker that was ended too early.
 
 use crate::pool::View;
 use crate::{Decision, MemoryView, Micros};
 
-/// How many workers there is memory for.
+/// How many workers fit into memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// Not yet looked at.
+    /// A report that was not handled yet.
     pub(crate) view: Option<MemoryView>,
     /// Memory is short.
     pub(crate) pressed: bool,
-    /// By what was available when it was measured.
+    /// The limit according to the last report.
     available: usize,
-    /// By what was learnt from the last shortage.
+    /// The limit learned from the last shortage.
     learnt: usize,
-    /// When the next worker may leave because of a shortage, or one more may come after it.
+    /// When the next worker may be ended because of a shortage, or one more may be started after it.
     step_at: Micros,
 }
 
@@ -30,16 +30,16 @@ impl Memory {
         }
     }
 
-    /// Workers that there is memory for, those included that leave or start.
+    /// How many workers fit into memory, including those that are leaving or starting.
     pub(crate) fn limit(&self) -> usize {
         self.available.min(self.learnt)
     }
 
-    /// `most`: more there cannot be.
+    /// `most`: the maximum of workers.
     pub(crate) fn look(&mut self, now: Micros, pool: &View, most: usize) -> Option<Decision> {
         let up = pool.free + pool.busy;
         let mut decision = None;
-        // What is starting has not taken its memory yet: it is part of what is available.
+        // Workers that are starting do not use their memory yet: it is part of the available memory.
         if let Some(view) = self.view.take() {
             let more = view.available.checked_div(view.worker_cost);
             let more = more.and_then(|more| usize::try_from(more).ok());
@@ -74,7 +74,7 @@ impl Memory {
         (self.pressed || self.learnt < usize::MAX).then_some(self.step_at)
     }
 
-    /// One has left because memory is short.
+    /// A worker was ended because memory is short.
     pub(crate) fn step(&mut self, now: Micros, was_idle: bool) {
         self.step_at = now.after(if was_idle { IDLE_STEP } else { BUSY_STEP });
     }
@@ -101,7 +101,7 @@ impl Patience {
         Micros(timeout.0.saturating_mul(1 << self.doublings))
     }
 
-    /// A worker leaves because it was idle.
+    /// A worker is ended because it was idle.
     pub(crate) fn sent_away(&mut self, now: Micros, timeout: Micros) {
         let calm = self.stretch(timeout).0.saturating_mul(CALM);
         if self.doublings > 0 && now.since(self.regretted_at).0 > calm {
@@ -111,7 +111,7 @@ impl Patience {
         self.sent_away_at = Some(now);
     }
 
-    /// A worker is missing. If one was sent away not long ago, that was too early.
+    /// A worker is missing. If one was ended not long ago, that was too early.
     pub(crate) fn missed(&mut self, now: Micros, timeout: Micros) {
         let Some(at) = self.sent_away_at.take() else {
             return;

@@ -1,30 +1,32 @@
-//! Is the pool overloaded, for how long already, and how long may its queue be then?
+//! Whether the pool is overloaded, for how long, and how long its queue may be then.
 //!
-//! A queue in which everybody waits for seconds is no overload, where all of them wait: each of 300 clients that asks
-//! again when it has its answer waits for the 299 others, and refusing one of them helps nobody. What counts is what is
-//! **lost**: clients that leave, requests whose time is up, or who had to be refused. A pool that has more to do than it can
-//! loses something all the time, and where everybody is served in turn, it loses nearly all of it: each answer comes just
-//! after its client has left.
+//! A queue in which all requests wait for seconds is not overload by itself: if each of 300 clients sends its next
+//! request after its answer, each waits for the 299 others, and refusing one helps nobody. What counts are **lost**
+//! requests: clients that leave, and requests that time out or must be refused. A pool with more work than it can do
+//! loses requests all the time. If it served all of them in order, it would lose nearly everything, because each
+//! answer would come just after its client has left.
 //!
-//! Time is cut into windows. A window is bad if something was lost in it, at least one for eight that were finished, and
-//! somebody waited all the time. Three bad windows of the last eight: the pool is overloaded from now on. It is so too,
-//! and at once,
+//! Time is divided into windows. A window is bad if requests were lost in it, at least one for eight that were
+//! finished, and requests were waiting all the time. After three bad windows of the last eight the pool counts as
+//! overloaded. It also does so, at once,
 //!
-//! - when eight were lost, that says how long clients wait, and those that wait now would wait for half of that or more;
-//! - when it is known how long clients wait, and the queue has grown for seconds because more come than are served
-//!   (`growth.rs`), before anybody is lost. As long as nobody is known to leave, a queue that grows harms nobody: after a
-//!   reload the clients of the gateway before it come one after the other, and all of them wait.
+//! - when eight requests were lost, which shows how long clients wait, and the present requests would wait at least
+//!   half of that;
+//! - when it is known how long clients wait, and the queue has grown for seconds because more requests arrive than
+//!   are served (`growth.rs`), before any is lost. As long as no client is known to leave, a growing queue does no
+//!   harm: after a reload the clients of the old gateway come one after the other, and all of them wait.
 //!
-//! While it is,
+//! During overload,
 //!
-//! - newcomers are refused at once that would find more than [`most`](Overload::most) before them: what is served within
-//!   an eighth of the clients' patience, at most 250 ms, but enough to keep all workers at work;
-//! - who has waited for longer than [`stale_after`](Overload::stale_after), half of that patience, goes after all others.
+//! - new requests are refused at once if more than [`most`](Overload::most) are ahead of them: as many as are served
+//!   within an eighth of the clients' patience, at most 250 ms, but enough to keep all workers busy;
+//! - requests that have waited longer than [`stale_after`](Overload::stale_after), half of that patience, go after
+//!   all others.
 //!
-//! It is over when nobody was lost or refused for a second. If the queue was empty in between, or now and then for a
-//! try, more are let in, because clients that are refused and come again at once look the same as ones that never end,
-//! and only letting them in tells them apart. For a minute after that no more losses are waited for: it is back as soon as
-//! waiting takes half of the clients' patience again.
+//! Overload ends when no request was lost or refused for a second. If the queue was empty meanwhile, and from time to
+//! time as a test, more requests are let in. Refused clients that retry at once look like an endless stream; only
+//! letting them in shows the difference. For a minute after its end no further losses are needed: overload starts
+//! again as soon as the wait reaches half of the clients' patience.
 
 use crate::Micros;
 use crate::estimate::{Drain, Spread};
@@ -36,15 +38,15 @@ pub(crate) struct Overload {
     began: Micros,
     ends: Micros,
     window: Window,
-    /// A bit for each of the last windows: it was bad.
+    /// One bit for each of the last windows: it was bad.
     history: u32,
-    /// Of the windows of the last second, fading.
+    /// Refused and finished requests of the last second, decaying.
     recent: (u64, u64),
     drain: Drain,
     most: usize,
     longest: Micros,
     stale_after: Micros,
-    /// So many times as much is let in.
+    /// How many times as much is let in.
     factor: u64,
     quiet_since: Micros,
     try_at: Micros,
@@ -53,15 +55,15 @@ pub(crate) struct Overload {
     wary_until: Micros,
     times: u64,
     growth: Growth,
-    /// It is on because the queue grew, before anybody was lost.
+    /// It began because the queue grew, before any request was lost.
     has_only_grown: bool,
-    /// Many were lost since it was looked last.
+    /// Many were lost since the last check.
     is_urgent: bool,
-    /// Before that, time that passes changes nothing.
+    /// Before this time, nothing changes by itself.
     wakes_at: Micros,
 }
 
-/// What happened since it began.
+/// What happened since the window began.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
     /// In halves.
@@ -75,25 +77,25 @@ struct Window {
 /// The pool at the end of a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation {
-    /// Nobody, whatever happens, is refused for overload.
+    /// Requests are never refused for overload.
     pub(crate) is_fifo: bool,
-    /// Requests that wait and are not stale.
+    /// Waiting requests that are not stale.
     pub(crate) fresh: usize,
-    /// At work, or as good as; at least 1.
+    /// Workers that are busy or soon will be; at least 1.
     pub(crate) workers: usize,
     pub(crate) service: Micros,
     pub(crate) spread: Spread,
-    /// As far as clients wait, and no longer than they may.
+    /// How long clients wait, limited by how long they may.
     pub(crate) patience: Micros,
-    /// Whether that was learned from those who left.
+    /// Whether this was learned from clients that left.
     pub(crate) is_patience_known: bool,
-    /// All that wait.
+    /// All waiting requests.
     pub(crate) waiting: usize,
-    /// Requests that workers were ever done with, one way or the other.
+    /// Total number of requests that workers have ended, in any way.
     pub(crate) ended: u64,
-    /// More workers will be there soon.
+    /// More workers will be ready soon.
     pub(crate) is_growing: bool,
-    /// The time that all workers were ever busy, added up, µs, modulo 2⁶⁴.
+    /// Total busy time of all workers, µs, modulo 2⁶⁴.
     pub(crate) busy: u64,
 }
 
@@ -134,32 +136,32 @@ impl Overload {
         self.times
     }
 
-    /// Newcomers with so many before them are refused.
+    /// New requests with this many ahead of them are refused.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// What the last of them that is let in waits, about.
+    /// The approximate wait of the last one that is let in.
     pub(crate) fn longest(&self) -> Micros {
         self.longest
     }
 
-    /// Who has waited for so long goes after all others.
+    /// Requests that have waited this long go after all others.
     pub(crate) fn stale_after(&self) -> Micros {
         self.stale_after
     }
 
-    /// What a request takes as things are.
+    /// The present duration of a request.
     pub(crate) fn service(&self) -> Option<Micros> {
         self.drain.service()
     }
 
-    /// So many were refused lately, for so many that were finished.
+    /// How many were refused recently, and how many were finished.
     pub(crate) fn refused_and_finished(&self) -> (u64, u64) {
         self.recent
     }
 
-    /// Somebody was lost who would have been served if there were fewer.
+    /// A request was lost that would have been served if there were fewer.
     pub(crate) fn lost(&mut self) {
         self.window.lost += 2;
         if self.window.lost.is_multiple_of(2 * MANY) {
@@ -168,12 +170,12 @@ impl Overload {
         }
     }
 
-    /// Somebody's own deadline was too short: it may be that of this one only.
+    /// A request missed its own deadline, which may have been too short.
     pub(crate) fn lost_by_deadline(&mut self) {
         self.window.lost += 1;
     }
 
-    /// A newcomer was refused because it is on.
+    /// A new request was refused because of overload.
     pub(crate) fn refused(&mut self) {
         self.window.refused += 1;
     }
@@ -188,7 +190,7 @@ impl Overload {
         self.window.was_empty = true;
     }
 
-    /// Before that, neither is [`look`](Self::look) due, nor does anybody become stale.
+    /// Before this time [`look`](Self::look) is not due, and no request becomes stale.
     #[inline]
     pub(crate) fn wakes_at(&self) -> Micros {
         self.wakes_at
@@ -199,7 +201,7 @@ impl Overload {
         now >= self.ends || self.is_urgent
     }
 
-    /// A window is at its end: decides, and begins the next. Or many were lost in it already.
+    /// At the end of a window: decides, and begins the next one. Also called early if many were lost.
     pub(crate) fn look(&mut self, now: Micros, seen: &Situation) {
         match core::mem::take(&mut self.is_urgent) && now < self.ends {
             true => self.look_early(now, seen),
@@ -211,7 +213,7 @@ impl Overload {
         };
     }
 
-    /// It is not on, whatever happened.
+    /// Ends overload, whatever happened.
     pub(crate) fn stop(&mut self) {
         self.is_on = false;
         self.most = usize::MAX;
@@ -229,7 +231,7 @@ impl Overload {
             window.finished,
         );
         let is_bad = !window.was_empty && window.lost > 0 && window.lost * 4 >= window.finished;
-        // Windows in which nothing happened at all are not looked at one by one.
+        // Windows without any event are handled together.
         let passed = span.0 / self.ends.since(self.began).0.max(1);
         self.history = self.history.checked_shl(passed as u32).unwrap_or(0) | u32::from(is_bad);
         let keep = |value: u64| value - value / 4;
@@ -279,8 +281,8 @@ impl Overload {
         };
     }
 
-    /// Many were lost: it begins at once if that is because they had to wait, and, now that it is known for how long they
-    /// do, who has no time left goes last.
+    /// Many were lost: begins at once if the cause was waiting. As it is known now how long clients wait, requests
+    /// without enough time left go last.
     fn look_early(&mut self, now: Micros, seen: &Situation) {
         let window = self.window;
         let is_lossy = !window.was_empty && window.lost >= window.finished;
@@ -311,7 +313,7 @@ impl Overload {
         });
     }
 
-    /// More come than are served, and have to wait already.
+    /// More requests arrive than are served, and they have to wait already.
     fn has_grown(&self, sight: &Sight, seen: &Situation) -> bool {
         !seen.is_growing
             && seen.is_patience_known
@@ -319,7 +321,7 @@ impl Overload {
             && self.growth.is_lasting(sight, seen.service, &seen.spread)
     }
 
-    /// It is on: is it over, and may more be let in?
+    /// It is on: may it end, or may more be let in?
     fn go_on(&mut self, now: Micros, window: &Window, seen: &Situation) {
         let is_lossy = window.lost + window.refused > 0;
         if is_lossy {
@@ -327,7 +329,7 @@ impl Overload {
         } else {
             let few = self.spacing(seen).0.saturating_mul(QUIET_FINISHED);
             let quiet = now.since(self.quiet_since).0;
-            // A queue that grows, and is not yet as long as it may be, is quiet too.
+            // A growing queue that is still shorter than allowed counts as quiet.
             let is_short = self.waits(seen) <= USUAL.0;
             let enough = QUIET.0.max(few) * if is_short { 1 } else { 5 };
             let goes_on = !is_short && self.growth.is_longer(now, seen.waiting, seen.workers);
@@ -342,7 +344,7 @@ impl Overload {
             let pause = FIRST_PAUSE.0 << self.tries.min(8);
             self.try_at = now.after(Micros(pause.min(LAST_PAUSE.0)));
             self.trying_until = now.after(QUIET);
-            // Where nobody was lost it may be clients that came one after the other and are all there by now.
+            // Without losses, the clients may have come one after the other, and all of them may be here now.
             let step = if self.has_only_grown { 2 } else { 0 };
             let factor = 1 << (self.tries + step).min(8);
             self.factor = self.factor.max(factor).min(MOST_FACTOR);
@@ -353,7 +355,7 @@ impl Overload {
         }
     }
 
-    /// What who is last waits, about, µs.
+    /// The approximate wait of the last one, µs.
     fn waits(&self, seen: &Situation) -> u64 {
         self.spacing(seen).0.saturating_mul(seen.fresh as u64)
     }
@@ -362,7 +364,7 @@ impl Overload {
         let patience = seen.patience.0;
         let each = self.spacing(seen).0;
         let usual = (patience / 8).min(USUAL.0);
-        // Half of the patience is the most that anybody is made to wait on purpose.
+        // Half of the patience is the longest wait that is planned.
         let most = usual.saturating_mul(self.factor).min(patience / 2) / each;
         let at_work = (2 * seen.workers as u64).max(FEW).min(patience / 4 / each);
         self.most = most.max(at_work).max(1) as usize;
@@ -371,48 +373,48 @@ impl Overload {
         self.stale_after = Micros(stale_after.min(patience));
     }
 
-    /// From one request that is finished to the next; at least 1 µs.
+    /// Mean time between two finished requests; at least 1 µs.
     fn spacing(&self, seen: &Situation) -> Micros {
         let service = self.drain.service().unwrap_or(seen.service);
         Micros((service.0 / seen.workers.max(1) as u64).max(1))
     }
 }
 
-/// A window is eight times what is between two requests that are finished, but no shorter and no longer than these.
+/// A window is eight times the time between two finished requests, within these bounds.
 const SHORTEST: Micros = Micros::from_millis(200);
 const LONGEST: Micros = Micros::from_millis(400);
 
-/// So many windows are remembered.
+/// How many windows are remembered.
 const REMEMBERED: u32 = 0xFF;
 
-/// So many bad ones of them are lasting overload.
+/// This many bad ones of them are lasting overload.
 const LASTING: u32 = 3;
 
-/// The queue under overload is that long, or an eighth of the clients' patience.
+/// Length of the queue under overload, or an eighth of the clients' patience.
 const USUAL: Micros = Micros::from_millis(250);
 
-/// Where the queue grows, it is overload when they wait for so long, or for a quarter of the clients' patience.
+/// If the queue grows, it counts as overload when requests wait this long, or a quarter of the clients' patience.
 const LONG: Micros = Micros::from_millis(500);
 
-/// When so many were lost in a window, its end is not waited for.
+/// After this many losses in a window, its end is not awaited.
 const MANY: u64 = 8;
 
-/// Requests that wait where few workers are to be kept at work, though requests come at random.
+/// Number of waiting requests that keeps few workers busy although requests arrive randomly.
 const FEW: u64 = 8;
 
-/// It is over after so long without a loss, and not before so many were finished.
+/// It ends after this time without a loss, and not before this many were finished.
 const QUIET: Micros = Micros::from_secs(1);
 const QUIET_FINISHED: u64 = 32;
 
-/// Pauses between the tries to let more in; doubled each time.
+/// First pause between the tries to let more in; it doubles each time.
 const FIRST_PAUSE: Micros = Micros::from_secs(5);
 const LAST_PAUSE: Micros = Micros::from_secs(60);
 
-/// The first pause where nobody was lost.
+/// The first pause if no request was lost.
 const SOON: Micros = Micros::from_secs(3);
 
-/// So much more is let in at most.
+/// Maximum factor of what is let in.
 const MOST_FACTOR: u64 = 8;
 
-/// For so long after it ended it comes back without losses.
+/// For this long after its end it starts again without losses.
 const WARY: Micros = Micros::from_secs(60);

@@ -1,9 +1,10 @@
-//! How long clients wait before they leave.
+//! Learns how long clients wait before they leave.
 //!
-//! Who has left says how long it waited; who was answered or refused says only that it would have waited for that long at
-//! least. Both are counted by how long it was (in sixteenths of an octave), and the share that stays beyond each age is the
-//! product of the shares that stayed within each step up to it: Kaplan and Meier's estimate ("Nonparametric estimation from
-//! incomplete observations", 1958). A single client that gives up early among many that wait changes nothing.
+//! A client that left shows how long it waited. A client that was answered or refused only shows that it would have
+//! waited at least that long. Both are counted by duration (in sixteenths of an octave). The share that stays beyond
+//! each age is the product of the shares that stayed in each step up to it: the estimate of Kaplan and Meier
+//! ("Nonparametric estimation from incomplete observations", 1958). A single client that leaves early among many that
+//! wait changes nothing.
 
 use crate::Micros;
 
@@ -11,7 +12,7 @@ use crate::Micros;
 pub(crate) struct Patience {
     left: [u32; STEPS],
     stayed: [u32; STEPS],
-    /// What was found, and when it was last confirmed.
+    /// The result, and when it was last confirmed.
     known: Option<(Micros, Micros)>,
     halve_at: Micros,
     news: bool,
@@ -28,31 +29,31 @@ impl Patience {
         }
     }
 
-    /// A client left so long after it came, or said that it would.
+    /// A client left this long after it came, or announced that it would.
     pub(crate) fn left(&mut self, after: Micros) {
         let count = &mut self.left[step(after)];
         *count = count.saturating_add(1);
         self.news = true;
     }
 
-    /// A client was still there so long after it came.
+    /// A client was still there this long after it came.
     #[inline]
     pub(crate) fn stayed(&mut self, after: Micros) {
         let count = &mut self.stayed[step(after)];
         *count = count.saturating_add(1);
     }
 
-    /// After so long one in four has left; at least half a second.
+    /// The time after which one client in four has left; at least half a second.
     pub(crate) fn get(&self) -> Option<Micros> {
         self.known.map(|(patience, _)| patience)
     }
 
-    /// Works it out anew. Called now and then.
+    /// Computes it again. Called from time to time.
     pub(crate) fn look(&mut self, now: Micros) {
         if core::mem::take(&mut self.news) || self.known.is_some() {
             match self.find() {
                 Found::Patience(patience) => self.known = Some((patience, now)),
-                // Not known any more from those of late, and nothing else is.
+                // The recent data does not confirm it, and there is no other data.
                 Found::AtLeast(age) if self.get().is_some_and(|known| age > known) => {
                     self.known = None;
                 }
@@ -101,11 +102,11 @@ impl Patience {
 
 enum Found {
     Patience(Micros),
-    /// Most are still there at this age, and nothing is known beyond.
+    /// Most clients are still there at this age, and nothing is known beyond it.
     AtLeast(Micros),
 }
 
-/// Which step an age belongs to.
+/// The step of an age.
 #[inline]
 fn step(age: Micros) -> usize {
     let age = age.0.clamp(1 << FIRST, u64::MAX);
@@ -120,30 +121,31 @@ fn start(step: usize) -> Micros {
     Micros(((16 + part) as u64) << (octave - 4))
 }
 
-/// Shorter ages are taken for this power of two of a microsecond: 4 ms.
+/// Shorter ages count as this power of two of a microsecond: 4 ms.
 const FIRST: u32 = 12;
 
-/// Sixteen for each octave, to 268 s: near the end of their patience those who were just answered and those who just
-/// left are told apart.
+/// Sixteen per octave, up to 268 s: so clients that were just answered and clients that just left can be told apart
+/// near the end of their patience.
 const STEPS: usize = 256;
 
-/// Who gives up sooner says something about itself only: else whoever comes and goes shortened everybody's queue. A
-/// queue for clients of this patience is kept to an eighth of it, and serves those too.
+/// A client that leaves sooner says something about itself only; otherwise clients that connect and leave could
+/// shorten the queue for all others. A queue for clients with this patience is kept to an eighth of it, which serves
+/// those clients too.
 const LEAST: Micros = Micros::from_millis(500);
 
-/// Everybody.
+/// All clients.
 const ALL: u64 = 1 << 20;
 
-/// Fewer say nothing.
+/// Fewer clients say nothing.
 const FEW: u64 = 8;
 
-/// So many that stay say that it is longer than was thought.
+/// If this many stay, the patience is longer than was assumed.
 const MANY: u64 = 32;
 
-/// After so long what was counted counts half.
+/// After this time the counts are halved.
 const HALVE: Micros = Micros::from_secs(8);
 
-/// After so long without anybody leaving it is not known any more.
+/// After this time without clients leaving, it is not known any more.
 const FORGET: Micros = Micros::from_secs(300);
 
 #[cfg(test)]
