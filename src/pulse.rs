@@ -1,5 +1,5 @@
-//! Whether threads that must not stand still move: each tells so again and again, and whoever asks is told of the one that
-//! has not for longest.
+//! Detects threads that hang although they must make progress: each reports regularly, and the longest time without a
+//! report can be queried.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 
 use crate::clock;
 
-/// The threads of a process that must move. A copy is the same.
+/// The threads of a process that must make progress. Copies share the list.
 #[derive(Debug, Clone, Default)]
 pub struct Pulses(Arc<Mutex<Vec<(Thread, Pulse)>>>);
 
@@ -24,19 +24,19 @@ pub enum Thread {
     Egress,
 }
 
-/// The sign of life of one of them. A copy is the same.
+/// The reports of one thread. Copies share the value.
 #[derive(Debug, Clone)]
 pub struct Pulse(Arc<AtomicU64>);
 
 impl Pulses {
-    /// Another thread, which has just moved.
+    /// Adds a thread, with a report now.
     pub fn add(&self, thread: Thread) -> Pulse {
         let pulse = Pulse(Arc::new(AtomicU64::new(clock::precise())));
         self.list().push((thread, pulse.clone()));
         pulse
     }
 
-    /// How long the one has not moved that has not for longest; zero: there is none.
+    /// The longest time since a thread's last report; zero: there are no threads.
     pub fn silent(&self) -> Duration {
         let now = clock::precise();
         let list = self.list();
@@ -46,7 +46,7 @@ impl Pulses {
             .unwrap_or_default()
     }
 
-    /// The gateway's reactors that have not moved for `limit` or longer, with that time.
+    /// The gateway's reactors that have not reported for `limit` or longer, with that time.
     pub fn silent_reactors(&self, limit: Duration) -> Vec<(u16, Duration)> {
         let now = clock::precise();
         let list = self.list();
@@ -63,17 +63,17 @@ impl Pulses {
 }
 
 impl Pulse {
-    /// It moves.
+    /// Reports progress.
     pub fn beat(&self) {
         self.0.store(clock::precise(), Relaxed);
     }
 
-    /// How long it has not moved at `now`.
+    /// Time since the last report, at `now`.
     fn silent(&self, now: u64) -> Duration {
         Duration::from_micros(now.saturating_sub(self.0.load(Relaxed)))
     }
 
-    /// Beats for as long as the runtime turns that this is polled by. Runs for ever.
+    /// Reports regularly as long as the runtime that polls this runs. Never returns.
     pub async fn keep(self) {
         loop {
             self.beat();
@@ -82,7 +82,7 @@ impl Pulse {
     }
 }
 
-/// How often a thread that waits moves.
+/// How often a waiting thread reports.
 const EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
             pulses.add(Thread::Reactor(0)),
             pulses.add(Thread::Reactor(1)),
         );
-        // The clock begins with the process: a time before that lies in the future.
+        // The clock starts with the process, so the test uses a time in the future instead of an earlier one.
         moves.0.store(clock::precise() + 60_000_000, Relaxed);
         let limit = Duration::from_millis(20);
         while stands.silent(clock::precise()) < limit {}

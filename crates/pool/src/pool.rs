@@ -1,4 +1,4 @@
-//! The pool: its states, its events, its rules.
+//! The pool: states, events, rules.
 
 use alloc::vec::Vec;
 
@@ -20,26 +20,25 @@ mod starting;
 pub(crate) use figures::View;
 use starting::count_outsiders;
 
-/// Which worker runs which request, who waits, and who is refused.
+/// Decides which worker runs which request, which requests wait, and which are refused.
 ///
 /// # States
 ///
-/// A worker is **down** (not there, as all are at first), **free**, **busy** with one request, or **leaving**
-/// (withdrawn, but its process has not yet ended: it gets no request, and its slot is not free). A busy one may be
-/// **retiring**, that is, leave when it is released. One that is up may be **outdated**, that is, it works but shall be
-/// replaced. A request that the pool knows is **waiting** in the queue, or **running**: held by exactly one busy worker.
-/// All others are unknown to it: not yet admitted, finished, refused, or gone. One that waits may become **stale**. The
-/// pool itself is **expecting** a worker or not, which matters only while all workers are down, and is **overloaded** or
-/// not.
+/// A worker is **down** (all are at first), **free**, **busy** with one request, or **leaving** (withdrawn, but its
+/// process has not ended: it gets no requests, and its slot is not free). A busy worker may be **retiring**: it
+/// leaves when it is released. A worker that is up may be **outdated**: it works but is to be replaced. A request
+/// that the pool knows is **waiting** in the queue, or **running**: one busy worker has it. All others are unknown:
+/// not yet admitted, finished, refused, or gone. A waiting request may become **stale**. The pool itself is
+/// **expecting** a worker or not, which matters only while all workers are down, and is **overloaded** or not.
 ///
-/// # Events and who may cause them
+/// # Events and their callers
 ///
 /// The owner of the workers calls [`worker_up`](Self::worker_up), [`worker_down`](Self::worker_down) and
-/// [`worker_expected`](Self::worker_expected). Who serves a request calls [`admit`](Self::admit), then
-/// [`release`](Self::release) when the worker says that it is ready again (which is not when its answer is complete: a
-/// script may run on), [`leave`](Self::leave) when the client is gone, and [`readmit`](Self::readmit) when the worker
-/// failed and [`may_retry`](crate::may_retry) allows it. A timer set to [`next_deadline`](Self::next_deadline) calls
-/// [`expire`](Self::expire).
+/// [`worker_expected`](Self::worker_expected). For a request, [`admit`](Self::admit) is called first.
+/// [`release`](Self::release) follows when the worker reports that it is ready again (not when the answer is
+/// complete: a script may run on), [`leave`](Self::leave) when the client is gone, and [`readmit`](Self::readmit)
+/// when the worker failed and [`may_retry`](crate::may_retry) allows it. A timer set to
+/// [`next_deadline`](Self::next_deadline) calls [`expire`](Self::expire).
 ///
 /// | event | worker down | worker free | worker busy | worker leaving |
 /// |---|---|---|---|---|
@@ -58,71 +57,72 @@ use starting::count_outsiders;
 /// | `client_left` | – | – | noted; stopping it is the worker's matter |
 /// | time passes | – | stale, if it has waited for too long under overload | – |
 ///
-/// Ignored events change nothing but [`Stats::ignored`]: they are what is left of a race between threads, such as a
-/// release on the heels of the worker's death. What the pool cannot see is a late release of a worker that went down
-/// **and came up again with the same id**: whoever may be late compares [`running`](Self::running) first.
+/// Ignored events change only [`Stats::ignored`]: they come from races between threads, such as a release just after
+/// the worker's death. The pool cannot recognize the late release of a worker that went down **and came up again with
+/// the same id**: a caller that may be late must compare [`running`](Self::running) first.
 ///
-/// # What holds after each call
+/// # Invariants after each call
 ///
 /// - No worker has two requests, and no request two workers.
-/// - At most `maxconn` requests run, and with `fullconn` no more than the load allows, unless the limit has become lower
-///   since: then no new one starts until enough have finished.
-/// - Nobody waits while a worker is free, the limit allows one more, and no reserve keeps the worker for others. The one
-///   exception is before [`dispatch`](Self::dispatch), which is to be called after each call that frees a place without
-///   naming who gets it: `worker_down` and `lose`, so that the request can be readmitted and get it; and an `admit` or
-///   `readmit` that let somebody wait, because with `fullconn` the limit grows with that.
-/// - Nobody waits while no worker is up and none expected. The one exception is between the call that brought this about
-///   (`worker_down`, `worker_expected`, or the withdrawal of the last one) and [`drain_waiting`](Self::drain_waiting).
-/// - Requests get workers in this order: the class with the lowest priority number first; in it, retries in the order of
-///   their first admission (a retry belongs to the class of its ticket), then the clients in turn, one request each,
-///   in the order of its arrival. A client is told apart in a class only while it has something waiting there; those of
-///   number 0 are one client. While the pool is overloaded, who has waited for too long goes after all others, the newest
-///   first ([`Order::Adaptive`]).
-/// - At most `max_queue` requests wait, retries apart. A newcomer that finds them takes the place of another one, if there
-///   is one that has less right to it: one that has waited for too long under overload, the oldest of them; else, of the
-///   last class, the newest request of a client that has most waiting there, if that class goes after the newcomer's, or
-///   if it is the same and that client still has as many left as the newcomer's then has.
-/// - A newcomer is refused at once if it would have to wait beyond the queue's timeout or its deadline, as far as can be
-///   foreseen ([`Stats::expected_wait`]): nobody waits for nothing.
-/// - Of those that run, so many leave out the workers of each reserve that are not for them; but one worker is for all.
-/// - Among free workers the one used last is taken, of the request's home if there is one, so that the coldest stay
-///   idle and can be stopped.
-/// - Each request that was admitted ends exactly once: refused, gone, handed back by `worker_down`, released, or abandoned.
+/// - At most `maxconn` requests run, and with `fullconn` no more than the load allows. If the limit was lowered, no
+///   new request starts until enough have finished.
+/// - No request waits while a worker is free, the limit allows one more, and no reserve keeps the worker for others.
+///   The only exception is before [`dispatch`](Self::dispatch). It must be called after each call that frees a place
+///   without assigning it: `worker_down` and `lose` (so that the request can be readmitted and get the place), and an
+///   `admit` or `readmit` that made a request wait, because with `fullconn` this raises the limit.
+/// - No request waits while no worker is up and none is expected. The only exception is between the call that caused
+///   this (`worker_down`, `worker_expected`, or the withdrawal of the last worker) and
+///   [`drain_waiting`](Self::drain_waiting).
+/// - Requests get workers in this order: the class with the lowest priority number first. Within a class, retries
+///   come first, in the order of their first admission (a retry belongs to the class of its ticket); then the clients
+///   take turns with one request each, in order of arrival. A class knows a client only while it has requests waiting
+///   there; all requests with client number 0 count as one client. While the pool is overloaded, requests that have
+///   waited too long go after all others, the newest first ([`Order::Adaptive`]).
+/// - At most `max_queue` requests wait, not counting retries. If the queue is full, a new request replaces another
+///   one that has a weaker claim, if there is one: the oldest of those that have waited too long under overload;
+///   otherwise, in the last class, the newest request of a client with the most waiting requests there, if that class
+///   goes after the new request's class, or if it is the same class and that client still has at least as many
+///   requests left as the new request's client then has.
+/// - A new request is refused at once if its expected wait exceeds the queue's timeout or its deadline
+///   ([`Stats::expected_wait`]): no request waits in vain.
+/// - The running requests leave free the workers of each reserve that is not for them; but one worker is for all.
+/// - Among free workers the one used last is taken, from the request's home if possible, so that the longest idle
+///   ones stay idle and can be stopped.
+/// - Each admitted request ends exactly once: refused, gone, returned by `worker_down`, released, or abandoned.
 ///
 /// # Time
 ///
-/// The caller's threads may read the clock in one order and come here in another; the pool takes a time that is earlier
-/// than the last one for the last one. A request is past its deadline when `expire` says so, not before: a worker that
-/// becomes free first takes it even if the timer is late. A deadline of its own is counted to the last moment at which a
-/// worker could still keep it, as far as can be foreseen; at most half of its time is set aside for that.
+/// Threads of the caller may read the clock in one order and call the pool in another: a time before the last one
+/// counts as the last one. A request is past its deadline only when `expire` says so: a worker that becomes free
+/// first takes it even if the timer is late. A request's own deadline is counted to the last moment at which a worker
+/// is expected to be able to meet it; at most half of its time is reserved for that.
 ///
 /// # Cost
 ///
-/// Every call is O(1), on average over growing and shrinking where it puts into or takes out of the queue and over the
-/// lives of requests that become stale, apart from `readmit` (a step for each retry that waits), those of requests that
-/// have a deadline of their own (O(log n)), and those that hand out many at once (a step for each); each is multiplied by
-/// the number of classes that wait, of which there are few. `admit` with a free worker and `release` with nobody
-/// waiting never allocate.
+/// Every call is O(1), on average over the growing and shrinking of the queue and over the lives of requests that
+/// become stale. Exceptions are `readmit` (one step per waiting retry), requests with their own deadline (O(log n)),
+/// and calls that return many requests (one step each). Each is multiplied by the number of classes with waiting
+/// requests, which is small. `admit` with a free worker and `release` without waiting requests never allocate.
 #[derive(Debug)]
 pub struct Pool {
     limits: Limits,
     workers: Workers,
     queue: Queue,
     expected: bool,
-    /// So many workers there will be soon, as their owner says; 0: nothing was said.
+    /// How many workers there will be soon, according to their owner; 0: not told.
     soon: usize,
     clock: Micros,
-    /// When a request was given to a worker last.
+    /// When a request was last given to a worker.
     last_start: Micros,
-    /// Of the running ones: those that each reserve does not let use its workers.
+    /// For each reserve: running requests that may not use its workers.
     outsiders: [usize; MAX_RESERVES],
     service: Service,
     spread: Spread,
     patience: Patience,
     overload: Overload,
-    /// Of the workers' time at work what does not depend on now, µs.
+    /// The part of the workers' busy time that does not depend on the present time, µs.
     busy_until_zero: u64,
-    /// Totals only; what can be counted now is filled in by [`Pool::stats`].
+    /// Only totals; [`Pool::stats`] fills in the present values.
     totals: Stats,
 }
 
@@ -147,13 +147,13 @@ impl Pool {
         }
     }
 
-    /// What bounds the pool now.
+    /// The present limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Changes the limits, for those too that wait: more may run at once, and who has waited for longer than the new
-    /// timeout is refused. A shorter `max_queue` refuses newcomers only; who was let in stays.
+    /// Changes the limits, also for waiting requests: more may run at once, and those that have waited longer than
+    /// the new timeout are refused. A lower `max_queue` refuses only new requests; the waiting ones stay.
     pub fn set_limits(&mut self, now: Micros, limits: Limits) -> Vec<Action> {
         let now = self.advance(now);
         self.limits = limits;
@@ -180,9 +180,9 @@ impl Pool {
         actions
     }
 
-    /// A worker is there and free: for the first time, again after it was down, or with a connection of another reactor
-    /// (`home`: index of the reactor that its connection is registered with; it moves to the home of each request that
-    /// the worker is given). Gives it to who is next.
+    /// A worker is up and free: for the first time, again after it was down, or with a connection of another reactor.
+    /// `home`: index of the reactor with which its connection is registered; the connection moves to the home of each
+    /// request that the worker gets. Gives the worker to the next request.
     pub fn worker_up(&mut self, now: Micros, worker: WorkerId, home: u16) -> Option<Assignment> {
         let now = self.advance(now);
         if !self.workers.up(worker, home, now) {
@@ -192,10 +192,10 @@ impl Pool {
         self.next(now)
     }
 
-    /// A worker died or was withdrawn. Returns the request that it had, which the pool has forgotten: answer it, or
-    /// [`readmit`](Self::readmit) it. After that, in any case, call [`dispatch`](Self::dispatch) until None, because
-    /// there is a free place where `maxconn` was the limit, and [`drain_waiting`](Self::drain_waiting), because it may
-    /// have been the last worker.
+    /// A worker died or was withdrawn. Returns its request, which the pool has forgotten: answer it, or
+    /// [`readmit`](Self::readmit) it. After that, in any case, call [`dispatch`](Self::dispatch) until it returns
+    /// `None`, because a place is free if `maxconn` was the limit, and [`drain_waiting`](Self::drain_waiting),
+    /// because this may have been the last worker.
     pub fn worker_down(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
         let now = self.advance(now);
         match self.workers.down(worker) {
@@ -212,8 +212,9 @@ impl Pool {
         }
     }
 
-    /// A busy worker has failed its request, and its process is still to end: it leaves, and its slot is not free before
-    /// [`worker_down`](Self::worker_down). Returns the request, and asks for the same calls as that.
+    /// A busy worker has failed its request, but its process has not ended yet: it leaves, and its slot is not free
+    /// before [`worker_down`](Self::worker_down). Returns the request; the same calls must follow as for
+    /// `worker_down`.
     pub fn lose(&mut self, now: Micros, worker: WorkerId) -> Option<RequestId> {
         let now = self.advance(now);
         let Some((job, since)) = self.workers.lose(worker) else {
@@ -225,14 +226,15 @@ impl Pool {
         Some(job.request)
     }
 
-    /// Whether a worker can come up (true at first). False: all that is there is all there will be, so that requests
-    /// are refused at once while no worker is up; call [`drain_waiting`](Self::drain_waiting) then.
+    /// Whether a worker can come up (true at first). If false, requests are refused at once while no worker is up;
+    /// call [`drain_waiting`](Self::drain_waiting) then.
     pub fn worker_expected(&mut self, expected: bool) {
         self.expected = expected;
     }
 
-    /// So many workers there will be soon, with those that are there, as far as their owner knows: who is asked to wait is
-    /// not refused because there are few yet. It may be told at any time; 0, as at first: those that are there.
+    /// How many workers there will be soon, including the present ones, according to their owner: then requests are
+    /// not refused because there are few now. It may be called at any time; 0 (the initial value): only the present
+    /// ones.
     pub fn workers_soon(&mut self, count: usize) {
         self.soon = count;
     }
@@ -248,7 +250,7 @@ impl Pool {
             return self.shed(ShedReason::Deadline);
         }
         let job = Job::new(ticket, now);
-        // Somebody may wait beside a free worker until `dispatch`: a newcomer does not overtake.
+        // Until `dispatch`, a request may wait although a worker is free: a new request must not overtake it.
         let stale_last = self.overload.is_on();
         if !self.queue.has_before(ticket.priority, stale_last)
             && let Some(worker) = self.start(now, &job, 1)
@@ -259,7 +261,7 @@ impl Pool {
         self.admit_to_queue(now, ticket, stale_last)
     }
 
-    /// No worker may be had at once.
+    /// No worker is available at once.
     #[inline(never)]
     fn admit_to_queue(&mut self, now: Micros, ticket: &Ticket, stale_last: bool) -> Admission {
         if self.abandoned() {
@@ -290,7 +292,7 @@ impl Pool {
         }
         let newcomer = waiting(ticket, now, now, start_by);
         match gives_way {
-            // Its flow may be gone, or elsewhere.
+            // Its flow may have been removed or moved.
             Some(_) => self.queue.push(newcomer),
             None => self.queue.push_in(own, newcomer),
         }
@@ -301,9 +303,10 @@ impl Pool {
         }
     }
 
-    /// A request comes back because its worker failed. It goes before all of its class that were not yet given to a
-    /// worker, is not refused for a full queue, overload or an expected wait, and keeps the deadline of its first admission
-    /// (`admitted_at`) and its own: if that is past and no worker is free, it is refused at once.
+    /// A request comes back because its worker failed. It goes before all requests of its class that were not yet
+    /// given to a worker. It is not refused for a full queue, overload or an expected wait. It keeps the timeout of
+    /// its first admission (`admitted_at`) and its own deadline: if one has passed and no worker is free, it is
+    /// refused at once.
     pub fn readmit(&mut self, now: Micros, ticket: &Ticket, admitted_at: Micros) -> Admission {
         let now = self.advance(now);
         if self.is_waiting_already(ticket.request) {
@@ -312,7 +315,7 @@ impl Pool {
         self.totals.readmitted += 1;
         let admitted_at = admitted_at.min(now);
         let stale_last = self.overload.is_on();
-        // Another retry that waits and is older goes first, and who is of a better class; newcomers of its own do not.
+        // An older waiting retry and requests of better classes go first; new requests of its own class do not.
         let position = self
             .queue
             .place_of_retry(ticket.priority, admitted_at, stale_last);
@@ -341,8 +344,8 @@ impl Pool {
         }
     }
 
-    /// A request that waits is put into another class, before all of it that are not retries; its time in the queue goes on.
-    /// False: it does not wait (any more). It may be next: call [`dispatch`](Self::dispatch).
+    /// Moves a waiting request into another class, before all of its requests that are not retries; its time in the
+    /// queue continues. False: it is not waiting (any more). It may be next: call [`dispatch`](Self::dispatch).
     pub fn promote(&mut self, now: Micros, request: RequestId, priority: i16) -> bool {
         self.advance(now);
         let Some(waiting) = self.queue.remove(request) else {
@@ -355,8 +358,8 @@ impl Pool {
         true
     }
 
-    /// A busy worker is ready for its next request, which is who is next in the queue, or leaves if it was retired. Where
-    /// `maxconn` is below the number of workers, the assignment may name another free worker, one of that request's home.
+    /// A busy worker is ready for the next request of the queue, or leaves if it was retired. If `maxconn` is lower
+    /// than the number of workers, the assignment may name another free worker, one of that request's home.
     pub fn release(&mut self, now: Micros, worker: WorkerId) -> Released {
         let now = self.advance(now);
         let Some(release) = self.workers.finish(worker) else {
@@ -386,8 +389,8 @@ impl Pool {
         }
     }
 
-    /// A busy worker was given a request and has not begun it, because its client has just left: the worker is as free as
-    /// before. The request counts as one that left, and nothing is learned of the time that requests need.
+    /// A busy worker got a request and did not begin it, because its client has just left: the worker is free again.
+    /// The request counts as one that left, and its duration is not used for estimates.
     pub fn abandon(&mut self, now: Micros, worker: WorkerId) -> Released {
         let now = self.advance(now);
         let Some(release) = self.workers.abandon(worker) else {
@@ -405,9 +408,9 @@ impl Pool {
         }
     }
 
-    /// Withdraws a worker as soon as it is not busy. True: it was free and leaves now; end it, and report
-    /// [`worker_down`](Self::worker_down) when it has ended. False: it is busy, and [`release`](Self::release) will say
-    /// that it leaves; or it is not there. In either case it may have been the last one: call
+    /// Withdraws a worker as soon as it is not busy. True: it was free and leaves now; end it, and call
+    /// [`worker_down`](Self::worker_down) when it has ended. False: it is busy, and [`release`](Self::release) will
+    /// say that it leaves; or it does not exist. It may be the last worker: call
     /// [`drain_waiting`](Self::drain_waiting) when it leaves.
     pub fn retire(&mut self, now: Micros, worker: WorkerId) -> bool {
         self.advance(now);
@@ -421,17 +424,17 @@ impl Pool {
         }
     }
 
-    /// Marks a worker as one that is to be replaced, such as one of the time before a reload. It works on until
-    /// [`Orders::renew`] or [`retire`](Self::retire) withdraws it.
+    /// Marks a worker as to be replaced, for example one from before a reload. It works on until [`Orders::renew`] or
+    /// [`retire`](Self::retire) withdraws it.
     pub fn outdate(&mut self, now: Micros, worker: WorkerId) {
         self.advance(now);
         self.totals.ignored += u64::from(!self.workers.outdate(worker));
     }
 
-    /// Withdraws as many workers as the orders say, and appends to `out` those that leave now: end them, and report
-    /// [`worker_down`](Self::worker_down) when they have ended; call [`drain_waiting`](Self::drain_waiting), since there
-    /// may be none left. Those that are busy leave when they are released. No worker is withdrawn under its request. A step
-    /// for each worker, and for each that is busy a look through all.
+    /// Withdraws as many workers as the orders say, and appends those that leave now to `out`: end them, and call
+    /// [`worker_down`](Self::worker_down) when they have ended; call [`drain_waiting`](Self::drain_waiting), because
+    /// none may be left. Busy ones leave when they are released; no worker is withdrawn during its request. One step
+    /// per worker, and for each busy one a search through all.
     pub fn withdraw(&mut self, now: Micros, orders: &Orders, out: &mut Vec<WorkerId>) {
         self.advance(now);
         for _ in 0..orders.stop {
@@ -460,13 +463,14 @@ impl Pool {
         self.workers.coldest()
     }
 
-    /// Gives a free place to who is next; None if nobody waits, or nobody that waits may have one.
+    /// Gives a free place to the next request; `None` if no request waits, or no waiting request may have the place.
     pub fn dispatch(&mut self, now: Micros) -> Option<Assignment> {
         let now = self.advance(now);
         self.next(now)
     }
 
-    /// A client left. True: its request waited, and is out of the queue. False: it does not wait (any more).
+    /// A client left. True: its request was waiting, and is removed from the queue. False: it is not waiting (any
+    /// more).
     pub fn leave(&mut self, now: Micros, request: RequestId) -> bool {
         let now = self.advance(now);
         let Some(waiting) = self.queue.remove(request) else {
@@ -480,8 +484,8 @@ impl Pool {
         true
     }
 
-    /// A client left while its request ran, so long after its (first) admission. Nothing becomes of the request, which is
-    /// the caller's matter; the pool learns how long clients wait.
+    /// A client left while its request ran; `since_admitted`: the time since its (first) admission. The request
+    /// continues, and the caller decides about it; the pool learns how long clients wait.
     pub fn client_left(&mut self, now: Micros, since_admitted: Micros) {
         self.advance(now);
         self.totals.left_running += 1;
@@ -489,8 +493,8 @@ impl Pool {
         self.patience.left(since_admitted);
     }
 
-    /// Takes out of the queue who has waited for the timeout, or cannot keep a deadline any more, and appends them to
-    /// `out`.
+    /// Removes requests from the queue that have reached the timeout or cannot meet their deadline any more, and
+    /// appends them to `out`.
     pub fn expire(&mut self, now: Micros, out: &mut Vec<Refused>) {
         let now = self.advance(now);
         if let Some(limit) = now.0.checked_sub(self.limits.timeout.0) {
@@ -518,7 +522,7 @@ impl Pool {
         self.note_length();
     }
 
-    /// When [`expire`](Self::expire) will have something to do if nothing else happens until then.
+    /// When [`expire`](Self::expire) will have something to do, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Micros> {
         let timeout = self.limits.timeout;
         let oldest = self.queue.oldest().map(|oldest| oldest.after(timeout));
@@ -526,8 +530,9 @@ impl Pool {
         oldest.into_iter().chain(deadline).min()
     }
 
-    /// If no worker is up and none is expected, takes all out of the queue, in its order, and appends them to `out`:
-    /// they are refused with [`ShedReason::NoWorker`]. Else does nothing, so it may be called at any time.
+    /// If no worker is up and none is expected, removes all requests from the queue, in order, and appends them to
+    /// `out`: they are refused with [`ShedReason::NoWorker`]. Otherwise does nothing, so it may be called at any
+    /// time.
     pub fn drain_waiting(&mut self, now: Micros, out: &mut Vec<RequestId>) {
         let now = self.advance(now);
         if !self.abandoned() {
@@ -541,7 +546,7 @@ impl Pool {
         self.note_length();
     }
 
-    /// Somebody has left the queue who had come into it then.
+    /// A request that was put into the queue at `queued_at` has left it.
     pub(super) fn note_wait(&mut self, now: Micros, queued_at: Micros) {
         self.totals.longest_wait = self.totals.longest_wait.max(now.since(queued_at));
     }
@@ -569,7 +574,7 @@ impl Pool {
         Admission::Shed(reason)
     }
 
-    /// A request that is in the queue would, queued again, run twice.
+    /// A request that is queued twice would run twice.
     fn is_waiting_already(&self, request: RequestId) -> bool {
         let twice = self.queue.contains(request);
         debug_assert!(!twice, "{request:?} is waiting already");

@@ -1,20 +1,20 @@
-//! The queue: who waits, in which order, and where each of them is.
+//! The queue: which requests wait, in which order, and where each of them is.
 //!
-//! There is a class for each priority, the lowest number first. A class has its retries (in the order of first admission),
-//! its **fresh** requests (in flows, one for each client, that take turns: `flows.rs`), and its **stale** ones, which
-//! have waited for too long while the pool was overloaded ([`Queue::make_stale`]). Who is next:
+//! There is a class per priority, the lowest number first. A class has its retries (in the order of first admission),
+//! its **fresh** requests (in flows, one per client, that take turns: `flows.rs`), and its **stale** ones, which have
+//! waited too long while the pool was overloaded ([`Queue::make_stale`]). The next request is:
 //!
-//! - as a rule the first class that has somebody: its retries, its stale ones (the oldest first), then the flow whose turn
-//!   it is;
-//! - `stale_last`, under overload: of all classes the retries and the flows, and only then the stale ones, the newest of
-//!   the first class first.
+//! - usually from the first class with waiting requests: a retry, then a stale one (the oldest first), then from the
+//!   flow whose turn it is;
+//! - with `stale_last`, under overload: a retry or from a flow, through all classes, and only then a stale one, the
+//!   newest one of the first class first.
 //!
-//! All that are not retries are also in one list by age, of which the stale ones are the older part; the deadlines of
-//! those that have one of their own are in a heap; a hash index finds a waiting request by its id. All lists are linked
-//! through one table of entries, so that a client that leaves from the middle is taken out in constant time, and a freed
-//! entry is used again. Table and index are made anew, larger or smaller, when the number of waiting requests has
-//! grown past them or has fallen to an eighth: the memory of a burst is given back, and each operation is O(1) on average,
-//! apart from those of the heap, which are O(log n).
+//! All requests except retries are also in one list by age, of which the stale ones are the older part. Requests with
+//! their own deadline are in a heap. A hash index finds a waiting request by its id. All lists are linked through one
+//! table of entries, so that a client that leaves is removed in constant time, and a freed entry is used again. Table
+//! and index are rebuilt, larger or smaller, when the number of waiting requests exceeds them or falls to an eighth:
+//! the memory of a burst is given back, and each operation is O(1) on average, except those of the heap, which are
+//! O(log n).
 
 use alloc::{vec, vec::Vec};
 
@@ -35,9 +35,9 @@ pub(crate) struct Waiting {
     pub(crate) client: u64,
     /// When it was first admitted; the queue's timeout counts from here.
     pub(crate) admitted_at: Micros,
-    /// When it was put into this queue; the same, unless it is a retry.
+    /// When it was put into this queue; the same time, unless it is a retry.
     pub(crate) queued_at: Micros,
-    /// It must have a worker by then; MAX: it has no deadline of its own.
+    /// When it must have a worker; MAX: it has no deadline.
     pub(crate) start_by: Micros,
 }
 
@@ -48,26 +48,26 @@ pub(crate) struct Queue {
     unused: u32,
     index: Index,
     flows: Flows,
-    /// In the order of their priority; some may be empty.
+    /// In order of priority; some may be empty.
     classes: Vec<Class>,
-    /// All but the retries, the oldest first.
+    /// All except retries, the oldest first.
     ages: List,
-    /// The oldest of these that is not stale.
+    /// The oldest one that is not stale.
     oldest_fresh: u32,
-    /// A heap of the entries that have a deadline, the earliest at the top.
+    /// A heap of the entries with a deadline, the earliest at the top.
     deadlines: Vec<u32>,
     len: usize,
     stale: usize,
 }
 
-/// What waits in a class.
+/// The waiting requests of a class.
 #[derive(Debug)]
 struct Class {
     priority: i16,
     retries: List,
     stale: List,
     ring: Ring,
-    /// Lengths of all three.
+    /// Lengths of the three lists.
     retrying: usize,
     stale_len: usize,
     fresh: usize,
@@ -78,15 +78,15 @@ struct Entry {
     waiting: Waiting,
     part: Part,
     is_used: bool,
-    /// Only of a fresh one.
+    /// Only for a fresh request.
     flow: u32,
-    /// In its flow, or the class's list.
+    /// In its flow, or in a list of the class.
     prev: u32,
     next: u32,
-    /// By age; not of a retry.
+    /// By age; not for retries.
     older: u32,
     newer: u32,
-    /// Its place in the heap.
+    /// Its index in the heap.
     heap: u32,
 }
 
@@ -120,7 +120,7 @@ impl Class {
         self.retrying + self.stale_len + self.fresh
     }
 
-    /// So many of it go before others.
+    /// How many of its requests go before others.
     fn ahead(&self, stale_last: bool) -> usize {
         match stale_last {
             true => self.retrying + self.fresh,
@@ -150,12 +150,12 @@ impl Queue {
         self.len
     }
 
-    /// Of these: those that have become stale.
+    /// How many of these are stale.
     pub(crate) fn stale(&self) -> usize {
         self.stale
     }
 
-    /// So many can wait before memory is asked for.
+    /// How many can wait before memory is allocated.
     pub(crate) fn capacity(&self) -> usize {
         self.entries.len()
     }
@@ -164,23 +164,23 @@ impl Queue {
         self.find(request).is_some()
     }
 
-    /// Whether somebody waits who goes before a newcomer of this class in any case.
+    /// Whether a request waits that goes before a new request of this class in any case.
     #[inline]
     pub(crate) fn has_before(&self, priority: i16, stale_last: bool) -> bool {
         self.len > 0 && self.upto(priority).any(|class| class.ahead(stale_last) > 0)
     }
 
-    /// At most so many would be before a newcomer.
+    /// At most how many would be ahead of a new request.
     pub(crate) fn place_of(&self, priority: i16, client: u64, stale_last: bool) -> usize {
         self.place_in(priority, self.flow_of(priority, client), stale_last)
     }
 
-    /// The flow of a client in a class, if it has something waiting there.
+    /// The flow of a client in a class, if it has requests waiting there.
     pub(crate) fn flow_of(&self, priority: i16, client: u64) -> Option<u32> {
         self.flows.find(priority, client)
     }
 
-    /// The same as [`place_of`](Self::place_of) for a newcomer whose flow is `own`.
+    /// The same as [`place_of`](Self::place_of) for a new request whose flow is `own`.
     pub(crate) fn place_in(&self, priority: i16, own: Option<u32>, stale_last: bool) -> usize {
         let mut before = 0;
         for class in self.upto(priority) {
@@ -195,13 +195,13 @@ impl Queue {
         before
     }
 
-    /// Puts a newcomer at the end of its client's flow.
+    /// Adds a new request at the end of its client's flow.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let own = self.flow_of(waiting.priority, waiting.client);
         self.push_in(own, waiting);
     }
 
-    /// The same, where its [`flow_of`](Self::flow_of) is known.
+    /// The same, if its [`flow_of`](Self::flow_of) is known.
     #[inline]
     pub(crate) fn push_in(&mut self, own: Option<u32>, waiting: Waiting) {
         self.make_room();
@@ -237,8 +237,8 @@ impl Queue {
         }
     }
 
-    /// Puts a retry before all of its class and behind the retries that were first admitted earlier. Takes a step for
-    /// each retry of the class that waits, of which there are never more than there were workers.
+    /// Adds a retry before all fresh requests of its class and after the retries that were first admitted earlier.
+    /// One step per waiting retry of the class; there are never more of them than there were workers.
     pub(crate) fn push_retry(&mut self, waiting: Waiting) {
         self.make_room();
         let place = self.class_place(waiting.priority);
@@ -264,7 +264,7 @@ impl Queue {
         class.retrying += 1;
     }
 
-    /// So many are before a retry that was first admitted at `admitted_at`.
+    /// How many are ahead of a retry that was first admitted at `admitted_at`.
     pub(crate) fn place_of_retry(
         &self,
         priority: i16,
@@ -286,7 +286,7 @@ impl Queue {
         before
     }
 
-    /// Takes out who is next, of those whose priority `may` run. Where it may not, no higher number may.
+    /// Takes out the next request among those whose priority `may` run. If a priority may not, no higher number may.
     pub(crate) fn pop(&mut self, stale_last: bool, may: impl Fn(i16) -> bool) -> Option<Waiting> {
         let class = self
             .classes
@@ -312,13 +312,13 @@ impl Queue {
         may(class.priority).then(|| self.take(newest, true))
     }
 
-    /// Whether somebody waits whose priority `may` run.
+    /// Whether a request waits whose priority `may` run.
     pub(crate) fn is_any_let(&self, may: impl Fn(i16) -> bool) -> bool {
         let first = self.classes.iter().find(|class| class.len() > 0);
         first.is_some_and(|class| may(class.priority))
     }
 
-    /// All but the retries that were admitted at `limit` or before become stale. A step for each.
+    /// All except retries that were admitted at `limit` or before become stale. One step each.
     pub(crate) fn make_stale(&mut self, limit: Micros) {
         while let Some(entry) = self.entries.get(self.oldest_fresh as usize)
             && entry.waiting.admitted_at <= limit
@@ -341,9 +341,9 @@ impl Queue {
         }
     }
 
-    /// Who gives way to a newcomer where no more may wait: the oldest stale one; else, of the flows of the last class that
-    /// has any, the newest request of the longest, if that class is behind the newcomer's, or is the newcomer's and
-    /// that flow remains as long as the newcomer's at least.
+    /// The request that is removed for a new one in a full queue: the oldest stale one; otherwise, in the last class
+    /// that has flows, the newest request of the longest flow, if that class goes after the new request's class, or
+    /// if it is the same class and that flow stays at least as long as the new request's flow.
     pub(crate) fn who_gives_way(&self, priority: i16, client: u64) -> Option<RequestId> {
         let at = if self.stale > 0 {
             self.ages.head
@@ -369,20 +369,20 @@ impl Queue {
         Some(self.take(oldest, false))
     }
 
-    /// Takes out one that had to have a worker by `limit` or before, if there is one.
+    /// Takes out one that had to have a worker by `limit`, if there is one.
     pub(crate) fn pop_to_start_by(&mut self, limit: Micros) -> Option<Waiting> {
         let first = *self.deadlines.first()?;
         let due = self.entries[first as usize].waiting.start_by <= limit;
         due.then(|| self.take(first, false))
     }
 
-    /// When the longest waiting was first admitted.
+    /// When the longest waiting request was first admitted.
     pub(crate) fn oldest(&self) -> Option<Micros> {
         let oldest = self.oldest_entry()?;
         Some(self.entries[oldest as usize].waiting.admitted_at)
     }
 
-    /// The earliest of the waiting requests' own deadlines.
+    /// The earliest deadline of the waiting requests.
     pub(crate) fn first_deadline(&self) -> Option<Micros> {
         let first = *self.deadlines.first()?;
         Some(self.entries[first as usize].waiting.start_by)
@@ -395,14 +395,14 @@ impl Queue {
         Some(self.take(at, false))
     }
 
-    /// The classes that go before a newcomer of this one, and its own.
+    /// The classes before this one, and the class itself.
     fn upto(&self, priority: i16) -> impl Iterator<Item = &Class> {
         self.classes
             .iter()
             .take_while(move |class| class.priority <= priority)
     }
 
-    /// Of all; there are few classes, and the oldest retry of each is its first.
+    /// Of all classes; there are few, and the oldest retry of each is its first.
     fn oldest_entry(&self) -> Option<u32> {
         let retries = self.classes.iter().map(|class| class.retries.head);
         retries
@@ -411,7 +411,7 @@ impl Queue {
             .min_by_key(|at| self.entries[*at as usize].waiting.admitted_at)
     }
 
-    /// Where the class is; makes it if there is none. Mostly there is one class only.
+    /// The index of the class, which is created if necessary. Usually there is only one class.
     #[inline]
     fn class_place(&mut self, priority: i16) -> usize {
         match self.classes.first() {
@@ -445,7 +445,7 @@ impl Queue {
         at
     }
 
-    /// Takes an entry out of everything. `served`: its client's turn is over.
+    /// Removes an entry from all lists. `served`: its client's turn is over.
     fn take(&mut self, at: u32, served: bool) -> Waiting {
         let Entry {
             waiting,
@@ -530,7 +530,7 @@ impl Queue {
         self.flows.shrank(&mut class.ring, flow, served);
     }
 
-    /// Sees to it that there is an unused entry.
+    /// Ensures that there is an unused entry.
     #[inline]
     fn make_room(&mut self) {
         if self.unused == NONE {
@@ -538,7 +538,7 @@ impl Queue {
         }
     }
 
-    /// All entries are used; the rest, up to `room`, is unused after that.
+    /// All entries of the table are in use; the rest, up to `room`, becomes unused entries.
     fn grow_to(&mut self, room: usize) {
         let used = self.entries.len();
         self.entries.reserve_exact(room - used);
@@ -553,7 +553,7 @@ impl Queue {
         self.unused = if used < room { used as u32 } else { NONE };
     }
 
-    /// Makes the table anew with room for a quarter of what it had, which all that wait fit into twice.
+    /// Rebuilds the table with a quarter of its size, which is twice what the waiting requests need.
     fn shrink(&mut self) {
         let room = (self.entries.len() / 4).max(SMALLEST);
         let moved_flows = self
@@ -581,7 +581,7 @@ impl Queue {
             links.into_iter().chain(ages).for_each(to);
             if entry.part == Part::Fresh {
                 let Flow { head, tail, .. } = self.flows.get_mut(entry.flow);
-                // Once for each flow: at its oldest request.
+                // Once per flow: at its oldest request.
                 if entry.prev == NONE {
                     to(head);
                     to(tail);
@@ -650,10 +650,10 @@ const UNUSED: Entry = Entry {
     heap: NONE,
 };
 
-/// Room that is kept once somebody has waited: about 30 KB.
+/// Minimum room after the first wait: about 30 KB.
 const SMALLEST: usize = 256;
 
-/// Classes that are kept though nobody waits in them, so that none is made for each request that does.
+/// How many empty classes are kept, so that a class is not created for each request.
 const KEPT_CLASSES: usize = 8;
 
 #[cfg(test)]

@@ -1,41 +1,41 @@
-//! May a request whose worker failed run again?
+//! Decides whether a request whose worker failed may run again.
 
-/// What is known of a request when its worker failed.
+/// What is known about a request when its worker failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Its method promises that running twice is running once: GET, HEAD, OPTIONS, TRACE, PUT, DELETE
-    /// (RFC 9110 §9.2.2), unless configured otherwise.
+    /// Its method is idempotent: GET, HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 §9.2.2), unless configured
+    /// otherwise.
     pub idempotent: bool,
-    /// What the worker can have seen of it.
+    /// What the worker may have seen of it.
     pub sent: Sent,
-    /// Something of an answer was read from the worker, be it one byte.
+    /// At least one byte of an answer was read from the worker.
     pub answered: bool,
-    /// How often it was given to a worker so far, the failed time included: at least 1.
+    /// How often it was given to a worker so far, including the failed time: at least 1.
     pub attempts: u32,
-    /// How often it may be given to a worker in all; 1: never again.
+    /// Maximum number of times that it may be given to a worker; 1: no retry.
     pub max_attempts: u32,
 }
 
-/// What a worker can have seen of a request.
+/// What a worker may have seen of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// No byte of it was accepted by the kernel: the connection was refused, or was found closed before the write.
+    /// The kernel accepted no byte of it: the connection was refused, or found closed before the write.
     Nothing,
-    /// Some of it was written, so that the script can have started.
+    /// Some of it was written, so the script may have started.
     Maybe,
 }
 
-/// The verdict of [`may_retry`].
+/// The decision of [`may_retry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Hand it to [`crate::Pool::readmit`].
+    /// Pass it to [`crate::Pool::readmit`].
     Again,
     /// Answer with the failure.
     GiveUp,
 }
 
-/// A request is run again only if no worker can have seen it, or if it is idempotent and nothing was answered yet;
-/// and never more often than `max_attempts`.
+/// A request runs again only if no worker can have seen it, or if it is idempotent and nothing was answered yet; and
+/// at most `max_attempts` times.
 pub fn may_retry(failure: &Failure) -> Retry {
     let unseen = failure.sent == Sent::Nothing;
     let harmless = unseen || failure.idempotent;

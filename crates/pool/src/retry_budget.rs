@@ -1,19 +1,20 @@
-//! How many calls are tried again, in proportion to those that are made.
+//! Limits how many calls are retried, in proportion to the calls that are made.
 
 use crate::{Failure, Micros, Retry, may_retry};
 
-/// A token bucket of retries: each call puts a part of one in, each retry takes one out. So an origin that fails for long is
-/// called by so many percent more often, and not by as many times as each call might be tried.
+/// A token bucket of retries: each call adds a fraction of a retry, each retry takes one. So an origin that fails for
+/// long gets only a certain percentage of additional calls, not a multiple.
 ///
-/// Beside that there are [`RetryBudget::FLOOR`] retries at first, and, when fewer are left, one more every
-/// [`RetryBudget::REFILL`] up to that: for an origin that is seldom called. What calls put in is kept up to `most`.
+/// In addition there are [`RetryBudget::FLOOR`] retries at first, and, if fewer are left, one more every
+/// [`RetryBudget::REFILL`] up to that number: for an origin that is rarely called. What calls add is kept up to
+/// `most`.
 #[derive(Debug)]
 pub struct RetryBudget {
     percent: u32,
     /// Hundredths of a retry.
     level: u64,
     most: u64,
-    /// Up to when time has put in what it may.
+    /// Until when the refill over time was added.
     filled_at: Micros,
     calls: u64,
     retries: u64,
@@ -21,14 +22,14 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Retries that are there at first, and that time brings back.
+    /// Retries that are available at first, and that the refill restores.
     pub const FLOOR: u32 = 10;
 
-    /// Time in which one comes back.
+    /// Time after which one is restored.
     pub const REFILL: Micros = Micros::from_secs(10);
 
-    /// `percent`: of the calls so many may be tried again; 0: none at all. `most`: retries that are kept for bad times, such
-    /// as the number of calls that one event can end at once; [`FLOOR`](Self::FLOOR) at least.
+    /// `percent`: this percentage of calls may be retried; 0: none at all. `most`: maximum of saved retries, for
+    /// example the number of calls that one event can end at once; at least [`FLOOR`](Self::FLOOR).
     pub fn new(percent: u32, most: usize) -> Self {
         let floor = u64::from(Self::FLOOR) * WHOLE;
         Self {
@@ -42,7 +43,7 @@ impl RetryBudget {
         }
     }
 
-    /// A call is made, for the first time.
+    /// A call is made for the first time.
     pub fn call(&mut self, now: Micros) {
         self.fill(now);
         self.calls += 1;
@@ -50,7 +51,7 @@ impl RetryBudget {
         self.level = self.level.saturating_add(part).min(self.most);
     }
 
-    /// May a call that failed be tried again? Yes, if [`may_retry`] says so of it and there is a retry left, which is taken.
+    /// Whether a failed call may be retried: [`may_retry`] allows it and there is a retry left, which is taken.
     pub fn may_retry(&mut self, now: Micros, failure: &Failure) -> Retry {
         if may_retry(failure) == Retry::GiveUp {
             return Retry::GiveUp;
@@ -73,7 +74,7 @@ impl RetryBudget {
         true
     }
 
-    /// Retries that are left.
+    /// Number of retries left.
     pub fn left(&self) -> u64 {
         match self.percent {
             0 => 0,
@@ -81,17 +82,17 @@ impl RetryBudget {
         }
     }
 
-    /// Calls that were made, without those that were tried again.
+    /// Number of calls, without retries.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Retries that were taken.
+    /// Number of retries.
     pub fn retries(&self) -> u64 {
         self.retries
     }
 
-    /// Retries that there was nothing left for.
+    /// Number of retries that were refused because none was left.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -110,5 +111,5 @@ impl RetryBudget {
     }
 }
 
-/// A retry, in hundredths.
+/// One retry, in hundredths.
 const WHOLE: u64 = 100;

@@ -1,4 +1,4 @@
-//! How many workers there are: when to start some, when to withdraw some, when to leave it.
+//! Decides how many workers there are: when to start some, and when to withdraw some.
 
 use alloc::vec::Vec;
 
@@ -13,56 +13,56 @@ use crate::{Decision, MAX_WORKERS, Micros, Pool};
 pub enum Mode {
     /// Always `max_children`.
     Static,
-    /// `start` at first, then as many as are busy and some spare ones.
+    /// `start` at first; then as many as are busy, and some spare ones.
     Dynamic {
-        /// Workers that are started without being asked for.
+        /// Workers that are started in advance.
         start: usize,
-        /// Fewer idle ones: more are started, at once.
+        /// If fewer are idle, more are started at once.
         min_spare: usize,
-        /// More idle ones for a second: the coldest leaves, one a second.
+        /// If more are idle for a second, the one idle longest leaves, one per second.
         max_spare: usize,
     },
-    /// None at first, one for each request that waits; one that is idle for `idle_timeout` leaves.
+    /// None at first, one for each waiting request; a worker that is idle for `idle_timeout` leaves.
     OnDemand,
-    /// As many as do some good.
+    /// As many as are useful.
     Auto {
-        /// Never fewer, and at least one.
+        /// Minimum, at least one.
         start: usize,
-        /// Processors that this pool may use; 0 is taken for 1.
+        /// Processors that this pool may use; 0 counts as 1.
         cores: usize,
     },
 }
 
-/// What bounds the number of workers.
+/// The limits of the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scaling {
-    /// How it is chosen.
+    /// How the number is chosen.
     pub mode: Mode,
-    /// Never more, those that start or end included. Lowered below what is there: those too many leave, the idle first.
+    /// Maximum, including workers that are starting or ending. If it is lowered, the surplus leaves, idle ones first.
     pub max_children: usize,
-    /// So many may be started at once, and so many a second (PHP-FPM's `pm.max_spawn_rate`); 0 is taken for 1. The
-    /// workers of the start do not count: `max_children` of `Static`, `start` of `Dynamic` and `Auto`.
+    /// How many may be started at once, and per second (PHP-FPM's `pm.max_spawn_rate`); 0 counts as 1. The workers of
+    /// the start do not count: `max_children` of `Static`, `start` of `Dynamic` and `Auto`.
     pub max_spawn_rate: usize,
-    /// Idle workers leave after that (`OnDemand`, `Auto`).
+    /// Idle workers leave after this time (`OnDemand`, `Auto`).
     pub idle_timeout: Micros,
 }
 
-/// What is to be done after [`Scaler::look`]: start some, and let [`Pool::withdraw`] do the rest.
+/// The actions after [`Scaler::look`]: start workers, and let [`Pool::withdraw`] do the rest.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Orders {
-    /// Start so many. Each is reported once: [`Scaler::came`] or [`Scaler::start_failed`].
+    /// Start this many. Each must be reported once: [`Scaler::came`] or [`Scaler::start_failed`].
     pub start: usize,
-    /// Withdraw so many idle ones, the coldest first.
+    /// Withdraw this many idle ones, those idle longest first.
     pub stop: usize,
-    /// Withdraw so many, idle or not, the idle first.
+    /// Withdraw this many, idle or not, idle ones first.
     pub retire: usize,
-    /// Withdraw so many of the outdated ones ([`Pool::outdate`]), the idle first.
+    /// Withdraw this many outdated ones ([`Pool::outdate`]), idle ones first.
     pub renew: usize,
 }
 
 impl Orders {
-    /// Nothing is to be done.
+    /// Whether there is nothing to do.
     pub fn are_none(&self) -> bool {
         *self == Self::default()
     }
@@ -71,67 +71,67 @@ impl Orders {
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was told to: by [`Orders`], by a limit on its time, or by a person.
+    /// It was ended: by [`Orders`], by a time limit, or by a person.
     Withdrawn,
-    /// It was told to because it has served its time (so many requests, or so much memory), or was killed under its
-    /// request because of a limit. Its successor does not count for `max_spawn_rate`, or a busy pool whose workers serve
-    /// few requests each would soon have none.
+    /// It was ended because it has served its maximum (of requests or memory), or it was killed during its request
+    /// because of a limit. Its replacement does not count for `max_spawn_rate`; otherwise a busy pool whose workers
+    /// serve few requests each would soon have no workers.
     Spent,
-    /// By itself with code 0, without being told to.
+    /// By itself with code 0, without being asked.
     Clean(Life),
-    /// By a signal or with another code.
+    /// By a signal, or with another code.
     Crashed(Life),
 }
 
-/// What a worker that ended by itself had done.
+/// The life of a worker that ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Time since it was started.
+    /// Time since its start.
     pub lived: Micros,
-    /// It had been given a request before, or has one now.
+    /// It had been given a request, or has one now.
     pub had_work: bool,
-    /// It ended under a request. Its successor does not count for `max_spawn_rate`: a script that crashes must not cost
-    /// the others their workers.
+    /// It ended during a request. Its replacement does not count for `max_spawn_rate`: a script that crashes must not
+    /// take workers away from other requests.
     pub at_work: bool,
 }
 
-/// The memory that workers may use (`Auto`). It holds until the next one.
+/// The memory that workers may use (`Auto`). It is valid until the next report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryView {
-    /// Bytes that one more worker takes; 0: not known, so that memory is no limit.
+    /// Memory of one more worker, bytes; 0: not known, so memory is no limit.
     pub worker_cost: u64,
-    /// Bytes that may still be taken by workers, at least.
+    /// Memory that workers may still use, at least, bytes.
     pub available: u64,
     /// Memory is short now.
     pub pressure: bool,
 }
 
-/// The scaling's figures.
+/// The figures of the scaling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScalerStats {
-    /// Workers that were asked for and are not there yet.
+    /// Requested workers that have not started yet.
     pub starting: usize,
-    /// Workers that there should be now, as far as is known, whatever forbids it.
+    /// How many workers there should be now, as far as is known, regardless of limits.
     pub wanted: usize,
-    /// The most that there may be now: `max_children`, or less in `Auto`.
+    /// The present maximum: `max_children`, or less in `Auto`.
     pub limit: usize,
-    /// How often more than `max_children` were wanted (PHP-FPM's `max children reached`).
+    /// How often more than `max_children` were needed (PHP-FPM's `max children reached`).
     pub max_children_reached: u64,
-    /// Workers that were asked for.
+    /// Requested workers.
     pub asked: u64,
-    /// Of these: those that came up.
+    /// How many of these have started.
     pub spawned: u64,
-    /// Of these: those that could not be started.
+    /// How many of these could not be started.
     pub failed: u64,
     /// Workers that crashed.
     pub crashed: u64,
-    /// Workers that ended because they were told to.
+    /// Workers that were asked to end.
     pub withdrawn: u64,
     /// Workers that ended by themselves with code 0.
     pub ended: u64,
-    /// The end of the pause because workers die young; none while there is none.
+    /// The end of the pause because workers die early; `None` if there is no pause.
     pub paused_until: Option<Micros>,
-    /// Workers die young, so that only one is tried at a time.
+    /// Workers die early, so only one is tried at a time.
     pub trying: bool,
     /// Memory is short.
     pub pressure: bool,
@@ -141,46 +141,48 @@ pub struct ScalerStats {
 
 /// Decides how many workers a [`Pool`] has.
 ///
-/// # What it is told, and when
+/// # Input
 ///
-/// All of this under the pool's lock, in the order in which it happens: [`ready`](Self::ready) when the master that
-/// forks workers comes up or is lost, [`came`](Self::came) beside [`Pool::worker_up`],
-/// [`start_failed`](Self::start_failed), [`exited`](Self::exited) beside [`Pool::worker_down`], and
-/// [`memory`](Self::memory) now and then. After each of them, and after each change of the pool (a request admitted,
-/// released, gone), [`look`](Self::look) says what is to be done; it costs a few comparisons when that is nothing.
-/// Where nothing happens, a timer set to [`next_look`](Self::next_look) calls it.
+/// All of this happens under the pool's lock, in the order of the events: [`ready`](Self::ready) when the master that
+/// forks workers comes up or is lost, [`came`](Self::came) together with [`Pool::worker_up`],
+/// [`start_failed`](Self::start_failed), [`exited`](Self::exited) together with [`Pool::worker_down`], and
+/// [`memory`](Self::memory) from time to time. After each of these calls, and after each change of the pool (a
+/// request admitted, released, gone), [`look`](Self::look) returns what to do; if that is nothing, it costs a few
+/// comparisons. If nothing happens, a timer set to [`next_look`](Self::next_look) calls it.
 ///
-/// # What it does
+/// # Rules
 ///
-/// PHP-FPM looks once a second and starts one worker, then two, then four: a crowd of twenty waits for seconds. Here
-/// each request that waits counts at once.
+/// PHP-FPM checks once a second and starts one worker, then two, then four: a burst of twenty requests waits for
+/// seconds. Here each waiting request counts at once.
 ///
-/// | mode | one is started | one leaves |
+/// | mode | a worker is started | a worker leaves |
 /// |---|---|---|
 /// | static | while fewer than `max_children` are there | never |
 /// | dynamic | for each request that waits, and while fewer than `min_spare` are idle | each second in which more than `max_spare` were idle |
-/// | ondemand | for each request that waits | once it was idle for `idle_timeout` |
-/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | once two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
+/// | ondemand | for each request that waits | after it was idle for `idle_timeout` |
+/// | auto | for each request that waits, and one ahead of the next, as long as more workers do more | after two were idle for `idle_timeout`, so that one stays ahead; never below `start` |
 ///
-/// `auto` sets a limit of its own, below `max_children`: by what more workers bring and whether processors are idle, which
-/// is explained in `climb.rs`, and by memory. The latter is [`MemoryView::available`] in workers, and under pressure what is there: then the idle
-/// leave, one each 100 ms, then busy ones as they finish, one each 2 s, down to `start`. When the pressure has gone the
-/// limit rises again by one each 10 s, because whoever gives back at once what was just taken is soon short again.
+/// `auto` sets its own limit below `max_children`: by the effect of more workers and by idle processors, as
+/// `climb.rs` explains, and by memory. The memory limit is [`MemoryView::available`] in workers; under pressure it is
+/// the present number. Then idle workers leave, one each 100 ms, and then busy ones as they finish, one each 2 s,
+/// down to `start`. When the pressure is over, the limit rises again by one each 10 s, because memory that is used
+/// again at once would soon be short again.
 ///
-/// An `auto` worker that leaves and is missed soon after was sent away too early: `idle_timeout` counts double then, up
-/// to eight times, until that has not happened for long.
+/// If an `auto` worker leaves and is missed soon after, it was ended too early: then `idle_timeout` is doubled, up to
+/// eight times, until this has not happened for long.
 ///
-/// # What holds
+/// # Invariants
 ///
-/// - Workers that are up, leave or start are never more than `max_children`, unless it was lowered.
-/// - Workers are not started faster than `max_spawn_rate`, but for those of the start when the master comes up, and for
-///   the successors of those that ended under a request or have served their time.
-/// - Nobody waits for a worker that may be started: what is missing and not forbidden is asked for at the same look.
-/// - A worker that works is never withdrawn under its request.
-/// - Workers that die young without having been given a request are replaced once at once, and then by a single one,
-///   after a pause that doubles from 100 ms to 30 s; to 1.6 s where they cannot be started. It is over when one has served,
-///   or lived for 10 s. Those that die under a request are replaced at once, however often.
-/// - Outdated workers work until their successors are there, or until there is no room for both.
+/// - Workers that are up, leaving or starting are never more than `max_children`, unless it was lowered.
+/// - Workers are not started faster than `max_spawn_rate`, except those of the start when the master comes up, and
+///   replacements for workers that ended during a request or have served their maximum.
+/// - No request waits for a worker that may be started: missing workers are requested in the same look if nothing
+///   forbids it.
+/// - A worker is never withdrawn during its request.
+/// - Workers that die early without a request are replaced once at once, and then by a single one, after a pause that
+///   doubles from 100 ms to 30 s (to 1.6 s if they cannot be started). This ends when one has served, or lived for 10
+///   s. Workers that die during a request are always replaced at once.
+/// - Outdated workers work until their replacements are up, or until there is no room for both.
 #[derive(Debug)]
 pub struct Scaler {
     scaling: Scaling,
@@ -188,11 +190,11 @@ pub struct Scaler {
     clock: Micros,
     starting: usize,
     asked_at: Micros,
-    /// Workers of the start that are still to be asked for.
+    /// Workers of the start that are not requested yet.
     initial: usize,
-    /// Successors that are still to be asked for and do not count for `max_spawn_rate`.
+    /// Replacements that are not requested yet and do not count for `max_spawn_rate`.
     owed: usize,
-    /// The master has just come up: how many workers of the start are missing is found at the next look.
+    /// The master has just come up: the next look finds how many workers of the start are missing.
     begins: bool,
     bucket: Bucket,
     backoff: Backoff,
@@ -200,9 +202,9 @@ pub struct Scaler {
     climb: Option<Climb>,
     memory: Memory,
     patience: Patience,
-    /// There are more idle workers than `max_spare` since then, or since one has left.
+    /// Since when there are more idle workers than `max_spare`, or since one has left.
     too_many_since: Option<Micros>,
-    /// When the next outdated workers may leave; none while there are none.
+    /// When the next outdated workers may leave; `None` if there are none.
     renew_at: Option<Micros>,
     at_max: bool,
     at_memory: bool,
@@ -214,7 +216,7 @@ pub struct Scaler {
 }
 
 impl Scaler {
-    /// No worker is there, and none can be asked for until [`ready`](Self::ready).
+    /// Without workers; none can be requested until [`ready`](Self::ready).
     pub fn new(scaling: Scaling) -> Self {
         let scaling = bounded(scaling);
         Self {
@@ -243,7 +245,7 @@ impl Scaler {
         }
     }
 
-    /// Changes what bounds the number of workers. If there are too many then, they leave at the next look.
+    /// Changes the limits. If there are too many workers, they leave at the next look.
     pub fn set(&mut self, now: Micros, scaling: Scaling) {
         let now = self.advance(now);
         let scaling = bounded(scaling);
@@ -255,7 +257,7 @@ impl Scaler {
         self.scaling = scaling;
     }
 
-    /// Workers can be asked for (the master is up), or not (any more): those that were asked for will not come then.
+    /// Whether workers can be requested (the master is up). If not, requested workers will not come.
     pub fn ready(&mut self, now: Micros, ready: bool) {
         self.advance(now);
         if ready && !self.ready {
@@ -268,7 +270,7 @@ impl Scaler {
         self.ready = ready;
     }
 
-    /// One of those asked for is up. Call it together with [`Pool::worker_up`].
+    /// A requested worker is up. Call it together with [`Pool::worker_up`].
     pub fn came(&mut self, now: Micros) {
         let now = self.advance(now);
         self.starting = self.starting.saturating_sub(1);
@@ -276,7 +278,7 @@ impl Scaler {
         self.backoff.came(now);
     }
 
-    /// So many of those asked for could not be started, or died before they were up.
+    /// `count` of the requested workers could not be started, or died before they were up.
     pub fn start_failed(&mut self, now: Micros, count: usize) {
         let now = self.advance(now);
         let count = count.min(self.starting);
@@ -312,25 +314,25 @@ impl Scaler {
         if life.at_work {
             self.owe();
         } else if self.ready && !life.had_work && life.lived < YOUNG {
-            // Without a master, none can live.
+            // Without a master no worker can live.
             let born = Micros(now.0.saturating_sub(life.lived.0));
             self.failed(now, born, Failed::Idle);
         }
     }
 
-    /// One more may be started beside those of the rate.
+    /// One more may be started in addition to the rate.
     fn owe(&mut self) {
         self.owed = (self.owed + 1).min(self.scaling.max_children);
     }
 
-    /// How much memory there is (`Auto`; the other modes do as they were told).
+    /// How much memory there is (`Auto`; other modes ignore it).
     pub fn memory(&mut self, now: Micros, view: MemoryView) {
         self.advance(now);
         self.memory.view = Some(view);
     }
 
-    /// So many per mille of the processors were idle in the last tenth of a second or so (`Auto`). To be told about every
-    /// 100 ms while [`wants_processors`](Self::wants_processors); else nothing is known of them.
+    /// How many per mille of the processors were idle in the last tenth of a second or so (`Auto`). To be called
+    /// about every 100 ms while [`wants_processors`](Self::wants_processors); otherwise nothing is known about them.
     pub fn processors(&mut self, now: Micros, idle: u32) {
         let now = self.advance(now);
         if let Some(climb) = &mut self.climb {
@@ -338,14 +340,14 @@ impl Scaler {
         }
     }
 
-    /// Whether it matters how many processors are idle.
+    /// Whether the number of idle processors matters.
     pub fn wants_processors(&self) -> bool {
         self.climb.as_ref().is_some_and(Climb::wants_processors)
     }
 
-    /// So many workers there may be before who waits now has waited for long. `Auto` finds its limit by trying: it is
-    /// doubled while somebody waits and that does any good, and raised to all that there is memory for while processors
-    /// are idle.
+    /// How many workers there may be before the requests that wait now have waited for long. `Auto` finds its limit
+    /// by trying: it doubles it while requests wait and this is useful, and raises it to everything that fits into
+    /// memory while processors are idle.
     pub fn soon(&self) -> usize {
         match &self.climb {
             Some(climb) if climb.may_grow_freely(self.clock) => {
@@ -356,8 +358,8 @@ impl Scaler {
         }
     }
 
-    /// What is to be done now. To be called after each change of the pool or of the scaler, and at
-    /// [`next_look`](Self::next_look). What it says to start counts as starting from here on.
+    /// What to do now. To be called after each change of the pool or of the scaler, and at
+    /// [`next_look`](Self::next_look). Workers in `start` count as starting from now on.
     pub fn look(&mut self, now: Micros, pool: &Pool) -> Orders {
         let now = self.advance(now);
         let view = pool.view();
@@ -371,7 +373,7 @@ impl Scaler {
         let missing = self.missing(&view, waiting);
         let total = self.total(&view);
         self.wanted = total - view.leaving + missing;
-        // Those that leave and are missed at once, as after `max_requests`, make no end of it.
+        // Workers that leave and are needed again at once, as after `max_requests`, do not end this state.
         self.at_max &= total.max(self.wanted) >= self.scaling.max_children;
         self.at_memory &= total >= self.memory.limit();
         let mut orders = Orders::default();
@@ -398,24 +400,24 @@ impl Scaler {
         orders
     }
 
-    /// When [`look`](Self::look) may have something to do if nothing happens until then.
+    /// When [`look`](Self::look) may have something to do, if nothing happens before.
     pub fn next_look(&self) -> Option<Micros> {
         self.next
     }
 
-    /// Whether a request should wait for a worker while none is up: not in the pauses, once they are long, after
-    /// workers that died as soon as they were started. For [`Pool::worker_expected`], after each [`look`](Self::look),
-    /// [`exited`](Self::exited) and [`start_failed`](Self::start_failed).
+    /// Whether a request should wait for a worker while none is up: not during long pauses after workers that died
+    /// early. For [`Pool::worker_expected`], after each [`look`](Self::look), [`exited`](Self::exited) and
+    /// [`start_failed`](Self::start_failed).
     pub fn expects_worker(&self) -> bool {
         self.starting > 0 || self.backoff.hopeless_until(self.clock).is_none()
     }
 
-    /// What was decided since the last call, and why. No more than 64 are kept until then.
+    /// The decisions since the last call. At most 64 are kept.
     pub fn decisions(&mut self) -> impl Iterator<Item = Decision> + '_ {
         self.decisions.drain(..)
     }
 
-    /// The scaling's figures.
+    /// The figures of the scaling.
     pub fn figures(&self) -> ScalerStats {
         ScalerStats {
             starting: self.starting,
@@ -437,7 +439,7 @@ impl Scaler {
         }
     }
 
-    /// The master has come up: the workers of the start are missing, but for those that are there.
+    /// The master has come up: the workers of the start are missing, except existing ones.
     fn begin(&mut self, view: &View) {
         self.begins = false;
         let start = match self.scaling.mode {
@@ -450,7 +452,7 @@ impl Scaler {
         self.initial = start.saturating_sub(fresh + self.starting);
     }
 
-    /// How many workers there may be now, into `limit`.
+    /// Computes the present maximum of workers, in `limit`.
     fn find_limit(&mut self, now: Micros, view: &View) {
         self.limit = self.scaling.max_children;
         let Mode::Auto { start, .. } = self.scaling.mode else {
@@ -479,7 +481,7 @@ impl Scaler {
         }
     }
 
-    /// Requests that wait and that one more worker each would let run.
+    /// Waiting requests that could run with one more worker each.
     fn waiting(&self, view: &View) -> usize {
         if view.maxconn >= self.scaling.max_children {
             return view.queued;
@@ -487,11 +489,11 @@ impl Scaler {
         view.queued.min(view.maxconn.saturating_sub(view.busy))
     }
 
-    /// So many more workers are wanted, whether they may be or not.
+    /// How many more workers are needed, regardless of limits.
     fn missing(&self, view: &View, waiting: usize) -> usize {
         let fresh_free = view.free - view.outdated_free;
         let fresh = fresh_free + view.busy - view.outdated_busy - view.retiring;
-        // Those that are kept for others are as good as busy.
+        // Those that are kept for others count as busy.
         let coming = fresh_free.saturating_sub(view.kept) + self.starting;
         match self.scaling.mode {
             Mode::Static => (self.scaling.max_children).saturating_sub(fresh + self.starting),
@@ -508,7 +510,7 @@ impl Scaler {
         }
     }
 
-    /// Asks for as many of those that are missing as may be.
+    /// Requests as many of the missing workers as allowed.
     fn grow(
         &mut self,
         now: Micros,
@@ -564,11 +566,11 @@ impl Scaler {
         count
     }
 
-    /// More are wanted than may be: says so, if it was not said already.
+    /// More are needed than allowed: reports it, if that was not done already.
     fn tell_limit(&mut self, total: usize, waiting: usize) {
         let max_children = self.scaling.max_children;
         if total >= max_children {
-            // All there shall be are there: nothing is reached by that.
+            // All workers of a static pool exist: that is not a reached limit.
             if self.scaling.mode != Mode::Static && !self.at_max {
                 self.at_max = true;
                 self.totals.max_children_reached += 1;
@@ -586,7 +588,7 @@ impl Scaler {
         }
     }
 
-    /// So many idle workers leave.
+    /// How many idle workers leave.
     fn shrink(&mut self, now: Micros, pool: &Pool, view: &View, waiting: usize) -> usize {
         let Some((_, coldest)) = pool.coldest_idle() else {
             return 0;
@@ -636,7 +638,7 @@ impl Scaler {
         count
     }
 
-    /// So many are idle for `timeout` or longer. Looks again when that may be more.
+    /// How many are idle for `timeout` or longer. Plans the next look for when this changes.
     fn expired(&mut self, now: Micros, pool: &Pool, coldest: Micros, timeout: Micros) -> usize {
         let due = coldest.after(timeout);
         if now < due {
@@ -651,9 +653,9 @@ impl Scaler {
         expired
     }
 
-    /// So many outdated workers leave: all of them once the others suffice, else a few at a time, and these only where
-    /// there is no room for their successors beside them. No successor has died meanwhile, as far as can be seen in a
-    /// tenth of a second.
+    /// How many outdated workers leave: all of them when the others are enough; otherwise a few at a time, and only
+    /// if there is no room for their replacements beside them. The tenth of a second between shows whether
+    /// replacements die.
     fn renew(&mut self, now: Micros, view: &View, missing: usize) -> usize {
         let due = self.renew_at.get_or_insert(now.after(RENEW_PACE));
         if now < *due {
@@ -680,13 +682,13 @@ impl Scaler {
         count
     }
 
-    /// So many of those that stay are more than may be, and not only more than may come.
+    /// How many of the staying workers exceed the maximum. Only workers that exist count, not those that may come.
     fn too_many(&self, staying: usize) -> usize {
         let cap = self.climb.as_ref().map_or(usize::MAX, Climb::cap);
         staying.saturating_sub(self.scaling.max_children.min(cap))
     }
 
-    /// Memory is short: one leaves, if it is time for that.
+    /// Memory is short: one worker leaves, if the time for it has come.
     fn give_memory_back(&mut self, now: Micros, view: &View, staying: usize, orders: &mut Orders) {
         let Mode::Auto { start, .. } = self.scaling.mode else {
             return;
@@ -714,7 +716,7 @@ impl Scaler {
         }
     }
 
-    /// Workers that take up room: those that are up, leave, or start.
+    /// Workers that take up room: those that are up, leaving, or starting.
     fn total(&self, view: &View) -> usize {
         view.free + view.busy + view.leaving + self.starting
     }
@@ -764,16 +766,16 @@ fn climb(scaling: &Scaling) -> Option<Climb> {
     }
 }
 
-/// One idle worker too many leaves in that time (`Dynamic`), as in PHP-FPM.
+/// One surplus idle worker leaves per this time (`Dynamic`), as in PHP-FPM.
 const PACE: Micros = Micros::from_secs(1);
 
-/// Time between two lots of outdated workers that leave, in which their successors may show that they live.
+/// Time between two groups of outdated workers that leave, in which their replacements can show that they work.
 const RENEW_PACE: Micros = Micros::from_millis(100);
 
-/// Idle workers that leave at one look: the lock is held, and the machine has other things to do.
+/// How many idle workers leave in one look: the lock is held meanwhile.
 const MOST_AT_ONCE: usize = 16;
 
-/// No timer is shorter.
+/// Minimum of timers.
 const SOON: Micros = Micros::from_millis(1);
 
 const MOST_DECISIONS: usize = 64;

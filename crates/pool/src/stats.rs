@@ -2,9 +2,9 @@
 
 use crate::Micros;
 
-/// The pool as it is, and what it has done since it was made.
+/// The present state of the pool, and its totals since it was made.
 ///
-/// The totals agree at every moment, which [`Stats::agree`] checks:
+/// The totals are consistent at every moment, which [`Stats::agree`] checks:
 ///
 /// ```text
 /// admitted + readmitted = run_at_once + waited + shed on arrival
@@ -15,54 +15,55 @@ use crate::Micros;
 pub struct Stats {
     /// Requests in the queue now.
     pub waiting: usize,
-    /// Of these: those that have waited for too long and go after all others, because the pool is overloaded.
+    /// How many of these have waited too long and go after all others, because the pool is overloaded.
     pub stale: usize,
     /// Workers with a request now.
     pub busy: usize,
-    /// Workers without one now (they may stand idle beside a queue if the limit is reached, or if they are reserved).
+    /// Workers without a request now (they may be idle beside a queue if the limit is reached, or if they are
+    /// reserved).
     pub free: usize,
     /// Workers that are up now: busy and free.
     pub workers: usize,
-    /// Of the busy ones: those that leave when they are released ([`crate::Pool::retire`]).
+    /// How many busy ones leave when they are released ([`crate::Pool::retire`]).
     pub retiring: usize,
-    /// Of those that are up and not retiring: those that are to be replaced ([`crate::Pool::outdate`]).
+    /// How many of those that are up and not retiring are to be replaced ([`crate::Pool::outdate`]).
     pub outdated: usize,
-    /// Workers that were withdrawn and have not yet ended; not counted in `workers`.
+    /// Workers that were withdrawn and have not ended yet; not counted in `workers`.
     pub leaving: usize,
     /// Requests that may run at once now: `maxconn`, or less with `fullconn`.
     pub limit: usize,
 
-    /// How long the one that has waited for longest has waited so far; zero: nobody waits.
+    /// How long the oldest waiting request has waited so far; zero: no request waits.
     pub oldest_wait: Micros,
-    /// What a usual request (priority 0, of a client that has none waiting) would wait now, as far as can be foreseen.
+    /// The expected wait of a usual request (priority 0, of a client without waiting requests) now.
     pub expected_wait: Micros,
-    /// What a worker needs for a request, as far as is known; zero: nothing is known.
+    /// The estimated duration of a request; zero: not known.
     pub service_estimate: Micros,
-    /// After so long clients leave: one in four, of those that have neither an answer nor given up before. None: not
+    /// After this time one in four clients leaves, of those without an answer that had not left before. `None`: not
     /// known.
     pub patience: Option<Micros>,
-    /// The pool loses what it cannot serve, and keeps its queue short ([`crate::Order::Adaptive`]).
+    /// The pool loses requests that it cannot serve, and keeps its queue short ([`crate::Order::Adaptive`]).
     pub overloaded: bool,
-    /// Newcomers that would have to wait for longer are refused at once: the queue's timeout, or less under overload.
+    /// New requests that would have to wait longer are refused at once: the queue's timeout, or less under overload.
     pub longest_admitted_wait: Micros,
-    /// Who has waited for so long goes after all others; [`Micros::MAX`] while the pool is not overloaded.
+    /// Requests that have waited this long go after all others; [`Micros::MAX`] while the pool is not overloaded.
     pub stale_after: Micros,
 
-    /// Requests that arrived ([`crate::Pool::admit`]), whatever they were answered.
+    /// Requests that arrived ([`crate::Pool::admit`]), with any result.
     pub admitted: u64,
-    /// Requests that came back after their worker failed ([`crate::Pool::readmit`]), whatever they were answered.
+    /// Requests that came back after their worker failed ([`crate::Pool::readmit`]), with any result.
     pub readmitted: u64,
-    /// Of both: those that got a worker on arrival.
+    /// How many of both got a worker on arrival.
     pub run_at_once: u64,
-    /// Of both: those that were put into the queue.
+    /// How many of both were put into the queue.
     pub waited: u64,
     /// Requests given to workers, on arrival or from the queue; a retry counts again.
     pub started: u64,
     /// Requests whose worker was released.
     pub finished: u64,
-    /// Workers that have finished a request, each counted once.
+    /// Workers that have finished a request; each counts once.
     pub proven: u64,
-    /// Requests whose worker went down under them.
+    /// Requests whose worker went down while it processed them.
     pub lost: u64,
     /// Requests that were given to a worker and not begun, because their client had just left.
     pub abandoned: u64,
@@ -70,18 +71,18 @@ pub struct Stats {
     pub shed_queue_full: u64,
     /// Refused because they had waited for the queue's timeout.
     pub shed_queue_timeout: u64,
-    /// Refused at once because they would have had to wait beyond the timeout or their deadline.
+    /// Refused at once because the expected wait exceeded the timeout or their deadline.
     pub shed_hopeless: u64,
-    /// Refused because their own deadline was past, or could not be kept any more after waiting.
+    /// Refused because their deadline had passed, or could not be met any more after waiting.
     pub shed_deadline: u64,
-    /// Refused at once because the pool was overloaded and its queue was as long as it should be then.
+    /// Refused at once because the pool was overloaded and its queue had the length allowed then.
     pub shed_overload: u64,
-    /// Refused after waiting, to make room for a request of a client that has fewer, or of a better class, or of one that
-    /// still waits for its answer.
+    /// Refused after waiting, to make room for a request of a client with fewer waiting requests, of a better class,
+    /// or of a client that is still waiting for its answer.
     pub shed_pushed_out: u64,
-    /// Refused because there was no worker and none expected.
+    /// Refused because there was no worker and none was expected.
     pub shed_no_worker: u64,
-    /// Withdrawn from the queue because their client left.
+    /// Removed from the queue because their client left.
     pub left: u64,
     /// Clients that left while their request ran ([`crate::Pool::client_left`]).
     pub left_running: u64,
@@ -90,26 +91,26 @@ pub struct Stats {
     /// Events that did not fit the state and changed nothing, such as the release of a worker that is down.
     pub ignored: u64,
 
-    /// The most that ever waited at once.
+    /// The highest number of waiting requests at once.
     pub max_waiting: usize,
-    /// The most workers that were ever busy at once.
+    /// The highest number of busy workers at once.
     pub max_busy: usize,
-    /// Time in the queue of all that waited, whatever became of them, and of those that wait now up to the last time told,
-    /// summed up: the area under the queue's length. A second more of it in each second is one request that waits.
+    /// Sum of the times in the queue of all requests, with any result, including the present ones up to the last
+    /// given time: the area under the queue's length. If it grows by a second per second, one request is waiting.
     pub queue_time: Micros,
-    /// Time that workers had a request, those that have one now up to the last time told, summed up: the area under the number
-    /// of busy workers.
+    /// Sum of the busy times of workers, including the present ones up to the last given time: the area under the
+    /// number of busy workers.
     pub busy_time: Micros,
-    /// Time in the queue of all that were given a worker from it, summed up.
+    /// Sum of the times in the queue of all requests that got a worker from it.
     pub waited_time: Micros,
-    /// The longest wait in the queue, whatever became of the request, those included that wait now.
+    /// The longest wait in the queue, with any result, including requests that wait now.
     pub longest_wait: Micros,
-    /// Time that workers had a request, summed up; without those that are at work now.
+    /// Sum of the busy times of workers, without those that are busy now.
     pub service_time: Micros,
 }
 
 impl Stats {
-    /// Refusals for all reasons.
+    /// Refusals for all reasons together.
     pub fn shed(&self) -> u64 {
         self.sheds().iter().sum()
     }
@@ -126,7 +127,7 @@ impl Stats {
         ]
     }
 
-    /// Whether the figures are consistent with one another; false is a defect of this crate.
+    /// Whether the figures are consistent; false is a defect of this crate.
     pub fn agree(&self) -> bool {
         let arrived = self.admitted + self.readmitted;
         let ended = self.started + self.shed() + self.left;

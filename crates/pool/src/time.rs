@@ -1,4 +1,4 @@
-//! Time as the caller tells it.
+//! Time, as given by the caller.
 
 use core::time::Duration;
 
@@ -12,17 +12,17 @@ impl Micros {
     /// Later than everything; as a span: no limit.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// So many milliseconds.
+    /// A span of milliseconds.
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000))
     }
 
-    /// So many seconds.
+    /// A span of seconds.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }
 
-    /// The point `span` later; [`Micros::MAX`] rather than an overflow.
+    /// The point `span` later; [`Micros::MAX`] on overflow.
     pub const fn after(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }

@@ -1,16 +1,16 @@
-//! The workers: which are free, and which of these was used last.
+//! The workers: which ones are free, and which of these was used last.
 //!
-//! A worker is `Down` (not there), `Free`, `Busy` with one request, or `Leaving` (withdrawn, not yet ended). The free
-//! ones hang on two stacks at once, one of all and one of their home (the reactor that holds their connection), so that
-//! the one used last, of a home or of all, is found in one step, as is the one used longest ago, and any is taken out in
-//! one step. Links are indexes into the table, so nothing is allocated once a worker's slot exists.
+//! A worker is `Down` (it does not exist), `Free`, `Busy` with one request, or `Leaving` (withdrawn, not ended yet).
+//! Free workers are on two stacks at once: one of all, and one of their home (the reactor that has their connection).
+//! So the one used last, of a home or of all, is found in one step, as is the one used longest ago, and any of them
+//! is removed in one step. Links are indices into the table, so nothing is allocated once a worker's slot exists.
 
 use alloc::vec::Vec;
 
 use crate::{Micros, RequestId, Ticket, WorkerId};
 
-/// Worker ids are slot numbers that come again when a worker is replaced; ids from here on are not accepted, so that
-/// the table stays bounded whatever a caller says.
+/// Worker ids are slot numbers that are reused when a worker is replaced. Ids from here on are not accepted, so that
+/// the size of the table is limited.
 pub const MAX_WORKERS: u32 = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub(crate) enum State {
         job: Job,
         since: Micros,
     },
-    /// Withdrawn: it gets no request any more, and its slot is not used again until it is down.
+    /// Withdrawn: it gets no requests any more, and its slot is not used again until it is down.
     Leaving,
 }
 
-/// A request that a worker has.
+/// The request of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) request: RequestId,
@@ -47,25 +47,25 @@ impl Job {
     }
 }
 
-/// What became of a worker that was to be withdrawn.
+/// Result of withdrawing a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
     /// It was free, and leaves.
     Leaves,
     /// It is busy, and leaves when it is released.
     LeavesLater,
-    /// It was not there, or leaves already.
+    /// It did not exist, or is leaving already.
     Not,
 }
 
 /// A worker that has finished its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
-    /// What it had.
+    /// Its request.
     pub(crate) job: Job,
-    /// It was busy since then.
+    /// Since when it was busy.
     pub(crate) since: Micros,
-    /// It had finished no request before.
+    /// It is its first finished request.
     pub(crate) first: bool,
     /// It was to be withdrawn, and leaves now.
     pub(crate) leaves: bool,
@@ -76,18 +76,18 @@ pub(crate) struct Workers {
     slots: Vec<Slot>,
     /// Top of the stack of all free workers.
     top: u32,
-    /// The other end of it: the free worker that was used longest ago.
+    /// The other end of the stack: the free worker that was used longest ago.
     bottom: u32,
-    /// Tops of the stacks of each home's free workers.
+    /// Tops of the stacks of free workers per home.
     home_tops: Vec<u32>,
     free: usize,
     busy: usize,
     leaving: usize,
-    /// Of the busy ones: those that leave when they are released.
+    /// How many busy ones leave when they are released.
     retiring: usize,
-    /// Of the free ones: those that are to be replaced.
+    /// How many free ones are to be replaced.
     outdated_free: usize,
-    /// Of the busy ones that do not leave when they are released: those that are to be replaced.
+    /// How many busy ones that do not leave when released are to be replaced.
     outdated_busy: usize,
 }
 
@@ -137,7 +137,7 @@ impl Workers {
             .map_or(State::Down, |slot| slot.state)
     }
 
-    /// What the busy ones have.
+    /// The requests of the busy ones.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = Job> {
         self.slots.iter().filter_map(|slot| match slot.state {
             State::Busy { job, .. } => Some(job),
@@ -145,8 +145,8 @@ impl Workers {
         })
     }
 
-    /// `Down` or `Free` → `Free`, on top of the stacks, with this home. False, and nothing changed, if it is busy or
-    /// leaving, or its id is past [`MAX_WORKERS`].
+    /// `Down` or `Free` → `Free`, on top of the stacks, with this home. False, without a change, if it is busy or
+    /// leaving, or its id is beyond [`MAX_WORKERS`].
     pub(crate) fn up(&mut self, worker: WorkerId, home: u16, now: Micros) -> bool {
         if worker.0 >= MAX_WORKERS {
             return false;
@@ -172,7 +172,7 @@ impl Workers {
         true
     }
 
-    /// Any state → `Down`; tells the state it had.
+    /// Any state → `Down`; returns the previous state.
     pub(crate) fn down(&mut self, worker: WorkerId) -> State {
         let before = self.state(worker);
         match before {
@@ -185,8 +185,8 @@ impl Workers {
         before
     }
 
-    /// `Free` → `Busy`: of the free workers the one used last, of this home if there is one. None if none is free.
-    /// One that is taken from another home has this one from now on: its connection moves to where it is used.
+    /// `Free` → `Busy`: the free worker used last, from this home if possible. `None` if none is free. A worker of
+    /// another home gets this home: its connection moves to where it is used.
     #[inline]
     pub(crate) fn take(&mut self, job: &Job, now: Micros) -> Option<WorkerId> {
         let home = job.home;
@@ -212,8 +212,8 @@ impl Workers {
         Some(WorkerId(index))
     }
 
-    /// A busy one is done with what it has, and is still busy: [`rest`](Self::rest) or [`pass_on`](Self::pass_on) comes
-    /// next. None if it was not busy.
+    /// A busy worker has finished its request, and is still busy: [`rest`](Self::rest) or [`pass_on`](Self::pass_on)
+    /// must follow. `None` if it was not busy.
     #[inline]
     pub(crate) fn finish(&mut self, worker: WorkerId) -> Option<Release> {
         let slot = self.slots.get_mut(worker.0 as usize)?;
@@ -229,7 +229,7 @@ impl Workers {
         })
     }
 
-    /// The same for one that has not begun what it was given.
+    /// The same for a worker that has not begun its request.
     pub(crate) fn abandon(&mut self, worker: WorkerId) -> Option<Release> {
         let slot = self.slots.get(worker.0 as usize)?;
         let State::Busy { job, since } = slot.state else {
@@ -263,8 +263,8 @@ impl Workers {
         }
     }
 
-    /// `Busy` → `Busy` with another request: what [`rest`](Self::rest) and [`take`](Self::take) come to where it does not
-    /// leave and no other is free.
+    /// `Busy` → `Busy` with another request: the result of [`rest`](Self::rest) and [`take`](Self::take) if it does
+    /// not leave and no other is free.
     #[inline]
     pub(crate) fn pass_on(&mut self, worker: WorkerId, job: &Job, now: Micros) {
         let slot = &mut self.slots[worker.0 as usize];
@@ -280,7 +280,7 @@ impl Workers {
         }
     }
 
-    /// `Busy` → `Leaving`; tells what it had, and since when. None, and nothing changed, if it was not busy.
+    /// `Busy` → `Leaving`; returns its request, and since when. `None`, without a change, if it was not busy.
     pub(crate) fn lose(&mut self, worker: WorkerId) -> Option<(Job, Micros)> {
         let State::Busy { job, since } = self.state(worker) else {
             return None;
@@ -334,8 +334,8 @@ impl Workers {
         Some((WorkerId(self.bottom), slot.free_since))
     }
 
-    /// How many of the free workers are free since `limit` or longer, counted from the one used longest ago and no
-    /// further than `at_most`; and since when the one after these is free.
+    /// How many free workers are free for `limit` or longer, counted from the one used longest ago up to `at_most`;
+    /// and since when the next one is free.
     pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         let (mut at, mut count) = (self.bottom, 0);
         while let Some(slot) = self.slots.get(at as usize) {
@@ -348,7 +348,7 @@ impl Workers {
         (count, None)
     }
 
-    /// A worker that is to be replaced: a free one, else a busy one that does not yet leave when it is released.
+    /// A worker that is to be replaced: a free one, otherwise a busy one that does not yet leave when it is released.
     pub(crate) fn any_outdated(&self) -> Option<WorkerId> {
         if self.outdated_free + self.outdated_busy == 0 {
             return None;
@@ -370,7 +370,7 @@ impl Workers {
         Some(WorkerId(found as u32))
     }
 
-    /// Out of the stacks and the counts of the free ones; the state is the caller's to set.
+    /// Removes it from the stacks and counts of free ones; the caller sets the state.
     #[inline]
     fn leave_free(&mut self, index: u32) {
         self.unlink(index);
@@ -378,7 +378,7 @@ impl Workers {
         self.outdated_free -= usize::from(self.slots[index as usize].outdated);
     }
 
-    /// Out of the counts of the busy ones; the state is the caller's to set.
+    /// Removes it from the counts of busy ones; the caller sets the state.
     fn leave_busy(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
         self.busy -= 1;
@@ -393,7 +393,7 @@ impl Workers {
         }
     }
 
-    /// Walks through everything and says what does not fit. For tests.
+    /// Checks everything and returns what is inconsistent. For tests.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let count = |wanted: fn(&State) -> bool| {
             let states = self.slots.iter().map(|slot| &slot.state);
@@ -483,9 +483,9 @@ impl Workers {
 struct Slot {
     state: State,
     home: u16,
-    /// Leaves when it is released; only a busy one.
+    /// It leaves when it is released; only for a busy one.
     retiring: bool,
-    /// To be replaced.
+    /// It is to be replaced.
     outdated: bool,
     /// Has finished a request.
     proven: bool,
@@ -514,7 +514,7 @@ impl Slot {
         matches!(self.state, State::Busy { .. })
     }
 
-    /// It is up, and does not leave when it is released.
+    /// Whether it is up and does not leave when it is released.
     fn stays(&self) -> bool {
         match self.state {
             State::Free => true,

@@ -1,4 +1,4 @@
-//! The pool as it is: for operators, for the scaling, and for tests.
+//! The present state of the pool: for operators, for the scaling, and for tests.
 
 use super::Pool;
 use crate::workers::State;
@@ -9,23 +9,23 @@ use crate::{Micros, RequestId, Stats, WorkerId};
 pub(crate) struct View {
     pub(crate) free: usize,
     pub(crate) busy: usize,
-    /// Of the busy ones: those that leave when they are released.
+    /// How many busy workers leave when they are released.
     pub(crate) retiring: usize,
     pub(crate) leaving: usize,
     pub(crate) outdated_free: usize,
     pub(crate) outdated_busy: usize,
-    /// Requests that wait.
+    /// Waiting requests.
     pub(crate) queued: usize,
-    /// Of the free ones: those that nobody who waits may use, because they are reserved.
+    /// How many free workers are reserved, so that no waiting request may use them.
     pub(crate) kept: usize,
-    /// As the load is now.
+    /// At the present load.
     pub(crate) maxconn: usize,
     pub(crate) finished: u64,
     pub(crate) proven: u64,
 }
 
 impl Pool {
-    /// The request that a worker has.
+    /// The request of a worker.
     pub fn running(&self, worker: WorkerId) -> Option<RequestId> {
         match self.workers.state(worker) {
             State::Busy { job, .. } => Some(job.request),
@@ -76,12 +76,12 @@ impl Pool {
         }
     }
 
-    /// So many requests fit into the memory that the queue has now.
+    /// How many requests fit into the present memory of the queue.
     pub fn queue_capacity(&self) -> usize {
         self.queue.capacity()
     }
 
-    /// Walks through all workers and all that wait, and says what is inconsistent. Slow: for tests and fuzzing.
+    /// Checks all workers and all waiting requests, and returns what is inconsistent. Slow: for tests and fuzzing.
     pub fn check(&self) -> Result<(), &'static str> {
         self.workers.check()?;
         self.queue.check()?;
@@ -91,7 +91,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the scaling looks at, which is less than [`stats`](Self::stats) and cheaper.
+    /// The values for the scaling, which are fewer than those of [`stats`](Self::stats) and cheaper.
     pub(crate) fn view(&self) -> View {
         View {
             free: self.workers.free(),
@@ -108,17 +108,18 @@ impl Pool {
         }
     }
 
-    /// How many workers are idle since `limit` or longer, counted to `at_most`, and since when the next one is.
+    /// How many workers have been idle for `limit` or longer, counted up to `at_most`, and since when the next one is
+    /// idle.
     pub(crate) fn idle_since(&self, limit: Micros, at_most: usize) -> (usize, Option<Micros>) {
         self.workers.idle_since(limit, at_most)
     }
 
-    /// When the longest waiting was first admitted.
+    /// When the longest waiting request was first admitted.
     pub(crate) fn oldest_waiting(&self) -> Option<Micros> {
         self.queue.oldest()
     }
 
-    /// Free workers that nobody who waits may use because they are reserved.
+    /// Free workers that no waiting request may use because they are reserved.
     fn kept(&self) -> usize {
         let is_kept = !self.limits.reserve.is_empty()
             && self.queue.len() > 0

@@ -1,11 +1,11 @@
-//! What can be foreseen: how long a request would wait, whether that is too long, and when it would not be.
+//! Predictions: how long a request would wait, whether that is too long, and when it would not be.
 
 use super::Pool;
 use crate::{Micros, ShedReason, Ticket};
 
 impl Pool {
-    /// What a usual request (priority 0, of a client that has nothing waiting) would wait if it came now; zero if it
-    /// would not, or if nothing is known.
+    /// The expected wait of a usual request (priority 0, of a client without waiting requests) that comes now; zero
+    /// if it would not wait, or if nothing is known.
     pub(super) fn expected_wait(&self) -> Micros {
         self.expected_wait_at(self.clock)
     }
@@ -20,8 +20,8 @@ impl Pool {
         self.wait_at(now, place, self.workers_now())
     }
 
-    /// How many a newcomer with this ticket would have before it, at most, and what it would wait, as far as can be
-    /// foreseen; what [`admit`](Pool::admit) refuses it by.
+    /// How many requests would at most be ahead of a new request with this ticket, and its expected wait;
+    /// [`admit`](Pool::admit) refuses by these values.
     pub fn foresee_wait(&self, ticket: &Ticket) -> (usize, Micros) {
         let stale_last = self.overload.is_on();
         let place = self
@@ -33,9 +33,9 @@ impl Pool {
         )
     }
 
-    /// In how long a request that came then would find a place, as far as can be foreseen: when what is too long in the
-    /// queue is gone, and, while more are refused than can be served, those that were refused as well. A second if
-    /// nothing is known, the queue's timeout while there is no worker.
+    /// After what time a new request is expected to find a place: when the excess in the queue is gone, and, while
+    /// more are refused than can be served, those that were refused as well. A second if nothing is known; the
+    /// queue's timeout while there is no worker.
     pub fn retry_after(&self, now: Micros) -> Micros {
         if self.workers.free() + self.workers.busy() == 0 {
             return self.limits.timeout;
@@ -54,7 +54,7 @@ impl Pool {
         excess.max(AT_LEAST)
     }
 
-    /// Why a newcomer with so many before it is refused at once; none: it may wait.
+    /// Why a new request with this many ahead of it is refused at once; `None`: it may wait.
     pub(super) fn foresee(
         &mut self,
         now: Micros,
@@ -81,8 +81,8 @@ impl Pool {
         None
     }
 
-    /// The last moment at which a worker can still keep a deadline. What a request needs is not known beforehand: no more
-    /// than half of its time is set aside for it.
+    /// The last moment at which a worker can still meet a deadline. The duration of a request is not known in
+    /// advance: at most half of its time is reserved for it.
     pub(super) fn start_by(&self, deadline: Micros, admitted_at: Micros) -> Micros {
         if deadline == Micros::MAX {
             return deadline;
@@ -91,13 +91,13 @@ impl Pool {
         Micros(deadline.0 - self.service.estimate().0.min(half))
     }
 
-    /// Workers that are at work for who waits now, at least 1.
+    /// Workers that serve waiting requests now, at least 1.
     pub(super) fn workers_now(&self) -> usize {
         let up = self.workers.free() + self.workers.busy();
         up.min(self.limit(1)).max(1)
     }
 
-    /// Workers that will serve a class, at best: those that may still come count too.
+    /// Workers that will serve a class at best, including those that may still come.
     fn workers_for(&self, priority: i16) -> usize {
         let up = self.workers.free() + self.workers.busy();
         let all = up.max(self.soon).min(self.limits.maxconn);
@@ -105,9 +105,10 @@ impl Pool {
         all.saturating_sub(kept).max(1)
     }
 
-    /// The wait of who has so many before it. Who finds a worker that is not yet there waits for that only. Else the next
-    /// worker is free soon, or, if even the request that was started last runs for longer than usual, in as long as that
-    /// has taken already; and what is known of the time that requests need is corrected as if those that run ended now.
+    /// The expected wait of a request with this many ahead of it. If a worker is about to start for it, it waits only
+    /// for that. Otherwise the next worker is expected to be free soon; if even the request that was started last has
+    /// run longer than usual, the expectation is the time that it has already taken. The estimated duration is
+    /// corrected as if the running requests ended now.
     fn wait_at(&self, now: Micros, place: usize, workers: usize) -> Micros {
         let busy = self.workers.busy();
         let Some(place) = place.checked_sub(workers.saturating_sub(busy)) else {
@@ -124,18 +125,18 @@ impl Pool {
         Micros(first.saturating_add(corrected.saturating_mul(place as u64) / workers))
     }
 
-    /// From one request that is finished to the next while somebody waits.
+    /// Time between two finished requests while requests wait.
     fn spacing(&self) -> Micros {
         let service = self.overload.service().unwrap_or(self.service.estimate());
         Micros(service.0 / self.workers_now() as u64)
     }
 }
 
-/// A client that has nothing waiting: nobody has this number but by one chance in 2⁶⁴.
+/// A client without waiting requests: the chance that a real client has this number is 1 in 2⁶⁴.
 const NOBODY: u64 = u64::MAX;
 
-/// Of so many requests the mean is made.
+/// Number of requests in the mean.
 const MEAN_OF: u64 = 64;
 
-/// Nobody is told to come sooner.
+/// Minimum of the advised time.
 const AT_LEAST: Micros = Micros::from_secs(1);

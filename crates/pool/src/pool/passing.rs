@@ -1,12 +1,11 @@
-//! What happens because time passes: windows of overload end, and requests become stale.
+//! Effects of time: windows of overload end, and requests become stale.
 
 use super::Pool;
 use crate::overload::Situation;
 use crate::{Micros, Order};
 
 impl Pool {
-    /// Lets time pass. Every other call that is told the time does so as well: this one is for those that look at the
-    /// figures only.
+    /// Lets time pass. All other calls with a time do this as well: this one is for callers that only read figures.
     pub fn pass(&mut self, now: Micros) {
         self.advance(now);
     }
@@ -39,20 +38,20 @@ impl Pool {
         }
     }
 
-    /// A worker is at work from now on.
+    /// A worker becomes busy.
     #[inline]
     pub(super) fn begins_work(&mut self) {
         self.busy_until_zero = self.busy_until_zero.wrapping_sub(self.clock.0);
     }
 
-    /// A worker that was at work has ended that.
+    /// A busy worker becomes free.
     #[inline]
     pub(super) fn ends_work(&mut self) {
         self.busy_until_zero = self.busy_until_zero.wrapping_add(self.clock.0);
     }
 
-    /// The time that all workers were ever at work, added up, µs. Each adds the moments at which it ended, and subtracts
-    /// those at which it began, modulo 2⁶⁴; only differences count.
+    /// Total busy time of all workers, µs. Each worker adds the times at which it became free and subtracts those at
+    /// which it became busy, modulo 2⁶⁴; only differences have a meaning.
     fn busy_time(&self) -> u64 {
         let now = self.clock.0.wrapping_mul(self.workers.busy() as u64);
         now.wrapping_add(self.busy_until_zero)
@@ -89,7 +88,7 @@ impl Pool {
         }
     }
 
-    /// Notes it where nobody waits.
+    /// Notes when no request waits.
     pub(super) fn note_length(&mut self) {
         if self.queue.len() == 0 {
             self.overload.queue_is_empty();

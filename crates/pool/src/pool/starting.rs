@@ -1,4 +1,4 @@
-//! From the queue to a worker: who is next, on which worker, and what counts while it runs.
+//! From the queue to a worker: which request is next, on which worker, and what is counted while it runs.
 
 use super::Pool;
 use crate::limits::Reserves;
@@ -6,7 +6,7 @@ use crate::workers::{Job, Workers};
 use crate::{Assignment, Limits, MAX_RESERVES, Micros, WorkerId};
 
 impl Pool {
-    /// Gives who is next to a worker, if somebody waits and a worker may be used.
+    /// Gives the next request to a worker, if one waits and a worker may be used.
     #[inline]
     pub(super) fn next(&mut self, now: Micros) -> Option<Assignment> {
         if self.queue.len() == 0 {
@@ -19,7 +19,7 @@ impl Pool {
         }
     }
 
-    /// Somebody waits, and there is a place.
+    /// A request waits, and there is a place.
     fn give_place(&mut self, now: Micros) -> Option<Assignment> {
         let job = self.pop(now)?;
         debug_assert!(self.has_place(1) && self.lets(job.priority), "there was");
@@ -28,8 +28,8 @@ impl Pool {
         Some(Assignment { request, worker })
     }
 
-    /// Somebody waits, and a worker has finished: gives it who is next without a rest, if it is the only one that would be
-    /// free, and the limit and the reserves allow it.
+    /// A request waits, and a worker has finished: gives it the next request directly, if it would be the only free
+    /// worker, and the limit and the reserves allow it.
     pub(super) fn pass_on(&mut self, now: Micros, worker: WorkerId) -> Option<Assignment> {
         let others = self.workers.busy() - 1;
         let limit = self.limits.at_load(others + self.queue.len());
@@ -43,7 +43,7 @@ impl Pool {
         Some(Assignment { request, worker })
     }
 
-    /// Takes out of the queue who is next, if somebody may run.
+    /// Takes the next request out of the queue, if one may run.
     #[inline]
     fn pop(&mut self, now: Micros) -> Option<Job> {
         let stale_last = self.overload.is_on();
@@ -72,7 +72,7 @@ impl Pool {
         })
     }
 
-    /// `more`: requests that are neither running nor waiting, and count in the load.
+    /// `more`: requests that are neither running nor waiting, but count in the load.
     #[inline]
     pub(super) fn start(&mut self, now: Micros, job: &Job, more: usize) -> Option<WorkerId> {
         if !self.has_place(more) || !self.lets(job.priority) {
@@ -81,7 +81,7 @@ impl Pool {
         self.run(now, job)
     }
 
-    /// Gives a request to the free worker that is the one for it, if there is one.
+    /// Gives a request to the most suitable free worker, if there is one.
     #[inline]
     fn run(&mut self, now: Micros, job: &Job) -> Option<WorkerId> {
         let worker = self.workers.take(job, now)?;
@@ -89,7 +89,7 @@ impl Pool {
         Some(worker)
     }
 
-    /// A worker has the request from now on.
+    /// A worker gets the request.
     #[inline]
     fn count_start(&mut self, now: Micros, job: &Job) {
         self.begins_work();
@@ -109,23 +109,23 @@ impl Pool {
         }
     }
 
-    /// A worker is free, and the limit allows one more.
+    /// Whether a worker is free and the limit allows one more.
     pub(super) fn has_place(&self, more: usize) -> bool {
         self.workers.free() > 0 && self.workers.busy() < self.limit(more)
     }
 
-    /// Requests that may run where so many more come.
+    /// How many requests may run if this many more come.
     pub(super) fn limit(&self, more: usize) -> usize {
         self.limits
             .at_load(self.workers.busy() + self.queue.len() + more)
     }
 
-    /// Whether the reserves let a request of this class have one of the free workers.
+    /// Whether the reserves let a request of this class use one of the free workers.
     pub(super) fn lets(&self, priority: i16) -> bool {
         reserves_let(&self.workers, &self.limits, &self.outsiders, priority)
     }
 
-    /// A worker has the request no more.
+    /// A worker has ended the request.
     pub(super) fn count_end(&mut self, now: Micros, job: &Job, since: Micros) {
         let time = now.since(since);
         self.totals.service_time = self.totals.service_time.after(time);
@@ -133,7 +133,7 @@ impl Pool {
         self.ends_job(job);
     }
 
-    /// The same, for the counts of what runs only.
+    /// The same, only for the counts of running requests.
     pub(super) fn ends_job(&mut self, job: &Job) {
         self.ends_work();
         if !self.limits.reserve.is_empty() {
@@ -147,7 +147,7 @@ impl Pool {
     }
 }
 
-/// Counts a request where it is one that a reserve does not let use its workers.
+/// Counts a request for each reserve whose workers it may not use.
 pub(super) fn count_outsiders(
     outsiders: &mut [usize; MAX_RESERVES],
     reserves: &Reserves,
@@ -161,8 +161,8 @@ pub(super) fn count_outsiders(
     }
 }
 
-/// Whether one more request of this class may run beside those that do. What each reserve keeps is kept from all that
-/// are of no better class, together with what the reserves for better ones keep; the last worker is for everybody.
+/// Whether one more request of this class may run beside the running ones. Each reserve, together with the reserves
+/// for better classes, keeps its workers from all other classes; the last worker is for all.
 fn reserves_let(
     workers: &Workers,
     limits: &Limits,

@@ -1,4 +1,4 @@
-//! Walks through everything and says what does not fit. For tests and fuzzing.
+//! Checks everything and returns what is inconsistent. For tests and fuzzing.
 
 use super::{List, Part, Queue};
 use crate::{Micros, index::NONE};

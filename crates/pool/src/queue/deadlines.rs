@@ -1,5 +1,5 @@
-//! The deadlines of those that have one of their own: a binary heap of entries that each know their place in it, so that
-//! any of them can be taken out in O(log n).
+//! Deadlines of requests: a binary heap of entries. Each entry knows its index in it, so any of them can be removed
+//! in O(log n).
 
 use super::Queue;
 use crate::{Micros, index::NONE};
@@ -25,7 +25,7 @@ impl Queue {
             .start_by
     }
 
-    /// Moves an entry up as far as it is earlier, and notes where it is.
+    /// Moves an entry up while it is earlier, and notes its index.
     fn rise(&mut self, mut place: usize) {
         while place > 0 {
             let above = (place - 1) / 2;
