@@ -1,23 +1,23 @@
-//! Who may do what at the window.
+//! Access control of the operator's window.
 //!
-//! A unix socket has permissions: who may connect may do everything. Over TCP anybody may come:
+//! A unix socket has permissions: every process that may connect may do everything. Over TCP anybody may connect:
 //!
-//! | | who |
+//! | | allowed for |
 //! |---|---|
-//! | `/metrics`, `/healthz`, `/readyz`, the page without its figures | whoever reaches the port |
-//! | `/status` | who has the token; and who is on this machine and names it by its address |
-//! | actions | who has the token |
+//! | `/metrics`, `/healthz`, `/readyz`, the page without its figures | everybody who reaches the port |
+//! | `/status` | clients with the token; and clients on this machine that use its address as the host |
+//! | actions | clients with the token |
 //!
-//! The status shows what clients ask for. "By its address": a page from elsewhere that a browser was made to take for
-//! this machine by its name (DNS rebinding) says that name in `Host`. An action needs a header that no browser sends to
-//! another origin unless it is allowed to, which is never said here.
+//! The status shows what clients request. About "its address": a web page of another origin that uses a name for this
+//! machine (DNS rebinding) sends that name in `Host`. An action needs a header that browsers do not send to another
+//! origin without permission, and weir never gives that permission.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq;
 
-/// How somebody came in.
+/// How a client is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Over the unix socket.
@@ -26,21 +26,21 @@ pub(super) enum Way {
     Tcp(SocketAddr),
 }
 
-/// What is asked for.
+/// What a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// Anybody may have it.
+    /// Allowed for everybody.
     Nothing,
-    /// What clients do can be seen in it.
+    /// It shows what clients do.
     Sight,
-    /// Something is done.
+    /// It performs an action.
     Action,
 }
 
-/// A refusal: its status, and what to do about it.
+/// A refusal: its status, and how to get access.
 pub(super) type No = (StatusCode, &'static str);
 
-/// Whether who came in by `way` with these headers may have what `needs` that.
+/// Whether a client that is connected by `way`, with these headers, may have what it `needs`.
 ///
 /// # Errors
 /// Why not.
@@ -95,7 +95,8 @@ fn given(headers: &HeaderMap) -> Option<&[u8]> {
         .then(|| rest.trim_ascii())
 }
 
-/// Whether the request names this machine by an address or as localhost; one without `Host` comes from no browser.
+/// Whether the request names this machine by an address or as localhost. A request without `Host` does not come from
+/// a browser.
 fn names_an_address(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else {
         return true;

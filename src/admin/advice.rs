@@ -1,6 +1,6 @@
-//! What an operator should know first: what is not well, why, and what helps.
+//! Advice for operators: what is wrong, why, and how to fix it.
 //!
-//! Everything is told from what `GET /status` says now and of the last seconds or the last minute: what is over is not told.
+//! It is based on the present status and on the last seconds or minute: problems that are over are not shown.
 
 mod calls;
 mod pool;
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use super::text::{span, text};
 
-/// Something that is not well.
+/// A problem.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// The pool that it concerns; none: more than one pool.
+    /// The pool concerned; `None`: more than one pool, or weir itself.
     pub(super) pool: Option<String>,
-    /// What, and why.
+    /// The problem and its cause.
     pub(super) what: String,
-    /// What helps.
+    /// How to fix it.
     pub(super) help: String,
 }
 
-/// All of it, the worst first.
+/// All problems, the worst first.
 pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     let mut found = weir::silent(status);
     found.extend(list(&status["pools"]).iter().flat_map(pool::troubles));
@@ -42,7 +42,7 @@ pub(super) fn as_json(status: &Value) -> Value {
     troubles(status).into_iter().map(entry).collect()
 }
 
-/// Answers of 500 and above that weir gave for one cause, as `failures` of the status has them.
+/// Answers with a status of 500 or above for one cause, from `failures` of the status.
 struct Failure<'s>(&'s Value);
 
 impl<'s> Failure<'s> {
@@ -50,7 +50,7 @@ impl<'s> Failure<'s> {
         list(&of["failures"]).iter().map(Failure)
     }
 
-    /// weir's word for the cause; none: a script answered so.
+    /// weir's word for the cause; `None`: a script's answer.
     fn reason(&self) -> Option<&'s str> {
         self.0["reason"].as_str()
     }
@@ -63,7 +63,7 @@ impl<'s> Failure<'s> {
         number(&self.0["last_minute"])
     }
 
-    /// It goes on.
+    /// Whether it still happens.
     fn is_now(&self) -> bool {
         number(&self.0["last_ten_seconds"]) > 0
     }

@@ -1,4 +1,4 @@
-//! What talks to the window of a running weir: `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
+//! The client of a running weir's window: for `weir status`, `weir reload`, `weir stop`, `weir pool NAME restart`.
 
 use std::{
     fmt::{self, Write},
@@ -21,16 +21,16 @@ use tokio::{
 
 use crate::log_text;
 
-/// Where a window is.
+/// The address of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// This socket.
+    /// A unix socket.
     Unix(PathBuf),
     /// On TCP.
     Tcp {
         /// This address.
         address: SocketAddr,
-        /// What has to be known there to do something.
+        /// The token for actions.
         token: Option<String>,
     },
 }
@@ -45,31 +45,31 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// Somebody was, and did not answer.
+    /// The window was reached, but did not answer correctly.
     Broken(String),
-    /// The connection was taken, and nothing more came: weir hangs, or is about to end.
+    /// The connection was accepted, but no answer came: weir hangs, or is about to end.
     Silent {
-        /// How long was waited.
+        /// How long the client waited.
         limit: Duration,
-        /// The processes of that weir, and what keeps them, as far as it can be seen: `the gateway (process 8) is stopped`.
+        /// The processes of that weir that do not run, as far as visible: `the gateway (process 8) is stopped`.
         seen: Vec<Stuck>,
     },
-    /// weir says no, and why.
+    /// weir refuses the request; with the reason.
     Refused(String),
 }
 
 /// A process that does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
-    /// What it is: `manager`, `gateway`.
+    /// Its role: `manager`, `gateway`.
     pub role: &'static str,
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
-    /// It was stopped by a signal; else it waits for a disk.
+    /// It was stopped by a signal; otherwise it waits for a disk.
     pub stopped: bool,
 }
 
-/// Asks the window at `place`, and waits for the answer's text.
+/// Sends a request to the window at `place`, and waits for the text of the answer.
 ///
 /// # Errors
 /// See [`Error`].
@@ -82,7 +82,7 @@ pub fn ask(place: &Place, method: Method, path: &str) -> Result<String, Error> {
         if method == Method::GET {
             return within(place, SOON, exchange(place, method, path)).await;
         }
-        // What is asked for may take long. Whether anybody will do it shows at once.
+        // The action may take long. The probe shows at once whether anybody will do it.
         within(place, PROBE, exchange(place, Method::GET, "/healthz")).await?;
         within(place, PATIENCE, exchange(place, method, path)).await
     })
@@ -102,7 +102,7 @@ async fn within(
     }
 }
 
-/// The process that listens at a window's socket.
+/// The process that listens on a window's socket.
 async fn manager_of(place: &Place) -> Option<u32> {
     let Place::Unix(socket) = place else {
         return None;
@@ -111,7 +111,7 @@ async fn manager_of(place: &Place) -> Option<u32> {
     u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
 }
 
-/// Which of the processes of a weir do not run.
+/// Which processes of a weir do not run.
 fn stuck(manager: u32) -> Vec<Stuck> {
     let listed = |task: u32| fs::read_to_string(format!("/proc/{manager}/task/{task}/children"));
     let children = listed(manager).unwrap_or_default();
@@ -124,7 +124,7 @@ fn stuck(manager: u32) -> Vec<Stuck> {
     let all = std::iter::once(("manager", manager)).chain(gateways);
     all.filter_map(|(role, pid)| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // proc_pid_stat(5): the state is behind the program's name, which may hold anything.
+        // proc_pid_stat(5): the state follows after the program's name, which may contain anything.
         let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
         matches!(state, 'T' | 't' | 'D').then_some(Stuck {
             role,
@@ -209,7 +209,7 @@ impl fmt::Display for Error {
                     write!(f, "; its {role} (process {pid}) {how}")
                 })
             }
-            // Who answers may be no weir: nothing of it moves or colours anything.
+            // Another program may have answered: its text must not move the cursor or change colours.
             Self::Refused(why) => why
                 .trim_end()
                 .chars()
@@ -222,19 +222,19 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// For what is known at once.
+/// Limit for requests that are answered at once.
 const SOON: Duration = Duration::from_secs(10);
 
-/// For a sign of life.
+/// Limit for the probe.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// A reload warms pools and starts a gateway before it is answered.
+/// A reload warms up pools and starts a gateway before it is answered.
 const PATIENCE: Duration = Duration::from_secs(310);
 
-/// Characters that are shown of a refusal: what is wrong with a configuration is told as a whole.
+/// How many characters of a refusal are shown: errors in a configuration are shown completely.
 const LONGEST_REFUSAL: usize = 64 << 10;
 
-/// Longest answer, bytes: a thousand pools' status.
+/// Maximum size of an answer, bytes: the status of a thousand pools.
 const MAX_ANSWER: usize = 64 << 20;
 
 #[cfg(test)]

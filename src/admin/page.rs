@@ -1,5 +1,5 @@
-//! The page at `/`: static files, which fetch `/status` and draw it in the browser. Nothing of weir's figures is written
-//! into them here, and the browser is told to run and load nothing else.
+//! The page at `/`: static files, which fetch `/status` and show it in the browser. They contain no data themselves,
+//! and the browser is told to run and load nothing else.
 
 use http::{HeaderName, header};
 
@@ -12,7 +12,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// The one at this path; none: there is none.
+    /// The file at this path; `None`: there is none.
     pub(super) fn at(path: &str) -> Option<Part> {
         match path {
             "/" => Some(Part::Html),
@@ -40,7 +40,7 @@ impl Part {
     }
 }
 
-/// What the browser is told of all of them.
+/// Headers for all of these files.
 pub(super) const HEADERS: &[(HeaderName, &str)] = &[
     (
         header::CONTENT_SECURITY_POLICY,

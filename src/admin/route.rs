@@ -1,12 +1,12 @@
-//! What the window's paths are for.
+//! The paths of the window.
 
 use super::page::Part;
 use crate::control::Action;
 
-/// What a path is for.
+/// The meaning of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The page, or what belongs to it.
+    /// A file of the page.
     Page(Part),
     Status,
     Metrics,
@@ -15,7 +15,7 @@ pub(super) enum Route {
     Act(Action),
 }
 
-/// What `path` is for; none: nothing.
+/// The meaning of `path`; `None`: unknown path.
 ///
 /// # Errors
 /// What is wrong with the query of an action.

@@ -1,9 +1,9 @@
-//! The window's HTTP server: who comes in, and for how long.
+//! The window's HTTP server: limits who may connect, and for how long.
 //!
-//! It has a thread of its own, so that it answers while the reactors are busy. No client keeps others out: each has so
-//! long to say what it wants and so long to take the answer, and where all places are taken, whoever came first and is
-//! not having something done has to go. The unix socket and TCP have places of their own: thousands of connections to
-//! the port do not disturb `weir status`.
+//! It has its own thread, so that it answers while the reactors are busy. No client can block others: each has a
+//! limited time to send its request and to read the answer. If all places are taken, the oldest client without a
+//! running action is removed. The unix socket and TCP have separate places: thousands of connections to the port do
+//! not disturb `weir status`.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,7 @@ use crate::{
     window::{Task, Window},
 };
 
-/// Answers on `sockets` until the window closes, and then what was begun. See [`crate::window::Serve`].
+/// Answers on `sockets` until the window closes, then finishes the running requests. See [`crate::window::Serve`].
 pub fn serve(sockets: WindowSockets, window: Arc<dyn Window>) -> Task<io::Result<()>> {
     Box::pin(async move {
         let WindowSockets { unix, tcp, token } = sockets;
@@ -81,10 +81,10 @@ enum Stream {
     Tcp(TcpStream, SocketAddr),
 }
 
-/// Somebody who is inside.
+/// A connected client.
 struct Guest {
     task: AbortHandle,
-    /// Something is being done for them.
+    /// Whether an action is running for this client.
     acts: Arc<AtomicBool>,
 }
 
@@ -108,7 +108,7 @@ async fn listen(
             Ok(stream) => {
                 guests.retain(|guest| !guest.task.is_finished());
                 if guests.len() >= places && !make_room(&mut guests) {
-                    // All of them have something done: who comes now is not heard.
+                    // All of them have running actions: the new client is refused.
                     drop(stream);
                     continue;
                 }
@@ -124,12 +124,13 @@ async fn listen(
         }
     }
     drop(socket);
-    // What was asked before is answered: who asked for a reload hears of it from the gateway that it ends.
+    // Running requests are still answered: an operator who asked for a reload gets the answer from the gateway that
+    // it replaces.
     let all = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LAST_WORDS, all).await;
 }
 
-/// Sends out whoever came first, of those for whom nothing is being done. `false`: there is none.
+/// Removes the oldest client without a running action. `false`: there is none.
 fn make_room(guests: &mut VecDeque<Guest>) -> bool {
     let first = guests.iter().position(|guest| !guest.acts.load(Relaxed));
     match first.and_then(|index| guests.remove(index)) {
@@ -200,7 +201,7 @@ async fn connection<I>(
             Ok::<_, Infallible>(answer(&request, way, window, token, &acts).await)
         }
     });
-    // A client that goes away or talks nonsense is its own loss.
+    // Errors of a client concern only that client.
     let _ = http1::Builder::new()
         .keep_alive(false)
         .timer(TokioTimer::new())
@@ -281,7 +282,7 @@ async fn answer<B>(
     }
 }
 
-/// An answer that may be large, with gzip for who takes it.
+/// An answer that may be large; with gzip for clients that accept it.
 async fn compressed(
     headers: &HeaderMap,
     kind: &'static str,
@@ -291,7 +292,7 @@ async fn compressed(
     let takes_gzip = Accepted::of(headers).choose(order, |coding| coding == Coding::Gzip);
     let mut coding = takes_gzip.filter(|_| body.len() >= WORTH_IT);
     if coding.is_some() {
-        // It writes into memory, and so neither waits nor fails.
+        // It writes into memory, so it neither waits nor fails.
         let mut encoder = GzipEncoder::with_quality(Vec::new(), Level::Fastest);
         let written = async {
             encoder.write_all(&body).await?;
@@ -341,31 +342,31 @@ fn respond(
     response
 }
 
-/// A shorter answer is not compressed, bytes.
+/// Shorter answers are not compressed, bytes.
 const WORTH_IT: usize = 1024;
 
-/// Who may be inside at once over the unix socket.
+/// Maximum number of clients on the unix socket.
 const UNIX_PLACES: usize = 16;
 
-/// The same over TCP.
+/// The same for TCP.
 const TCP_PLACES: usize = 64;
 
-/// A request's head is there by then.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// Longest head, bytes.
+/// Maximum size of a head, bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// From coming in to the end of the answer, where nothing is done.
+/// Time limit from the connection to the end of the answer, without an action.
 const SLOWEST: Duration = Duration::from_secs(15);
 
-/// Longest time that something asked for takes: a reload warms pools and starts a gateway.
+/// Time limit of an action: a reload warms up pools and starts a gateway.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// After a failure to accept.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What was asked for is answered within that time once the window closes.
+/// Time limit for running requests when the window closes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `GET /status` as a person reads it, in 80 columns: what is not well first, then pools, sites, calls and listeners.
+//! `GET /status` as text for people, in 80 columns: problems first, then pools, sites, calls and listeners.
 
 mod egress;
 
@@ -14,12 +14,12 @@ pub fn status(status: &Value) -> String {
     status_in(status, WIDTH)
 }
 
-/// The status as it fits a terminal of so many columns and rows: what is not well is at the top, and what has no room is left
-/// out, with a line that says so.
+/// The status for a terminal with this many columns and rows: problems are at the top. Lines without room are left
+/// out, and a line says so.
 pub fn status_on_screen(status: &Value, (columns, rows): (usize, usize)) -> String {
     let text = status_in(status, columns.clamp(NARROWEST, WIDEST));
     let (lines, rows) = (text.lines().count(), rows.max(SHORTEST));
-    // The last row stays empty: a newline there would move all of it up.
+    // The last row stays empty: a newline there would scroll the screen.
     if lines < rows {
         return text;
     }
@@ -52,10 +52,10 @@ fn status_in(status: &Value, width: usize) -> String {
     out.text
 }
 
-/// What is left of the status where only one pool is wanted.
+/// Reduces the status to one pool.
 ///
 /// # Errors
-/// The names that there are, where this is none of them.
+/// The names of all pools, if there is no pool with this name.
 pub fn of_pool(status: &mut Value, name: &str) -> Result<(), Vec<String>> {
     let is_it = |pool: &Value| pool["name"] == name;
     let pools = list(&status["pools"]);
@@ -140,7 +140,7 @@ fn head(out: &mut Sheet, status: &Value, troubles: usize) {
     }
 }
 
-/// What became of the last reload where it failed, and configurations that finish what they began.
+/// Result of the last reload if it failed, and earlier configurations that are finishing.
 fn reloads(out: &mut Sheet, status: &Value) {
     let (reloads, old) = (&status["reloads"], list(&status["old_generations"]));
     let last = &reloads["last"];
@@ -198,7 +198,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
         text(&pool["state"]),
         text(&pool["generation"]),
     );
-    // Less than may be configured: what `pm = "auto"` finds worth having.
+    // Less than configured: the limit that `pm = "auto"` has found useful.
     let limit = match workers["limit"].as_u64() < workers["max"].as_u64() {
         true => format!(", for now {}", text(&workers["limit"])),
         false => String::new(),
@@ -218,7 +218,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
     );
     out.wrap("  workers   ", &line);
     running(out, &pool["running"]);
-    // What is foreseen is worth nothing where it is less than what was waited already.
+    // A predicted wait that is shorter than the present one is useless.
     let (oldest, expected) = (&queue["oldest_wait"], &queue["expected_wait"]);
     let expected = match queue["waiting"].as_u64() {
         None | Some(0) => String::new(),
@@ -242,7 +242,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
         span(&queue["longest_wait"]),
     );
     out.wrap("  queue     ", &line);
-    // Those whose worker was stopped because nobody waited any more are among the lost.
+    // Requests whose worker was stopped because nobody waited any more are among the lost ones.
     let cancelled = match requests["cancelled"].as_u64() {
         None | Some(0) => String::new(),
         Some(count) => format!(" ({count} cancelled)"),
@@ -330,7 +330,7 @@ fn pool(out: &mut Sheet, pool: &Value) {
     processes(out, list(&pool["processes"]));
 }
 
-/// What runs now, the longest first, and which scripts that is.
+/// Running requests, the oldest first, and their scripts.
 fn running(out: &mut Sheet, running: &Value) {
     let oldest = &running["oldest"];
     if !oldest.is_object() {
@@ -354,7 +354,7 @@ fn running(out: &mut Sheet, running: &Value) {
     out.wrap("  running   ", &line);
 }
 
-/// What the last check found, where it was not good.
+/// Result of the last check, if it was not good.
 fn bad_check(check: &Value) -> String {
     match check["good"] == true || !check.is_object() {
         true => String::new(),
@@ -371,7 +371,7 @@ fn processes(out: &mut Sheet, processes: &[Value]) {
         "  {:>8}  {:<9} {:>9}  {:>9}  running",
         "pid", "state", "requests", "time"
     );
-    // Those at work, the longest first; then the others.
+    // Busy ones first, those that run longest at the top; then the others.
     let mut sorted: Vec<&Value> = processes.iter().collect();
     sorted.sort_by(|one, other| {
         let key = |process: &Value| (process["state"] != "Idle", process["time"].as_f64());
@@ -456,7 +456,7 @@ fn listeners(out: &mut Sheet, status: &Value) {
     }
 }
 
-/// What is written, in lines of a width.
+/// The output, with a line width.
 struct Sheet {
     text: String,
     width: usize,
@@ -467,7 +467,7 @@ impl Sheet {
         self.text.push(c);
     }
 
-    /// Writes a text in lines that fit, each after as much space as `label` takes.
+    /// Writes a text in lines that fit, indented by the width of `label`.
     fn wrap(&mut self, label: &str, words: &str) {
         let indent = label.chars().count();
         let mut column = indent;
@@ -487,7 +487,7 @@ impl Sheet {
         self.push('\n');
     }
 
-    /// A line that must not be longer than it may: what is too much is left out.
+    /// Writes a line, cut to the width.
     fn line(&mut self, line: &str) {
         match line.chars().count() > self.width {
             true => {
@@ -511,7 +511,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What a field says, fit for a terminal: a URL is the client's text.
+/// The value of a field, safe for a terminal: a URL is text from a client.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => log_text::shown(text),
@@ -521,7 +521,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// Seconds as a person says them.
+/// Seconds in readable form.
 pub(super) fn span(value: &Value) -> String {
     let Some(seconds) = value.as_f64() else {
         return "-".into();
@@ -536,7 +536,7 @@ pub(super) fn span(value: &Value) -> String {
     }
 }
 
-/// Bytes as a person says them.
+/// Bytes in readable form.
 pub(super) fn size(value: &Value) -> String {
     let Some(bytes) = value.as_u64() else {
         return "-".into();
@@ -549,7 +549,7 @@ pub(super) fn size(value: &Value) -> String {
     }
 }
 
-/// How many in a second.
+/// A rate per second.
 fn rate(value: &Value) -> String {
     match value.as_f64() {
         None => "-".into(),
@@ -558,17 +558,17 @@ fn rate(value: &Value) -> String {
     }
 }
 
-/// Columns of a terminal that nobody has widened.
+/// Default width of a terminal.
 const WIDTH: usize = 80;
 
-/// A terminal is taken to have that many columns and rows at least, and no text is wider.
+/// Minimum of columns and rows that is assumed, and maximum width of the text.
 const NARROWEST: usize = 40;
 const WIDEST: usize = 120;
 const SHORTEST: usize = 6;
-/// Configurations that finish that are shown.
+/// Maximum number of earlier configurations that are shown.
 const MOST_OLD: usize = 8;
 
-/// Workers of a pool that are shown.
+/// Maximum number of a pool's workers that are shown.
 const MOST_PROCESSES: usize = 24;
 
 #[cfg(test)]
@@ -620,7 +620,7 @@ mod tests {
             shown.lines().all(|line| line.chars().count() <= WIDTH),
             "{shown}"
         );
-        // What a client sent cannot colour or move anything.
+        // Text from a client must not change colours or move the cursor.
         assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
         assert!(shown.contains("\\u{202e}gpj.exe"), "{shown}");
     }

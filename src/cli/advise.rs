@@ -1,4 +1,4 @@
-//! `weir bench --advise`: which configuration is meant, and what of the running weir is shown to the load generator.
+//! `weir bench --advise`: finds the configuration, and what the load generator may see of the running weir.
 
 use std::{path::Path, process::ExitCode};
 
@@ -16,7 +16,7 @@ use crate::{
     manager::memory,
 };
 
-/// Performs it. With `--advise`, `-c` is the configuration, as everywhere else.
+/// Runs it. With `--advise`, `-c` is the configuration, as in other commands.
 pub(super) fn main(args: &BenchArgs) -> ExitCode {
     let file = match args.users.as_deref().map(Path::new) {
         Some(file) if !file.exists() && args.users_is_number() => {

@@ -1,4 +1,4 @@
-//! What `weir serve ROOT` means: a configuration made for a folder.
+//! `weir serve ROOT`: makes a configuration for a folder.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
 
@@ -13,10 +13,10 @@ use crate::{
 };
 
 impl ServeArgs {
-    /// The configuration that these flags mean: the file's, or one made for a folder. It is not checked yet.
+    /// The configuration for these flags: the file's, or one made for a folder. It is not checked yet.
     ///
     /// # Errors
-    /// The exit code, if there is none; why has been said.
+    /// The exit code, if there is none; the error was printed.
     pub fn source(&self) -> Result<Source, ExitCode> {
         match &self.config {
             Some(file) => Source::of_file(file),
@@ -107,7 +107,7 @@ impl ServeArgs {
     }
 }
 
-/// What `.htaccess` files in the folder deny to all is refused; what else they limit is said.
+/// Refuses what `.htaccess` files in the folder deny to all, and prints what else they limit.
 fn refused(root: &Path) -> Refusals {
     let found = htaccess::find(root);
     for file in &found.files {
@@ -131,7 +131,7 @@ fn refused(root: &Path) -> Refusals {
     htaccess::refusals(&found.files)
 }
 
-/// Frameworks have their document root in a folder of its own, and their secrets beside it.
+/// Frameworks have their document root in a subfolder, and their secrets beside it.
 fn say_inner_root(typed: &Path, root: &Path) {
     let is_empty = ["index.php", "index.html"]
         .iter()
@@ -152,7 +152,7 @@ fn say_inner_root(typed: &Path, root: &Path) {
     }
 }
 
-/// A socket of the command line is relative to the current folder, not to the one that is served.
+/// A socket on the command line is relative to the current folder, not to the served one.
 fn from_here(address: &str) -> String {
     let absolute = address
         .strip_prefix("unix:")
@@ -161,7 +161,7 @@ fn from_here(address: &str) -> String {
     absolute.unwrap_or_else(|| address.to_owned())
 }
 
-/// Who serves a folder when root asks for it: its owner, or else who serves the web on this system.
+/// The user who serves a folder if root starts weir: its owner, otherwise the web server's user of this system.
 fn folder_user(root: &Path) -> Option<String> {
     if !identity::is_root() {
         return None;
@@ -178,7 +178,7 @@ fn folder_user(root: &Path) -> Option<String> {
         .find(|name| ThisMachine.has_user(name))
 }
 
-/// What runs a folder's scripts: weir's own PHP, or else php-cgi.
+/// The program for a folder's scripts: weir's own PHP, otherwise php-cgi.
 fn folder_php() -> Result<FolderRuntime, ExitCode> {
     if ThisMachine.php(None).is_ok() {
         return Ok(FolderRuntime::Own);

@@ -1,4 +1,4 @@
-//! `weir --version`: which weir this is, and which PHP it finds.
+//! `weir --version`: the version of weir, and the PHP versions that it finds.
 
 use std::{
     fmt::Write,
@@ -10,7 +10,7 @@ use std::{
 
 use crate::machine::php;
 
-/// What is said, with a newline at the end of each line.
+/// The output, with a newline at the end of each line.
 pub(super) fn text() -> String {
     let mut text = format!("{}\n", first_line());
     let found = php::all();
@@ -37,7 +37,7 @@ fn first_line() -> String {
     }
 }
 
-/// The version as `weir-php -v` says it: `8.2.29`. None where it does not, or takes too long.
+/// The version that `weir-php -v` prints: `8.2.29`. `None` if it does not, or takes too long.
 fn whole_version(program: &Path) -> Option<String> {
     let mut child = Command::new(program)
         .arg("-v")
@@ -59,15 +59,15 @@ fn whole_version(program: &Path) -> Option<String> {
         }
     };
     let mut said = String::new();
-    // A version is shorter than what a pipe holds, so that it was written whole.
+    // The output is smaller than a pipe's buffer, so it was written completely.
     child.stdout?.take(1024).read_to_string(&mut said).ok()?;
     let version = said.strip_prefix("PHP ")?.split_whitespace().next()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
     (ended && version.chars().all(plain)).then(|| version.to_owned())
 }
 
-/// PHP reads its configuration and its extensions first.
+/// PHP first reads its configuration and its extensions.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether it has ended.
+/// Pause between two checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);

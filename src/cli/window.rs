@@ -1,4 +1,5 @@
-//! `weir status`, `reload`, `stop`, `drain`, `pool`: which weir is meant, what it is asked for, and what it says.
+//! `weir status`, `reload`, `stop`, `drain`, `pool`: finds the running weir, sends the request, and prints the
+//! answer.
 
 use std::{
     fs,
@@ -22,7 +23,7 @@ use crate::{
     manager::{EX_CONFIG, EX_SOFTWARE},
 };
 
-/// Where the operator's window is, as it is written on a command line.
+/// The operator's window, as written on a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admin {
     /// `unix:PATH` or `off`
@@ -175,7 +176,7 @@ pub fn ask(asked: &Asked, args: &WindowArgs) -> ExitCode {
     }
 }
 
-/// Has a manager reload whose gateway hangs, and waits for what comes of it: another gateway will tell.
+/// Makes the manager reload although its gateway hangs, and waits for the result from the next gateway.
 fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
     console::say_error(
         format!("the gateway does not answer: the manager (process {manager}) is told by SIGHUP"),
@@ -214,7 +215,7 @@ fn reload_by_signal(place: &Place, manager: u32) -> ExitCode {
     ExitCode::from(EX_SOFTWARE)
 }
 
-/// The status, or what of it concerns `pool`.
+/// The status, or the part about `pool`.
 fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, ExitCode> {
     let mut status: serde_json::Value = serde_json::from_str(status).map_err(|error| {
         console::say_error(format!("the status is no JSON: {error}"), "");
@@ -233,7 +234,7 @@ fn status_of(status: &str, pool: Option<&str>) -> Result<serde_json::Value, Exit
     Ok(status)
 }
 
-/// Shows the status again and again until it is interrupted.
+/// Shows the status repeatedly until it is interrupted.
 fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
     loop {
         let size = match std::io::stdout().is_terminal() {
@@ -246,10 +247,10 @@ fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
                 (Ok(status), None) => admin::status_text(&status),
                 (Err(code), _) => return code,
             },
-            // It may come again: whoever watches a reload or a restart goes on watching.
+            // It may work again: during a reload or restart the watch continues.
             Err(error) => format!("{error}\n"),
         };
-        // To the upper left corner, and nothing below what was there before (ECMA-48, CUP and ED).
+        // Moves to the upper left corner and clears the rest (ECMA-48, CUP and ED).
         let frame = match size {
             Some(_) => format!("\x1b[H\x1b[2J{text}"),
             None => format!("{text}\n"),
@@ -267,7 +268,7 @@ fn watch(place: &Place, pool: Option<&str>) -> ExitCode {
 }
 
 impl Admin {
-    /// Where it is on TCP, if that is what it says.
+    /// The TCP address, if it is one.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -284,7 +285,7 @@ impl Admin {
 }
 
 impl WindowArgs {
-    /// The window that is meant; none: none was named, and there is no usual one.
+    /// The selected window; `None`: none was given, and there is no default one.
     pub fn place_if_any(&self) -> Result<Option<Place>, ExitCode> {
         match (&self.admin, &self.config) {
             (None, None) => Ok(machine::usual_window().map(Place::Unix)),
@@ -292,7 +293,7 @@ impl WindowArgs {
         }
     }
 
-    /// The window that is meant.
+    /// The selected window.
     fn place(&self) -> Result<Place, ExitCode> {
         let tcp = |address, token_file: Option<&Path>| {
             let token = token_file.map(token).transpose()?;
@@ -333,7 +334,7 @@ impl WindowArgs {
 /// Reads `unix:PATH` or `off`.
 ///
 /// # Errors
-/// Why it is neither.
+/// Why it is neither of them.
 pub fn window_address(text: &str) -> Result<Window, String> {
     match admin_address(text)? {
         Admin::Window(window) => Ok(window),
@@ -355,7 +356,7 @@ pub(super) fn admin_address(text: &str) -> Result<Admin, String> {
     }
 }
 
-/// `KEY=N`, as the window takes it.
+/// `KEY=N`, as the window accepts it.
 pub(super) fn limit(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("max_children" | "maxconn", number))
@@ -367,7 +368,7 @@ pub(super) fn limit(text: &str) -> Result<String, String> {
     }
 }
 
-/// The token that a file holds.
+/// Reads the token from a file.
 fn token(file: &Path) -> Result<String, ExitCode> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim().to_owned()),
@@ -378,18 +379,18 @@ fn token(file: &Path) -> Result<String, ExitCode> {
     }
 }
 
-/// What helps where nothing of a silent weir is known.
+/// The advice if nothing is known about a weir that does not answer.
 const HANGS: &str = "its gateway or manager hangs; the manager (\"weir serve\" in ps) takes signals: SIGTERM ends it, SIGHUP has \
      it reload";
 
-/// Columns and rows of a terminal that does not tell.
+/// Columns and rows of a terminal with unknown size.
 const USUAL_SIZE: (usize, usize) = (80, 24);
 
-/// How long a gateway that hangs and its manager get to come back.
+/// How long to wait for a gateway that hangs and its manager.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// How soon they are asked again.
+/// Pause between two requests.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Between two looks of `weir status --watch`.
+/// Interval of `weir status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);

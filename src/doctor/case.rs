@@ -1,4 +1,4 @@
-//! What the checks of all subjects are given.
+//! The input of all checks.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use super::{
     servers,
 };
 
-/// A configuration, and what is known around it.
+/// A configuration, and facts about its environment.
 pub(super) struct Case<'a> {
     pub(super) config: &'a Config,
-    /// What `weir check` says of it, for this machine.
+    /// The output of `weir check` for it on this machine.
     pub(super) said: Vec<Said>,
     pub(super) people: People,
     pub(super) found: Found,
-    /// Of each pool: what PHP says of itself; none where it is not weir's to run.
+    /// For each pool, PHP's information about itself; `None` if weir does not run it.
     pub(super) php: Vec<Option<Result<Php, String>>>,
     /// The PHP-FPM configurations of this machine, if a pool has servers.
     pub(super) fpms: Vec<fpm::Fpm>,
 }
 
-/// Something that `weir check` says.
+/// A message of `weir check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     /// weir does not start with it.
@@ -41,7 +41,7 @@ pub(super) struct Place<'a> {
     /// `[site.shop]`, `[site.shop] route "/api/*"`
     pub(super) label: String,
     pub(super) settings: &'a Settings,
-    /// It is the site's own, or a route's with another root or pool.
+    /// Whether it is the site itself, or a route with another root or pool.
     pub(super) is_own: bool,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// All places that requests come to, sites before their routes.
+    /// All places for requests, sites before their routes.
     pub(super) fn places(&self) -> Vec<Place<'a>> {
         let mut places = Vec::new();
         for site in &self.config.sites {
@@ -88,13 +88,13 @@ impl<'a> Case<'a> {
         self.config.pools.get(id.0)
     }
 
-    /// Whom a pool's workers are, if weir starts them and that user is there.
+    /// The user of a pool's workers, if weir starts them and the user exists.
     pub(super) fn worker(&self, id: PoolId) -> Option<&Who> {
         self.people.pools.get(id.0)?.as_ref()
     }
 
-    /// Whom the workers behind servers of this machine are, and what they are locked into, if a PHP-FPM configuration of
-    /// this machine says it of all of them alike.
+    /// The user and chroot of the workers behind servers on this machine, if PHP-FPM configurations of this machine
+    /// name the same ones for all of them.
     pub(super) fn fpm_behind(&self, servers: &Servers) -> Option<(Who, Option<PathBuf>)> {
         let mut found = None;
         for server in &servers.list {
@@ -109,7 +109,7 @@ impl<'a> Case<'a> {
         found
     }
 
-    /// A setting of PHP as it is in force for a pool's scripts; none: it is not known.
+    /// The effective value of a PHP setting for a pool's scripts; `None`: not known.
     pub(super) fn php_setting(&self, index: usize, name: &str) -> Option<String> {
         let pool = self.config.pools.get(index)?;
         let settings = &pool.php()?.settings;
@@ -120,7 +120,7 @@ impl<'a> Case<'a> {
         php.setting(name).map(str::to_owned)
     }
 
-    /// The limit of open files that weir starts with: of the weir that runs, else ours.
+    /// The limit of open files with which weir starts: that of the running weir, otherwise ours.
     pub(super) fn open_files(&self) -> OpenFiles {
         let running = self.live().and_then(|live| live.gateway_files);
         running.unwrap_or_else(weir_sys::limits::open_files)
@@ -135,9 +135,9 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What a worker calls the document root, as the gateway tells it, and the folder that it is locked into. The same rules
-/// as the gateway's: `script_root` as written; on other hosts the root as written; else where the root leads to, as
-/// seen from inside of the chroot. None: the root is outside of the chroot, or not there.
+/// The document root as the gateway tells it to a worker, perhaps in a chroot. By the gateway's rules: `script_root`
+/// as written; on other hosts the root as written; otherwise the real path of the root, as seen from inside of the
+/// chroot. `None`: the root is outside of the chroot, or does not exist.
 pub(super) fn worker_root(settings: &Settings, pool: &Pool) -> Option<String> {
     let trimmed = |path: &Path| {
         let text = path.display().to_string();
@@ -161,7 +161,7 @@ pub(super) fn worker_root(settings: &Settings, pool: &Pool) -> Option<String> {
     }
 }
 
-/// An expression over paths, compiled as the gateway does it.
+/// An expression for paths, compiled as in the gateway.
 pub(super) fn pattern(text: &str) -> Option<Regex> {
     let build = |unicode| {
         RegexBuilder::new(text)
@@ -172,7 +172,7 @@ pub(super) fn pattern(text: &str) -> Option<Regex> {
     build(false).or_else(|_| build(true)).ok()
 }
 
-/// A pool's workers are on this machine.
+/// Whether a pool's workers are on this machine.
 pub(super) fn is_here(pool: &Pool) -> bool {
     match &pool.runtime {
         Runtime::Php(_) | Runtime::Command(_) => true,

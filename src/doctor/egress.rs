@@ -1,5 +1,5 @@
-//! `[egress]`: whether its sockets can be made and reached, who may call whom, which files it needs, and whether names are
-//! found.
+//! `[egress]`: whether its sockets can be created and reached, which callers are allowed, which files it needs, and
+//! whether names can be resolved.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::manager::memory;
 
-/// All of it; nothing where there is no egress.
+/// All checks; none if there is no egress.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let Some(egress) = &case.config.egress else {
         return;
@@ -41,7 +41,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     names(egress, notes);
 }
 
-/// A unix socket: it can be made, and the workers may connect.
+/// A unix socket: whether it can be created, and the workers may connect.
 fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
     let label = format!("[egress] listen = \"unix:{}\"", path.display());
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -68,7 +68,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
         };
         let chroot = pool.workers().and_then(|workers| workers.chroot.as_ref());
         if chroot.is_some_and(|chroot| !path.starts_with(chroot)) {
-            // Told for all addresses together.
+            // Reported for all addresses together.
             continue;
         }
         let of_pool = format!(
@@ -98,7 +98,7 @@ fn unix(case: &Case<'_>, egress: &Egress, path: &Path, notes: &mut Notes) {
     }
 }
 
-/// Whether the socket's own mode lets somebody connect.
+/// Whether the socket's mode allows somebody to connect.
 fn lets(egress: &Egress, starter: &Who, who: &Who) -> bool {
     let owner = egress
         .owner
@@ -136,7 +136,7 @@ fn tcp(egress: &Egress, address: std::net::SocketAddr, notes: &mut Notes) {
     }
 }
 
-/// Pools that are locked into a folder from which no address can be reached.
+/// Pools in a chroot from which no address can be reached.
 fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
     let has_tcp = (egress.listen.iter()).any(|address| matches!(address, Address::Tcp(_)));
     for pool in &case.config.pools {
@@ -162,7 +162,7 @@ fn locked_in(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
     }
 }
 
-/// Who may be called.
+/// Which hosts may be called.
 fn allowed(egress: &Egress, notes: &mut Notes) {
     if egress.allow.is_empty() {
         notes.warn(
@@ -173,7 +173,7 @@ fn allowed(egress: &Egress, notes: &mut Notes) {
         return;
     }
     let open = egress.allow.iter().filter(|rule| match &rule.origin.host {
-        // `*.example.com` is somebody's; `*.com` and `*` are everybody's.
+        // `*.example.com` belongs to one owner; `*.com` and `*` match everybody.
         OriginHost::Suffix(suffix) => suffix.matches('.').count() < 2,
         OriginHost::Name(_) | OriginHost::Ip(_) => false,
     });
@@ -209,7 +209,7 @@ fn allowed(egress: &Egress, notes: &mut Notes) {
     ));
 }
 
-/// Files with secrets: the manager can read them, and not everybody can.
+/// Files with secrets: the manager must be able to read them, but not everybody.
 fn secrets(case: &Case<'_>, egress: &Egress, notes: &mut Notes) {
     let mut files: Vec<(String, PathBuf)> = Vec::new();
     let token = egress.token_file.iter();
@@ -285,7 +285,7 @@ fn memory(egress: &Egress, notes: &mut Notes) {
     }
 }
 
-/// Names that `allow` says in full, as this system looks them up, all at once.
+/// The complete names of `allow`, resolved by this system in parallel.
 fn names(egress: &Egress, notes: &mut Notes) {
     let mut names: Vec<&str> = Vec::new();
     for rule in &egress.allow {
@@ -301,7 +301,7 @@ fn names(egress: &Egress, notes: &mut Notes) {
         let (tell, name) = (tell.clone(), (*name).to_owned());
         thread::spawn(move || {
             let found = (name.as_str(), 0).to_socket_addrs().map(Iterator::count);
-            // Nobody waits for an answer that comes too late.
+            // A late answer is not needed any more.
             let _ = tell.send((name, found));
         });
     }
@@ -355,10 +355,10 @@ fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     );
 }
 
-/// How long names have to be found, all together.
+/// Time limit for resolving all names.
 const NAMES: Duration = Duration::from_secs(3);
 
-/// Names that are looked up.
+/// Maximum number of names that are resolved.
 const MOST_NAMES: usize = 32;
 
 #[cfg(test)]
@@ -368,7 +368,7 @@ mod tests {
     use super::super::tests::{said, with_config};
     use super::*;
 
-    /// What is found of `[egress]` with these lines, without what is well.
+    /// The findings for `[egress]` with these lines, without those that are fine.
     fn found(lines: &str) -> Vec<String> {
         let text = format!(
             "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"app\"\n\
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn an_egress_that_is_well_is_not_complained_of() {
         let folder = tempfile::tempdir().unwrap();
-        // The folder belongs to who runs the tests, and the workers are the gateway's user where that is root.
+        // The folder belongs to the user who runs the tests; if that is root, the workers have the gateway's user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let found = found(&format!(
             "listen = [\"unix:{}/egress.sock\"]\nmode = \"0666\"\nallow = [\"localhost\"]\n",

@@ -1,4 +1,4 @@
-//! From a configuration to a report: who is who, what runs, and every subject in turn.
+//! Makes a report of a configuration: finds the users and the running weir, and runs all checks.
 
 use std::{path::Path, process::ExitCode};
 
@@ -17,15 +17,15 @@ use crate::{
     machine::ThisMachine,
 };
 
-/// Looks at everything.
+/// Runs all checks.
 ///
 /// # Errors
-/// The exit code, if the configuration cannot be read; why has been said.
+/// The exit code, if the configuration cannot be read; the error was printed.
 pub(super) fn examine(source: &Source, args: &Args) -> Result<Report, ExitCode> {
     let checked = read(&source.name, &source.text, &source.environment)
         .map_err(|wrong| cli::refuse(&wrong))?;
     let mut diagnostics = checked.warnings.clone();
-    // What warns of the machine is looked at here more closely, subject by subject.
+    // Warnings about the machine are checked in more detail by the subjects.
     let of_machine = check_environment(&checked, &ThisMachine);
     let errors = of_machine
         .into_iter()
@@ -77,7 +77,7 @@ fn uses_servers(config: &weir_config::Config) -> bool {
         .any(|pool| matches!(pool.runtime, weir_config::Runtime::Servers(_)))
 }
 
-/// As whom things were judged, and what is known of a weir that runs.
+/// As which user the checks were made, and what is known of a running weir.
 fn stance(people: &People, found: &Found) -> Vec<String> {
     let runs = match found {
         Found::Runs(live) => format!(
@@ -95,10 +95,10 @@ fn stance(people: &People, found: &Found) -> Vec<String> {
     vec![people.stance.clone(), runs]
 }
 
-/// The weir.toml that a PHP-FPM configuration means.
+/// Makes weir.toml of a PHP-FPM configuration.
 ///
 /// # Errors
-/// The exit code, if there is none; why has been said.
+/// The exit code, if that is not possible; the error was printed.
 pub(super) fn of_fpm(file: &Path) -> Result<Source, ExitCode> {
     let (name, text) = fpm::look::weir_toml(file)?;
     Ok(Source {

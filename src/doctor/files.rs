@@ -1,4 +1,4 @@
-//! Files that weir writes: logs, temporary files, the pid file, the window's socket; and the disks that they are on.
+//! Files that weir writes: logs, temporary files, the pid file, the window's socket; and their disks.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use super::{
     rights::{Answer, Cause, Need, may, quoted},
 };
 
-/// Every file that is written, and every disk once.
+/// Checks every file that is written, and every disk once.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let config = case.config;
     let starter = &case.people.starter;
@@ -71,7 +71,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     disks(case, notes);
 }
 
-/// Files that root writes in folders that others may write.
+/// Files that root writes in folders that other users may write to.
 fn of_others(case: &Case<'_>, notes: &mut Notes) {
     let people = case
         .people
@@ -104,7 +104,7 @@ fn of_others(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// All logs but the slow ones.
+/// All logs except the slow ones.
 fn logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
     let log = &case.config.log;
     let mut files = Vec::new();
@@ -143,7 +143,7 @@ fn slow_logs(case: &Case<'_>) -> Vec<(String, PathBuf)> {
     logs.collect()
 }
 
-/// Read at the start and at a reload.
+/// The token file, which is read at the start and at a reload.
 fn token(who: &Who, file: &Path, notes: &mut Notes) {
     let label = format!("[server] admin_token_file = \"{}\"", file.display());
     match may(who, None, file, Need::Read) {
@@ -163,7 +163,7 @@ fn token(who: &Who, file: &Path, notes: &mut Notes) {
     }
 }
 
-/// A file that who starts weir opens, and makes where it is not there.
+/// A file that the starting user opens, and creates if it does not exist.
 fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
     let label = format!("{label} = \"{}\"", file.display());
     match may(who, None, file, Need::Write) {
@@ -172,7 +172,7 @@ fn appended(who: &Who, label: &str, file: &Path, why: &str, notes: &mut Notes) {
             let folder = file.parent().unwrap_or(Path::new("/"));
             made_in(who, &label, folder, why, notes);
         }
-        // A folder that is missing is said by `weir check`, of logs.
+        // For logs, `weir check` reports a missing folder.
         Answer::No(barrier) if barrier.cause == Cause::Missing && label.starts_with("[server]") => {
             notes.breaks(
                 format!("{label}: {barrier}"),
@@ -230,9 +230,9 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
                 "{label}: the gateway's user, {}, may make files there",
                 gateway.name
             )),
-            // `weir check` says so.
+            // `weir check` reports this.
             Answer::No(barrier) if barrier.at == *folder => {}
-            // The manager opens it for the gateway, which so need not come there by itself.
+            // The manager opens it for the gateway, so the gateway need not reach it itself.
             Answer::No(_) => {}
             Answer::Unseen(at) => unseen(notes, &label, &at),
         }
@@ -288,7 +288,7 @@ fn spool(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// The disks of logs: nearly full ones.
+/// The disks of logs: finds nearly full ones.
 fn disks(case: &Case<'_>, notes: &mut Notes) {
     let mut disks: BTreeMap<u64, (PathBuf, Space)> = BTreeMap::new();
     for (_, file) in logs(case).into_iter().chain(slow_logs(case)) {
@@ -333,7 +333,7 @@ fn disk(folder: &Path, space: Space, notes: &mut Notes) {
     }
 }
 
-/// Bytes as a person reads them.
+/// Bytes in readable form.
 pub(super) fn size(bytes: u64) -> String {
     let units = [
         (1_u64 << 40, "TiB"),
@@ -357,10 +357,10 @@ fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     );
 }
 
-/// A disk with so much left is not full, however large it is.
+/// A disk with this much free space is not full, however large it is.
 const PLENTY: u64 = 2 << 30;
 
-/// Logs are few files; programs that turn them over make some more.
+/// There are few logs; log rotation adds some more.
 const FEW_FILES: u64 = 1_000;
 
 #[cfg(test)]

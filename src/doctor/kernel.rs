@@ -11,7 +11,7 @@ use weir_sys::{
 use super::{Notes, case::Case};
 use crate::machine::limits::{self as kernel, Kernel};
 
-/// The limits that a start warns of, for the weir that runs if one does; and those of connections to servers.
+/// The limits that a start warns of, for the running weir if there is one; and those of connections to servers.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let mut limits = Kernel::look();
     limits.open_files = case.open_files();
@@ -25,7 +25,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     ports(case, &Ports::look(), notes);
 }
 
-/// What the kernel has counted of all listeners in this network namespace.
+/// The kernel's counters of all listeners in this network namespace.
 fn overflows(counted: Overflows, notes: &mut Notes) {
     match counted.overflows {
         0 => notes.ok("no TCP listener's accept queue was full since the network was set up"),
@@ -37,7 +37,7 @@ fn overflows(counted: Overflows, notes: &mut Notes) {
     }
 }
 
-/// Of whom the limit of open files is.
+/// Whose limit of open files is shown.
 fn descriptors(case: &Case<'_>, notes: &mut Notes) {
     match case.live() {
         Some(live) if live.gateway_files.is_none() => notes.unseen(
@@ -67,7 +67,7 @@ fn number(limit: u64) -> String {
     }
 }
 
-/// Ports that outgoing connections may have.
+/// The ports for outgoing connections.
 struct Ports {
     /// First and last (net.ipv4.ip_local_port_range).
     range: Option<(u64, u64)>,
@@ -82,7 +82,7 @@ impl Ports {
     }
 }
 
-/// A connection for each request to a TCP server, each of which keeps its port for a minute after its end (TIME_WAIT).
+/// Each request to a TCP server needs a connection, whose port stays in use for a minute after its end (TIME_WAIT).
 fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
     let Some((first, last)) = ports.range else {
         return;
@@ -130,10 +130,10 @@ fn ports(case: &Case<'_>, ports: &Ports, notes: &mut Notes) {
     }
 }
 
-/// Seconds that a closed connection's ports stay taken (TCP_TIMEWAIT_LEN of Linux).
+/// For how many seconds the port of a closed connection stays in use (TCP_TIMEWAIT_LEN of Linux).
 const TIME_WAIT: u64 = 60;
 
-/// The kernel's default has 28,232.
+/// The kernel's default range has 28,232 ports.
 const ENOUGH: u64 = 20_000;
 
 #[cfg(test)]

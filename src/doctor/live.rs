@@ -1,4 +1,4 @@
-//! The weir that runs, if one does: what its window tells, and what the kernel tells of its processes.
+//! The running weir, if there is one: data from its window, and from the kernel about its processes.
 
 use std::{fs, io::ErrorKind, os::unix::fs::MetadataExt};
 
@@ -15,30 +15,30 @@ use crate::{
 /// A running weir.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// What its window tells.
+    /// The status from its window.
     pub(super) status: Value,
     /// Process id of the manager.
     pub(super) manager: Option<u32>,
-    /// Whom that runs as.
+    /// The user and group of the manager.
     pub(super) manager_ids: Option<(u32, u32)>,
-    /// What the gateway may have open; none: we may not look.
+    /// The gateway's limit of open files; `None`: we may not look.
     pub(super) gateway_files: Option<OpenFiles>,
 }
 
-/// Whether one runs.
+/// Whether a weir is running.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// It does.
+    /// It is running.
     Runs(Box<Live>),
     /// Nobody answers.
     Nobody,
-    /// We may not ask, or got no answer: why.
+    /// We may not ask, or got no answer; with the reason.
     Unseen(String),
-    /// There is no window to ask at.
+    /// There is no window.
     NoWindow,
 }
 
-/// Asks the window that is named, or the configured one.
+/// Asks the given window, or the configured one.
 pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
     let socket = match named.unwrap_or(&config.server.admin) {
         Window::At(path) => Some(path.clone()),
@@ -48,7 +48,7 @@ pub(super) fn ask(config: &Config, named: Option<&Window>) -> Found {
     let tcp = config.server.admin_tcp.filter(|_| named.is_none());
     match (socket, tcp) {
         (Some(socket), _) => at(&Place::Unix(socket)),
-        // Who asks from this machine is shown the status without a token.
+        // From this machine, the status is shown without a token.
         (None, Some(address)) => at(&Place::Tcp {
             address,
             token: None,
@@ -96,7 +96,7 @@ impl Live {
         }
     }
 
-    /// What it tells of a pool.
+    /// The status of a pool.
     pub(super) fn pool(&self, name: &str) -> Option<&Value> {
         let pools = self.status["pools"].as_array()?;
         pools.iter().find(|pool| pool["name"] == name)

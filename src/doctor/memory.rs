@@ -1,7 +1,7 @@
-//! Memory and processors: what the workers may take against what there is.
+//! Memory and processors: compares what the workers may use with what exists.
 //!
-//! Of a running weir the workers are measured: their proportional set size, which counts shared pages once. Of one that
-//! does not run only upper bounds are known, and it is said that they are no more.
+//! For a running weir the memory of workers is measured: their proportional set size, which counts shared pages once.
+//! Otherwise only upper bounds are known, and the report says so.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use weir_config::{Pm, Pool};
 use super::{Notes, case::Case, files::size, php};
 use crate::manager::memory;
 
-/// The machine, then the pools.
+/// Checks the machine, then the pools.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let machine = Machine::look();
     workers(case, &machine, notes);
@@ -20,18 +20,18 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     tasks(case, &machine, notes);
 }
 
-/// What this machine has, as we are limited on it.
+/// The resources of this machine, with our limits.
 struct Machine {
-    /// Of the control group, if that is less; bytes.
+    /// The limit of the control group, if that is lower; bytes.
     total: u64,
     /// Bytes.
     swap: u64,
     cores: usize,
     /// vm.overcommit_memory
     overcommit: Option<u32>,
-    /// The policy in force: `always`, `madvise`, `never`.
+    /// The effective policy: `always`, `madvise`, `never`.
     huge_pages: Option<String>,
-    /// Processes and threads that the control group may have.
+    /// The control group's limit of processes and threads.
     tasks: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Machine {
     }
 }
 
-/// All workers together. `pm = "auto"` starts no more than there is memory for: such a pool has a line of its own.
+/// All workers together. `pm = "auto"` starts only as many as fit into memory, so such a pool has its own line.
 fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     let (mut taken, mut allowed) = (Vec::new(), Vec::new());
     let mut unknown = false;
@@ -90,11 +90,11 @@ fn workers(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// What a pool's workers take when all of them are there.
+/// What a pool's workers use when all of them run.
 struct Share<'c> {
     pool: &'c Pool,
     workers: u64,
-    /// Of one worker, bytes.
+    /// Memory of one worker, bytes.
     each: u64,
 }
 
@@ -118,7 +118,7 @@ impl<'c> Share<'c> {
             .fold(0, |sum, share| sum.saturating_add(share.all()))
     }
 
-    /// As many workers as fit, where all pools are made smaller alike.
+    /// How many workers fit if all pools are reduced in the same proportion.
     fn mend(shares: &[Share<'_>], room: u64) -> String {
         let sum = u128::from(Share::sum(shares).max(1));
         let fit = |share: &Share<'_>| {
@@ -130,7 +130,7 @@ impl<'c> Share<'c> {
     }
 }
 
-/// A pool that measures what its workers take.
+/// A pool that measures its workers' memory itself.
 fn automatic(
     case: &Case<'_>,
     pool: &Pool,
@@ -164,7 +164,7 @@ fn automatic(
     ));
 }
 
-/// Pools that run: what all of their workers would take.
+/// Running pools: what all of their workers would use.
 fn together(
     case: &Case<'_>,
     shares: &[Share<'_>],
@@ -200,7 +200,7 @@ fn together(
     }
 }
 
-/// Where nothing was measured: what scripts are allowed.
+/// Without measurements: what scripts are allowed to use.
 fn bounded(shares: &[Share<'_>], machine: &Machine, notes: &mut Notes) {
     let part = |share: &Share<'_>| {
         let (name, workers, each) = (&share.pool.name, share.workers, size(share.each));
@@ -224,7 +224,7 @@ fn bounded(shares: &[Share<'_>], machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// What one worker of a running pool takes, bytes.
+/// Memory of one worker of a running pool, bytes.
 fn measured(case: &Case<'_>, pool: &Pool) -> Option<u64> {
     memory::cost(running(case, pool).into_iter())
 }
@@ -234,7 +234,7 @@ fn running(case: &Case<'_>, pool: &Pool) -> Vec<u32> {
         .map_or(Vec::new(), |live| live.workers(&pool.name))
 }
 
-/// The most that a script of the pool may take, bytes.
+/// The maximum memory of a script of the pool, bytes.
 fn bound(case: &Case<'_>, index: usize, pool: &Pool) -> Option<u64> {
     let workers = pool.workers()?;
     let limit = case
@@ -304,7 +304,7 @@ fn gateway(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// How the kernel deals with memory.
+/// The kernel's memory settings.
 fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     if machine.swap == 0 {
         notes.note(
@@ -330,7 +330,7 @@ fn kernel(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// Workers against processors.
+/// Workers compared with processors.
 fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     let cores = machine.cores;
     for pool in &case.config.pools {
@@ -367,11 +367,11 @@ fn processors(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// Processes and threads against the control group.
+/// Processes and threads compared with the control group's limit.
 fn tasks(case: &Case<'_>, machine: &Machine, notes: &mut Notes) {
     let children = case.config.pools.iter().filter_map(|pool| pool.workers());
     let children: u64 = children.map(|workers| workers.max_children as u64).sum();
-    // Each PHP worker has a second thread; manager, gateway, masters and their threads come on top.
+    // Each PHP worker has a second thread; manager, gateway, masters and their threads are added.
     let needed = children * 2 + 100;
     if let Some(most) = machine.tasks.filter(|most| *most < needed) {
         notes.warn(
@@ -386,7 +386,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// So many workers for a processor are for scripts that wait most of the time.
+/// This many workers per processor are reasonable only for scripts that wait most of the time.
 const MANY: usize = 16;
 
 #[cfg(test)]

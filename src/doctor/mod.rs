@@ -1,11 +1,12 @@
-//! `weir doctor`: what will bite, before it does.
+//! `weir doctor`: finds settings that will cause problems, before they do.
 //!
-//! Every check is a [`Finding`] of one of the [`SUBJECTS`]: how bad it is, what is so, why it matters, and what mends
-//! it. What cannot be looked at is said, with how to let it. Nothing is changed, nothing but weir's own window, its
-//! listeners' sockets and the servers of pools is connected to, and no finding is a guess: what is computed says from
-//! what.
+//! Every check makes a [`Finding`] of one of the [`SUBJECTS`]: the severity, the fact, why it matters, and how to fix
+//! it. Things that cannot be checked are listed, with how to make them visible. The doctor changes nothing, and
+//! connects only to weir's own window, its listeners' sockets and the servers of pools. Findings are not guesses:
+//! calculated values show what they were calculated from.
 //!
-//! What to read next: [`case`], what a check is given; [`rights`], who may do what; then a subject, such as [`sites`].
+//! What to read next: [`case`], the input of a check; [`rights`], file permissions; then a subject, such as
+//! [`sites`].
 
 mod case;
 mod egress;
@@ -57,17 +58,17 @@ pub struct Args {
     pub json: bool,
 }
 
-/// A part of the report.
+/// A section of the report.
 struct Subject {
     /// For programs.
     name: &'static str,
     /// For people.
     title: &'static str,
-    /// What is looked at.
+    /// The check.
     look: fn(&Case<'_>, &mut Notes),
 }
 
-/// All of them, in reading order: what keeps weir from starting comes first.
+/// All of them, in reading order: what prevents a start comes first.
 const SUBJECTS: &[Subject] = &[
     Subject {
         name: "start",
@@ -131,34 +132,34 @@ const SUBJECTS: &[Subject] = &[
     },
 ];
 
-/// What PHP says to the configuration of a pool: it cannot be loaded, or has no setting of a name. Each pool's PHP is
-/// run for that, as the pool's user.
+/// PHP's problems with the configuration of a pool: it cannot be loaded, or does not know a setting. Runs each pool's
+/// PHP as the pool's user.
 pub fn of_php(checked: &weir_config::Checked) -> Vec<weir_config::Diagnostic> {
     let people = people::People::of(&checked.config, None);
     php::troubles(checked, &php::ask(&checked.config, &people))
 }
 
-/// What one subject found.
+/// The findings of one subject.
 #[derive(Debug, Default)]
 struct Notes {
     findings: Vec<Finding>,
     unseen: Vec<Unseen>,
 }
 
-/// Something that was not looked at.
+/// Something that could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unseen {
     /// What.
     what: String,
-    /// How it can be.
+    /// How to make it visible.
     how: String,
 }
 
-/// Everything that was found.
+/// All findings.
 struct Report {
-    /// What the configuration is called.
+    /// The name of the configuration.
     name: String,
-    /// As whom things were judged, and whether weir runs.
+    /// As which user the checks were made, and whether weir is running.
     stance: Vec<String>,
     /// In the order of [`SUBJECTS`].
     subjects: Vec<(&'static Subject, Notes)>,
@@ -205,7 +206,7 @@ impl Notes {
         }
     }
 
-    /// The worst first; what is equally bad stays in its order.
+    /// The worst first; equal ones keep their order.
     fn sort(&mut self) {
         self.findings
             .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -228,7 +229,8 @@ impl Report {
     }
 }
 
-/// Performs `weir doctor`: 0 fine or warnings only, 1 something would break, 78 a configuration that cannot be read.
+/// Runs `weir doctor`: exit code 0 if everything is fine or there are only warnings, 1 if something would fail, 78 if
+/// the configuration cannot be read.
 pub fn main(args: &Args) -> ExitCode {
     let source = match (&args.config, &args.fpm) {
         (_, Some(file)) => examine::of_fpm(file),
@@ -251,13 +253,13 @@ pub fn main(args: &Args) -> ExitCode {
     }
 }
 
-/// Standard output is a terminal, and nobody has asked for no colour (no-color.org).
+/// Whether standard output is a terminal, and colours are not disabled (no-color.org).
 fn colour() -> bool {
     let asked = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     asked && std::io::stdout().is_terminal()
 }
 
-/// The exit code where something would break.
+/// The exit code if something would fail.
 const SOMETHING_BREAKS: u8 = 1;
 
 #[cfg(test)]
@@ -266,12 +268,12 @@ mod tests {
     use case::Case;
     use people::People;
 
-    /// Asks `look` with a configuration of this machine, with no weir that runs.
+    /// Runs `look` with a configuration on this machine, without a running weir.
     pub(super) fn with_config<T>(text: &str, look: impl FnOnce(&Case<'_>) -> T) -> T {
         with_case(text, |case| look(case))
     }
 
-    /// As [`with_config`], for who knows more.
+    /// As [`with_config`], for tests that change the case.
     pub(super) fn with_case<T>(text: &str, look: impl FnOnce(&mut Case<'_>) -> T) -> T {
         let environment = weir_config::Environment::of_this_machine(std::path::Path::new("/"));
         let config = weir_config::parse("weir.toml", text, &environment);
@@ -286,7 +288,7 @@ mod tests {
         })
     }
 
-    /// What was found: `warn: WHAT: WHY; MEND`.
+    /// The findings: `warn: WHAT: WHY; MEND`.
     pub(super) fn said(notes: &Notes) -> Vec<String> {
         let line = |finding: &Finding| format!("{}: {finding}", finding.severity.name());
         notes.findings.iter().map(line).collect()

@@ -1,4 +1,5 @@
-//! Who does what: who asks, who starts weir, what the gateway and the workers become. Judged as the manager does it.
+//! The users involved: who runs the doctor, who starts weir, and the users of gateway and workers. Uses the manager's
+//! rules.
 
 use weir_config::{Config, Machine as _};
 use weir_sys::identity::{self, Identity};
@@ -6,25 +7,25 @@ use weir_sys::identity::{self, Identity};
 use super::live::Live;
 use crate::machine::ThisMachine;
 
-/// Somebody, by name.
+/// A user, with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) name: String,
     pub(super) identity: Identity,
 }
 
-/// Everybody that a configuration is about.
+/// All users of a configuration.
 #[derive(Debug)]
 pub(super) struct People {
-    /// Who asks.
+    /// The user who runs the doctor.
     pub(super) us: Who,
-    /// Who starts weir, and why we think so.
+    /// The user who starts weir, and why that is assumed.
     pub(super) starter: Who,
     /// In one sentence.
     pub(super) stance: String,
-    /// Whom the gateway becomes; none: nobody that is there.
+    /// The gateway's user; `None`: it does not exist.
     pub(super) gateway: Option<Who>,
-    /// Whom each pool's workers become; none: others run them, or nobody that is there.
+    /// The user of each pool's workers; `None`: others run them, or the user does not exist.
     pub(super) pools: Vec<Option<Who>>,
 }
 
@@ -33,7 +34,7 @@ impl Who {
         self.identity.uid == 0
     }
 
-    /// A user of this machine, with another group where one is named. None: there is none.
+    /// A user of this machine, with another group if one is given. `None`: it does not exist.
     pub(super) fn named(name: &str, group: Option<&str>) -> Option<Self> {
         let group = match group {
             Some(group) => Some(identity::group(group).ok()??),
@@ -67,7 +68,7 @@ impl Who {
         })
     }
 
-    /// A member of a group who is nobody else.
+    /// A member of a group without other rights.
     pub(super) fn member(group: &str) -> Option<Self> {
         let gid = identity::group(group).ok()??;
         Some(Self {
@@ -87,7 +88,7 @@ impl People {
         let us = Who::numbered(uid, gid);
         let (starter, stance) = starter(config, live, &us);
         let become_user = |user: Option<&str>, group: Option<&str>| match starter.is_root() {
-            // Who is not root stays itself; whom else it was to become is told with the start.
+            // Without root, the user does not change; a configured other user is reported with the start.
             false => Some(starter.clone()),
             true => user.and_then(|user| Who::named(user, group)),
         };
@@ -114,7 +115,8 @@ impl People {
     }
 }
 
-/// Who starts weir: who did, if it runs; else root, if somebody is to be become; else who asks.
+/// The user who starts weir: who did, if it is running; otherwise root, if the user must change; otherwise the user
+/// who runs the doctor.
 fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
     let root = || Who::numbered(0, 0);
     if let Some((uid, gid)) = live.and_then(|live| live.manager_ids) {
@@ -147,7 +149,7 @@ fn starter(config: &Config, live: Option<&Live>, us: &Who) -> (Who, String) {
     }
 }
 
-/// No user has this number (-2 of 32 bits is nobody's on some systems, -1 means "unchanged").
+/// A number that no user has (-2 in 32 bits is "nobody" on some systems, -1 means "unchanged").
 const NOBODY_IN_PARTICULAR: u32 = u32::MAX - 2;
 
 #[cfg(test)]
@@ -172,7 +174,7 @@ mod tests {
             ),
             None,
         );
-        // nobody and daemon cannot both be who asks: so root starts it.
+        // nobody and daemon cannot both be the user who runs the test: so root starts it.
         assert!(people.starter.is_root(), "{}", people.stance);
         let name = |who: &Option<Who>| who.as_ref().map(|who| who.name.clone());
         assert_eq!(name(&people.gateway).as_deref(), Some("nobody"));

@@ -1,6 +1,6 @@
-//! What PHP says of itself: its settings as `weir-php -i` tells them, run as the pool's user and with the pool's php.ini.
+//! PHP's information about itself: its settings from `weir-php -i`, run as the pool's user with the pool's php.ini.
 //!
-//! The pool's own `php_value` and the like are not among them: they are set for each request.
+//! The pool's own `php_value` and the like are not included: they are set for each request.
 
 use std::{
     collections::BTreeMap,
@@ -17,29 +17,29 @@ use weir_sys::identity;
 use super::people::{People, Who};
 use crate::machine;
 
-/// Why a PHP was not asked.
+/// Why a PHP was not run.
 const NOT_ASKED: &str = "not asked, since its pool has no user that could run it";
-/// Settings that load extensions, and are in no list.
+/// Settings that load extensions; they are in no list.
 const LOADING: [&str; 2] = ["extension", "zend_extension"];
 
-/// A PHP that was asked.
+/// The output of a PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Php {
     /// `8.2.29`
     pub(super) version: String,
     /// Settings by name.
     settings: BTreeMap<String, String>,
-    /// What it complained of while it started: php.ini's syntax, extensions that are not there.
+    /// Its messages during the start: syntax errors in php.ini, missing extensions.
     pub(super) complaints: Vec<String>,
 }
 
 impl Php {
-    /// A setting; `None` where this PHP has none of that name. "no value" is an empty text.
+    /// A setting; `None` if this PHP does not know it. "no value" becomes an empty text.
     pub(super) fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
-    /// From what phpinfo() prints, and what went to standard error.
+    /// Parses the output of phpinfo(), and of standard error.
     pub(super) fn of(info: &str, errors: &str) -> Self {
         let mut settings = BTreeMap::new();
         let mut complaints: Vec<String> = Vec::new();
@@ -57,7 +57,8 @@ impl Php {
             if name == "PHP Version" && version.is_empty() {
                 version = value.to_owned();
             }
-            // Of a setting there are two values, and the first is in force; later lines of the name are other tables'.
+            // Each setting has two values, and the first one is effective; later lines with the name belong to other
+            // tables.
             settings
                 .entry(name.to_owned())
                 .or_insert_with(|| value.to_owned());
@@ -75,7 +76,7 @@ impl Php {
     }
 }
 
-/// Asks the PHP of each pool that weir runs it for.
+/// Runs the PHP of each pool whose workers weir runs.
 pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, String>>> {
     let ask = |(index, pool): (usize, &weir_config::Pool)| {
         let php = pool.php()?;
@@ -102,7 +103,7 @@ pub(super) fn ask(config: &Config, people: &People) -> Vec<Option<Result<Php, St
     config.pools.iter().enumerate().map(ask).collect()
 }
 
-/// What of a configuration its PHP cannot do: it does not load, or has no such setting.
+/// What PHP does not accept of a configuration: it does not load, or does not know a setting.
 pub(super) fn troubles(
     checked: &Checked,
     asked: &[Option<Result<Php, String>>],
@@ -122,7 +123,7 @@ pub(super) fn troubles(
         };
         let php = match asked {
             Ok(php) => php,
-            // Whoever starts weir may be somebody else.
+            // Another user may start weir.
             Err(error) if error.contains(NOT_ASKED) => continue,
             Err(error) => {
                 let hint = "weir-php8.2 needs PHP's embed library (Debian: libphp8.2-embed); `weir-php8.2 -v` says more";
@@ -165,7 +166,7 @@ pub(super) fn troubles(
     found
 }
 
-/// Never as root: what php.ini names is loaded.
+/// Never as root, because extensions named in php.ini are loaded.
 fn run(command: &mut Command, who: Option<&Who>) -> Result<Php, String> {
     command
         .env_clear()
@@ -198,7 +199,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
-            // What was read counts, whatever comes after it.
+            // The part that was read is used, even after an error.
             let _ = pipe.take(MAX_OUTPUT).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -224,7 +225,7 @@ fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
     }
 }
 
-/// A line in which PHP complains; its other lines are none of ours.
+/// A line with a message of PHP; other lines are ignored.
 fn complaint(line: &str) -> Option<String> {
     let line = line.trim();
     let text = line.strip_prefix("PHP").unwrap_or(line);
@@ -241,7 +242,7 @@ fn complaint(line: &str) -> Option<String> {
         .then(|| text.to_owned())
 }
 
-/// A size as php.ini writes it, bytes; none: no limit, or no size.
+/// A size in php.ini's notation, bytes; `None`: no limit, or not a size.
 pub(super) fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
@@ -259,13 +260,13 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift).filter(|size| *size > 0)
 }
 
-/// PHP starts within moments; a machine that is very busy takes longer.
+/// PHP usually starts at once; on a busy machine it takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often is looked whether it has ended.
+/// Pause between two checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// phpinfo() has some hundred KiB.
+/// phpinfo() prints some hundred KiB.
 const MAX_OUTPUT: u64 = 8 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Queue arithmetic: what can be served within the time that a request may wait, against how many may wait.
+//! Queue sizes: compares how many requests can be served in the allowed waiting time with how many may wait.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     backlog(case, notes);
 }
 
-/// What a running pool did.
+/// Figures of a running pool.
 struct Rate {
-    /// Requests that were finished.
+    /// Finished requests.
     finished: u64,
     /// Refused because the queue was full, and because waiting took too long.
     full: u64,
     late: u64,
     /// Longest wait, seconds.
     longest: f64,
-    /// Waiting at once, at most.
+    /// The highest number of waiting requests.
     most_waiting: u64,
 }
 
 impl Rate {
-    /// None: too little was served to say anything.
+    /// `None`: too few requests for a conclusion.
     fn of(pool: &Value) -> Option<Self> {
         let requests = &pool["requests"];
         let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -48,8 +48,8 @@ impl Rate {
         (rate.finished >= ENOUGH).then_some(rate)
     }
 
-    /// How many a second the pool finishes when its queue is never empty: by the longest queue and the longest wait that
-    /// there were. None: nobody has waited long enough to tell.
+    /// How many requests per second the pool finishes while its queue is not empty, by the longest queue and the
+    /// longest wait. `None`: no wait was long enough to tell.
     fn a_second(&self) -> Option<f64> {
         let told = self.longest >= 0.1 && self.most_waiting >= 10;
         told.then(|| self.most_waiting as f64 / self.longest)
@@ -80,7 +80,7 @@ fn maxconn(pool: &Pool, notes: &mut Notes) {
     }
 }
 
-/// The queue's length against what was measured.
+/// Compares the queue's length with the measurements.
 fn length(pool: &Pool, rate: &Rate, notes: &mut Notes) {
     let (name, queue) = (&pool.name, &pool.queue);
     let before = notes.findings.len();
@@ -137,7 +137,7 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
         ));
         return;
     }
-    // Each would have to be over within this: what that means is for its reader to judge.
+    // Each request would have to finish within this time; the reader has to decide whether that is realistic.
     let each = queue.timeout.as_secs_f64() * queue.maxconn as f64 / queue.max_queue.max(1) as f64;
     if queue.max_queue > 0 {
         notes.ok(format!(
@@ -167,7 +167,7 @@ fn unmeasured(case: &Case<'_>, pool: &Pool, notes: &mut Notes) {
     }
 }
 
-/// Connections that wait in the kernel are seen by nobody: all of them have to be accepted soon.
+/// Connections in the kernel's queue are not visible, so all of them must be accepted soon.
 fn backlog(case: &Case<'_>, notes: &mut Notes) {
     let most = case.config.server.max_connections;
     for listener in &case.config.listeners {
@@ -198,10 +198,10 @@ fn backlog(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// With fewer requests nothing is known of a pool.
+/// With fewer requests nothing is known about a pool.
 const ENOUGH: u64 = 1_000;
 
-/// Below this a burst of new connections does not fit.
+/// A burst of new connections does not fit into a shorter queue.
 const SHORT: u32 = 128;
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ mod tests {
     fn what_was_measured_is_held_against_the_queue_s_length() {
         let found = looked("", told(5_000, 0, 0, 0.0));
         assert!(found[0].starts_with("ok: "), "{found:?}");
-        // 100 waited for 10 s at most: about 10 a second, 100 in 10 s.
+        // 100 requests waited for at most 10 s: about 10 per second, 100 in 10 s.
         let found = looked("", told(5_000, 3, 100, 10.0));
         assert!(
             found[0].contains("3 requests waited for 10 s in vain"),

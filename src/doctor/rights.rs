@@ -1,10 +1,11 @@
-//! May somebody do this with that path? Every folder on the way is looked at, and the first that stops is named.
+//! Checks whether a user may do something with a path. Every folder on the way is checked, and the first obstacle is
+//! reported.
 //!
-//! The way is walked as the kernel walks it (path_resolution(7)): symbolic links are followed, those that begin with a
-//! slash from the root that the process sees, be it a chroot. Each step is judged by owner, group, permission bits and
-//! access control list (acl(5)); root may everything. Where root asks and no chroot is in between, the kernel itself
-//! has the last word, asked as that identity, for it may know more: a security module, a network file system, one that
-//! is mounted read-only.
+//! The path is resolved as the kernel does it (path_resolution(7)): symbolic links are followed; those that begin
+//! with a slash start at the root that the process sees, perhaps a chroot. Each step is checked by owner, group,
+//! permission bits and access control list (acl(5)); root may do everything. If root runs the doctor and there is no
+//! chroot, the kernel itself is asked last, with that identity, because it may know more: a security module, a
+//! network file system, or a read-only mount.
 
 use std::{
     collections::VecDeque,
@@ -22,56 +23,56 @@ use weir_sys::{
 
 use super::people::Who;
 
-/// What is to be done with a path.
+/// The intended operation on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// A file is read.
+    /// Read a file.
     Read,
-    /// A folder is entered: files beneath it are opened by name.
+    /// Enter a folder: open files below it by name.
     Enter,
-    /// A file is written, or a socket connected to.
+    /// Write a file, or connect to a socket.
     Write,
-    /// Files are made in a folder.
+    /// Create files in a folder.
     MakeFiles,
-    /// A program is executed.
+    /// Execute a program.
     Execute,
 }
 
-/// What becomes of it.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It can be done.
+    /// It is possible.
     Yes,
-    /// It cannot.
+    /// It is not possible.
     No(Barrier),
     /// We may not look at this path.
     Unseen(PathBuf),
 }
 
-/// What is in the way.
+/// The obstacle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Barrier {
-    /// Where, as seen from outside of a chroot.
+    /// Its place, as seen from outside of a chroot.
     pub(super) at: PathBuf,
     pub(super) cause: Cause,
 }
 
-/// Why it is.
+/// The kind of obstacle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// There is nothing of this name.
+    /// The name does not exist.
     Missing,
-    /// It is no folder.
+    /// It is not a folder.
     NotFolder,
-    /// Links lead in a circle.
+    /// Links form a loop.
     Circle,
-    /// Its rights.
+    /// Missing permission.
     Denied { need: Need, rights: String },
-    /// Something else that the kernel says.
+    /// Another error of the kernel.
     Other(String),
 }
 
-/// May `who` do what is needed with `path`? With `root`, as seen from inside of that folder.
+/// Whether `who` may do this with `path`. With `root`, as seen from inside of that folder.
 pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> Answer {
     let identity = &who.identity;
     let computed = walk(root.unwrap_or(Path::new("/")), path, |step, wanted| {
@@ -81,14 +82,14 @@ pub(super) fn may(who: &Who, root: Option<&Path>, path: &Path, need: Need) -> An
         return computed;
     }
     match (ask_kernel(identity, path, need), computed) {
-        // Nobody can know better than the kernel, of whom it is.
+        // The kernel's answer counts, because it knows best.
         (Ok(()), _) => Answer::Yes,
         (Err(_), Answer::No(barrier)) => Answer::No(barrier),
         (Err(error), _) => barrier_of(path, &error),
     }
 }
 
-/// A path as seen from inside of a folder, seen from outside; links on the way are not looked at.
+/// Turns a path inside of a folder into the path outside; links are not resolved.
 pub(super) fn seen_from_outside(root: Option<&Path>, path: &Path) -> PathBuf {
     match root {
         Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -96,7 +97,8 @@ pub(super) fn seen_from_outside(root: Option<&Path>, path: &Path) -> PathBuf {
     }
 }
 
-/// Where a path leads, links followed, as seen from outside of `root`; none: nowhere, or out of sight.
+/// Where a path leads to, with links resolved, as seen from outside of `root`; `None`: it does not exist, or is not
+/// visible.
 pub(super) fn resolve(root: Option<&Path>, path: &Path) -> Option<PathBuf> {
     let mut last = PathBuf::new();
     let answer = walk(root.unwrap_or(Path::new("/")), path, |step, _| {
@@ -107,7 +109,7 @@ pub(super) fn resolve(root: Option<&Path>, path: &Path) -> Option<PathBuf> {
 }
 
 impl Barrier {
-    /// What would let `who` pass: a command; empty where there is none.
+    /// A command that gives `who` access; empty if there is none.
     pub(super) fn mend(&self, who: &Who) -> String {
         let at = quoted(&self.at);
         match &self.cause {
@@ -180,8 +182,8 @@ impl Need {
     }
 }
 
-/// Owner, group and bits decide, or the access control list: the first entry that is for this identity, and of groups
-/// any that gives it all.
+/// By owner, group and bits, or by the access control list: the first entry that matches this identity; for groups,
+/// any entry that allows it.
 fn allows(who: &Identity, uid: u32, gid: u32, mode: u32, list: &[Entry], bits: u16) -> bool {
     let gives = |entry: u16| entry & bits == bits;
     let of_mode = |shift: u32| (mode >> shift) as u16 & 0o7;
@@ -243,7 +245,7 @@ fn judge(who: &Identity, step: &Path, need: Need) -> Answer {
     no(step, Cause::Denied { need, rights })
 }
 
-/// As `ls -l` shows them: `drwx--x--- shop www-data`.
+/// In the form of `ls -l`: `drwx--x--- shop www-data`.
 fn rights(metadata: &fs::Metadata, list: bool) -> String {
     let kind = metadata.file_type();
     let kind = match () {
@@ -265,7 +267,7 @@ fn rights(metadata: &fs::Metadata, list: bool) -> String {
     format!("{text} {user} {group}")
 }
 
-/// The name of a group as /etc/group has it; else its number.
+/// The name of a group in /etc/group, otherwise its number.
 pub(super) fn group_name(gid: u32) -> String {
     let table = fs::read_to_string("/etc/group").unwrap_or_default();
     let known = table.lines().find_map(|line| {
@@ -276,8 +278,8 @@ pub(super) fn group_name(gid: u32) -> String {
     known.unwrap_or_else(|| gid.to_string())
 }
 
-/// Walks to `path` from `root`, and asks `judge` of each step: what is wanted of a folder on the way, or nothing for the
-/// end. Stops at the first that is not [`Answer::Yes`].
+/// Walks from `root` to `path`, and calls `judge` for each step: with the need for a folder on the way, or `None` for
+/// the end. Stops at the first answer that is not [`Answer::Yes`].
 fn walk(root: &Path, path: &Path, mut judge: impl FnMut(&Path, Option<Need>) -> Answer) -> Answer {
     let mut left: VecDeque<OsString> = parts(path);
     let mut at = root.to_owned();
@@ -289,7 +291,7 @@ fn walk(root: &Path, path: &Path, mut judge: impl FnMut(&Path, Option<Need>) -> 
             stopped => return stopped,
         }
         if part == ".." {
-            // Above the root that it sees, a process stays where it is.
+            // A process cannot go above the root that it sees.
             if depth > 0 {
                 at.pop();
                 depth -= 1;
@@ -345,7 +347,7 @@ fn is_us(who: &Identity) -> bool {
     identity::current() == (who.uid, who.gid)
 }
 
-/// What an error at a path means: nothing is there, or we may not look.
+/// The meaning of an error at a path: it does not exist, or we may not look.
 fn barrier_of(path: &Path, error: &io::Error) -> Answer {
     match error.kind() {
         ErrorKind::NotFound => no(path, Cause::Missing),
@@ -372,7 +374,7 @@ pub(super) fn quoted(path: &Path) -> String {
     }
 }
 
-/// As the kernel has it (path_resolution(7)).
+/// The kernel's limit (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]
@@ -474,11 +476,11 @@ mod tests {
             ]
         };
         assert!(allows(0o774, &list(4, 0, 7)));
-        // A user's own entry counts, whatever a group's would give; the mask is over both.
+        // The entry for a user counts before those of groups; the mask limits both.
         assert!(!allows(0o774, &list(0, 7, 7)));
         assert!(!allows(0o774, &list(4, 0, 1)));
         let group_only = [Entry::Group(7, 0), Entry::Mask(7), Entry::Other(4)];
-        // A member of a group that gives nothing is not everybody else.
+        // A member of a group without permission does not get the permission of others.
         assert!(!allows(0o774, &group_only));
         assert!(allows(
             0o774,

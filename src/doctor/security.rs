@@ -1,4 +1,4 @@
-//! What lets somebody do more than is meant.
+//! Settings that allow more than intended.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     window_on_tcp(case, notes);
 }
 
-/// What the window shows and does over TCP.
+/// What the window shows and allows over TCP.
 fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
     let server = &case.config.server;
     let Some(address) = server.admin_tcp else {
@@ -59,12 +59,12 @@ fn window_on_tcp(case: &Case<'_>, notes: &mut Notes) {
             "[server] admin_token_file = \"{}\" is not everybody's to read",
             file.display()
         )),
-        // Whether it is there is said with the start.
+        // A missing file is reported with the start.
         Err(_) => {}
     }
 }
 
-/// Who may write to the folder of the window's socket may put his own in its place.
+/// A user who may write to the folder of the window's socket may replace the socket.
 fn window(case: &Case<'_>, notes: &mut Notes) {
     let Window::At(socket) = &case.config.server.admin else {
         return;
@@ -84,7 +84,7 @@ fn window(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Pools whose workers are the gateway's user, or one another's.
+/// Pools whose workers share a user with the gateway or with each other.
 fn users(case: &Case<'_>, notes: &mut Notes) {
     let Some(gateway) = &case.people.gateway else {
         return;
@@ -144,7 +144,7 @@ fn users(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// What is in roots that nobody should get, or change.
+/// Files in roots that nobody should be able to read or change.
 fn roots(case: &Case<'_>, notes: &mut Notes) {
     let mut seen = BTreeSet::new();
     for place in case.places() {
@@ -189,7 +189,7 @@ fn roots(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Workers that may change the scripts that they run.
+/// Workers that may change their own scripts.
 fn writable_code(
     case: &Case<'_>,
     place: &super::case::Place<'_>,
@@ -214,7 +214,7 @@ fn writable_code(
     }
 }
 
-/// Who may speak FastCGI decides which file runs.
+/// A client that may speak FastCGI decides which file runs.
 fn listeners(case: &Case<'_>, notes: &mut Notes) {
     for listener in &case.config.listeners {
         let Protocol::FastCgi(fastcgi) = &listener.protocol else {

@@ -1,5 +1,5 @@
-//! `servers` of pools, seen as the gateway's user: whether its sockets can be reached, whether anybody listens there, and
-//! how many workers are behind them, where a PHP-FPM of this machine says so.
+//! `servers` of pools, seen as the gateway's user: whether their sockets can be reached, whether anybody listens
+//! there, and how many workers are behind them, if a PHP-FPM configuration of this machine tells.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::fpm::look;
 
-/// Every server of every pool.
+/// Checks every server of every pool.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     for pool in &case.config.pools {
         let Runtime::Servers(servers) = &pool.runtime else {
@@ -40,15 +40,15 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// A name: as this system looks it up. weir asks /etc/hosts and DNS itself, and finds no names that only other services
-/// of this system know.
+/// A name, resolved by this system. weir itself uses /etc/hosts and DNS, and does not find names that only other
+/// services of this system know.
 fn named(pool: &Pool, host: &str, port: u16, notes: &mut Notes) {
     let label = format!("[pool.{}] servers: {host}:{port}", pool.name);
     let (tell, told) = mpsc::channel();
     let asked = (host.to_owned(), port);
     thread::spawn(move || {
         let found = asked.to_socket_addrs().map(Vec::from_iter);
-        // Nobody waits for an answer that comes too late.
+        // A late answer is not needed any more.
         let _ = tell.send(found);
     });
     match told.recv_timeout(NAMES) {
@@ -74,7 +74,7 @@ fn named(pool: &Pool, host: &str, port: u16, notes: &mut Notes) {
     }
 }
 
-/// What takes a dead server out.
+/// What takes a dead server down.
 fn taken_out(pool: &Pool, servers: &Servers, notes: &mut Notes) {
     if servers.check == Check::Off && servers.max_fails == 0 && servers.list.len() > 1 {
         notes.warn(
@@ -140,7 +140,7 @@ fn unix(case: &Case<'_>, pool: &Pool, path: &Path, notes: &mut Notes) {
             "the socket was left behind; requests are answered with 503 no_worker",
             "start the server",
         ),
-        // Rights, which were judged for who matters; or an accept queue that is full.
+        // A permission problem was already reported for the relevant users; or the accept queue is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => notes.warn(
             format!("{label}: its accept queue is full"),
             "it has more to do than it can",
@@ -176,7 +176,7 @@ fn tcp(pool: &Pool, address: SocketAddr, notes: &mut Notes) {
     }
 }
 
-/// `maxconn` against what the PHP-FPM of this machine says of its pools.
+/// Compares `maxconn` with the PHP-FPM pools of this machine.
 fn workers_behind(pool: &Pool, servers: &Servers, fpms: &[fpm::Fpm], notes: &mut Notes) {
     let mut behind = 0_usize;
     let mut names = Vec::new();
@@ -220,7 +220,8 @@ fn workers_behind(pool: &Pool, servers: &Servers, fpms: &[fpm::Fpm], notes: &mut
     }
 }
 
-/// Connects to a unix socket, and closes. Does not wait: a full accept queue is [`ErrorKind::WouldBlock`] (unix(7)).
+/// Connects to a unix socket, and closes it. Does not wait: a full accept queue is [`ErrorKind::WouldBlock`]
+/// (unix(7)).
 ///
 /// # Errors
 /// As connect(2).
@@ -230,7 +231,7 @@ pub(super) fn connect_unix(path: &Path) -> io::Result<()> {
     socket.connect(&SockAddr::unix(path)?)
 }
 
-/// The path of checks against what PHP-FPM answers there.
+/// Compares the path of checks with the paths that PHP-FPM answers.
 fn pinged(pool: &Pool, servers: &Servers, found: &fpm::Pool, notes: &mut Notes) {
     let Check::FastCgi(path) = &servers.check else {
         return;
@@ -253,7 +254,7 @@ fn pinged(pool: &Pool, servers: &Servers, found: &fpm::Pool, notes: &mut Notes) 
     }
 }
 
-/// How long a script may be silent, here and there.
+/// How long a script may be silent, in weir and in PHP-FPM.
 fn silence(pool: &Pool, found: &fpm::Pool, notes: &mut Notes) {
     let terminate = found.request_terminate_timeout;
     let own = pool.read_timeout.as_secs();
@@ -287,7 +288,7 @@ pub(super) fn behind<'f>(
     pools.find(|(_, pool)| listens(pool, address))
 }
 
-/// A PHP-FPM pool listens on this address.
+/// Whether a PHP-FPM pool listens on this address.
 fn listens(pool: &fpm::Pool, address: &Address) -> bool {
     let Some(listen) = pool.listen.as_deref() else {
         return false;
@@ -305,7 +306,7 @@ fn listens(pool: &fpm::Pool, address: &Address) -> bool {
     }
 }
 
-/// The PHP-FPM configurations of this machine, as Debian's packages have them.
+/// The PHP-FPM configurations of this machine, in the folders of Debian's packages.
 pub(super) fn configurations() -> Vec<fpm::Fpm> {
     let versions = fs::read_dir("/etc/php").into_iter().flatten().flatten();
     let file = |entry: fs::DirEntry| entry.path().join("fpm/php-fpm.conf");
@@ -314,13 +315,13 @@ pub(super) fn configurations() -> Vec<fpm::Fpm> {
     files.iter().filter_map(|file| look::pools(file)).collect()
 }
 
-/// Longest wait for what a name means.
+/// Time limit for resolving a name.
 const NAMES: Duration = Duration::from_secs(10);
 
-/// Addresses of a name that are tried.
+/// Maximum number of addresses that are tried per name.
 const MOST_ADDRESSES: usize = 16;
 
-/// Longest wait for a connection to be made.
+/// Time limit for a connection.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -387,7 +388,7 @@ mod tests {
     fn a_name_is_looked_up_and_its_addresses_are_tried() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        // As a server it is no name: weir.toml's localhost is 127.0.0.1.
+        // As a server this is not a name: weir.toml's localhost is 127.0.0.1.
         let text = "[listen.a]\naddress = \":1\"\n[site.a]\nroot = \"/\"\npool = \"farm\"\n[pool.farm]\n\
                     runtime = \"servers\"\nservers = [\"127.0.0.1:1\"]\n";
         let found = with_config(text, |case| {
@@ -405,7 +406,7 @@ mod tests {
                 .any(|f| f.contains("127.0.0.1") && f.contains("somebody listens")),
             "{found:?}"
         );
-        // RFC 2606: nobody has it.
+        // RFC 2606: this name never exists.
         let found = looked("\"weir.invalid:9000\"", "");
         assert!(!found[0].starts_with("ok: "), "{found:?}");
     }

@@ -1,5 +1,5 @@
-//! Roots and scripts of sites: whether the gateway and the workers come there, and the path that a worker would really
-//! try ([`script`]).
+//! Roots and scripts of sites: whether the gateway and the workers can reach them, and the path that a worker would
+//! really open ([`script`]).
 
 mod htaccess;
 mod script;
@@ -23,18 +23,18 @@ use super::{
 };
 use crate::machine::links;
 
-/// Every site, and what is different in a route.
+/// Checks every site, and the differences of its routes.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let mut told = BTreeSet::new();
     for place in case.places() {
         let Some(root) = place.settings.root.as_deref().filter(|_| place.is_own) else {
             continue;
         };
-        // `weir check` looks at the folder of an alias.
+        // `weir check` checks the folder of an alias.
         if place.settings.alias.is_some() {
             continue;
         }
-        // Routes repeat what is their site's: it is said once.
+        // Routes repeat the settings of their site: these are reported once.
         let mut is_new = |what: String| told.insert(format!("{} {what}", root.display()));
         let settings = place.settings;
         if is_new("root".into()) {
@@ -43,7 +43,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             }
             gateway(case, &place, root, notes);
         }
-        // Not there: `weir check` says so.
+        // `weir check` reports a missing root.
         if !root.is_dir() {
             continue;
         }
@@ -101,9 +101,9 @@ fn is_out_of_sight(place: &Place<'_>, root: &Path, case: &Case<'_>, notes: &mut 
     false
 }
 
-/// What `/` and the fallback lead to, of what is there.
+/// The existing files to which `/` and the fallback lead.
 struct Entries {
-    /// Scripts, by the name that begins with a slash; which key names them.
+    /// Scripts, by name with a leading slash, and the key that names them.
     scripts: Vec<Script>,
     files: usize,
 }
@@ -134,7 +134,7 @@ fn entries(place: &Place<'_>, root: &Path) -> Entries {
             Some(name) if root.join(&name[1..]).is_file() => {
                 let known = found.scripts.iter_mut().find(|script| script.name == name);
                 match known {
-                    // More comes to the fallback than to an index file.
+                    // The fallback gets more requests than an index file.
                     Some(known) => known.key = key,
                     None => found.scripts.push(Script { name, key }),
                 }
@@ -154,7 +154,7 @@ fn script_name(pattern: Option<&Regex>, path: &str) -> Option<String> {
     (name.len() > 1 && name.starts_with('/')).then_some(name)
 }
 
-/// Whether the gateway comes into the root. In a chroot it sees what is inside; what is outside was opened before.
+/// Whether the gateway can enter the root. In a chroot it sees what is inside; folders outside were opened before.
 fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
     let Some(who) = &case.people.gateway else {
         return;
@@ -165,7 +165,7 @@ fn gateway(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) {
             "{label}: the gateway's user, {}, comes in",
             who.name
         )),
-        // `weir check` says so.
+        // `weir check` reports this.
         Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
         Answer::No(barrier) => notes.breaks(
             format!(
@@ -212,7 +212,7 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
     let pattern = pattern(&settings.script);
     let script = script_name(pattern.as_ref(), fallback);
     let pool = settings.pool.and_then(|id| case.pool(id));
-    // Programs that are not PHP may know names that are no files.
+    // Programs other than PHP may know names without files.
     if let (Some(name), Some(pool)) = (&script, pool)
         && pool.php().is_none()
         && !name.ends_with(".php")
@@ -244,7 +244,7 @@ fn fallback(case: &Case<'_>, place: &Place<'_>, root: &Path, notes: &mut Notes) 
     }
 }
 
-/// A route that takes "/" says what comes there.
+/// Whether a route handles "/".
 fn answers_slash(case: &Case<'_>, place: &Place<'_>) -> bool {
     if place.label.contains("] route ") {
         return true;
@@ -342,7 +342,7 @@ mod tests {
         fs::write(path, "").unwrap();
     }
 
-    /// What is found of a site, without what is fine.
+    /// The findings for a site, without those that are fine.
     fn looked(root: &tempfile::TempDir, site: &str, pool: &str) -> Vec<String> {
         let folder = root.path().display().to_string();
         let text = format!(

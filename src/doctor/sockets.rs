@@ -1,4 +1,4 @@
-//! Unix sockets of listeners, seen by those who have to connect: owner, group and lists, and every folder on the way.
+//! Unix sockets of listeners, seen by those who must connect: owner, group and lists, and every folder on the way.
 
 use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -11,7 +11,7 @@ use super::{
     rights::{Answer, Barrier, Cause, Need, may, quoted},
 };
 
-/// Who may connect where.
+/// Checks who may connect to which socket.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let fronts = fronts();
     for listener in &case.config.listeners {
@@ -23,7 +23,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Whether the socket can be made.
+/// Whether the socket can be created.
 fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     let label = format!("[listen.{}] address", listener.name);
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -40,7 +40,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
                 format!("{label}: {barrier}"),
                 "weir does not start: it makes sockets, not folders",
                 match folder.starts_with("/run") {
-                    // What is made in /run is gone after a boot.
+                    // Folders in /run are gone after a reboot.
                     true => format!(
                         "RuntimeDirectory={} in the systemd unit; elsewhere install -d {made} before each start",
                         folder.strip_prefix("/run").unwrap_or(folder).display()
@@ -61,7 +61,7 @@ fn folder(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) 
     }
 }
 
-/// Whether those whom the configuration names come through.
+/// Whether the users in the configuration can connect.
 fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     let named = named(listener);
     if named.is_empty() && listener.mode & 0o002 == 0 {
@@ -93,7 +93,7 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
         let folder = path.parent().unwrap_or(Path::new("/"));
         match may(&who, None, folder, Need::Enter) {
             Answer::Yes => notes.ok(format!("{label} may connect to unix:{}", path.display())),
-            // Told above.
+            // Reported above.
             Answer::No(Barrier { cause: Cause::Missing, .. }) => {}
             Answer::No(barrier) => notes.breaks(
                 format!("{label} cannot reach unix:{}: {barrier}", path.display()),
@@ -105,7 +105,7 @@ fn connecting(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Not
     }
 }
 
-/// Web servers that run here as other users, where the listener speaks FastCGI and they could not connect.
+/// Web servers that run here as other users and could not connect to a FastCGI listener.
 fn others(
     case: &Case<'_>,
     listener: &Listener,
@@ -149,7 +149,7 @@ fn others(
     }
 }
 
-/// Whom owner, group and lists name, and the bits that they have.
+/// The users of owner, group and lists, with their bits.
 fn named(listener: &Listener) -> Vec<(&'static str, Who, u32)> {
     let mut named = Vec::new();
     let lists = !listener.acl_users.is_empty() || !listener.acl_groups.is_empty();
@@ -159,7 +159,7 @@ fn named(listener: &Listener) -> Vec<(&'static str, Who, u32)> {
     for group in &listener.acl_groups {
         named.extend(Who::member(group).map(|who| ("acl_groups", who, 0o6)));
     }
-    // As in PHP-FPM: with lists, owner and group stay who starts weir.
+    // As in PHP-FPM: with access control lists, owner and group stay those of the user who starts weir.
     if !lists {
         let owner = listener
             .owner
@@ -173,13 +173,13 @@ fn named(listener: &Listener) -> Vec<(&'static str, Who, u32)> {
 }
 
 impl Who {
-    /// It stands for the members of a group.
+    /// Stands for the members of a group.
     fn is_member(&self) -> bool {
         self.name.starts_with("a member of")
     }
 }
 
-/// Web servers that run here, and whose their workers are.
+/// Web servers that run here, with the users of their workers.
 fn fronts() -> BTreeSet<(String, u32, u32)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let front = |process: fs::DirEntry| {
@@ -187,7 +187,7 @@ fn fronts() -> BTreeSet<(String, u32, u32)> {
         let name = fs::read_to_string(process.path().join("comm")).ok()?;
         let name = name.trim_end().to_owned();
         let metadata = process.metadata().ok()?;
-        // Their masters are root's, and connect to nobody.
+        // Their masters run as root and do not connect.
         (FRONTS.contains(&name.as_str()) && metadata.uid() != 0)
             .then(|| (name, metadata.uid(), metadata.gid()))
     };
@@ -201,7 +201,7 @@ fn unseen(notes: &mut Notes, label: &str, at: &Path) {
     );
 }
 
-/// What is put in front of FastCGI.
+/// Web servers in front of FastCGI.
 const FRONTS: [&str; 6] = ["nginx", "haproxy", "apache2", "httpd", "caddy", "lighttpd"];
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What keeps weir from starting: what `weir check` says, rights that whoever starts it has not, addresses that are
-//! taken.
+//! What prevents weir from starting: errors of `weir check`, missing permissions, addresses that are in use.
 
 use std::{
     fs,
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::manager::listen;
 
-/// Everything that a start meets first.
+/// Everything that matters first at a start.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     said(&case.said, notes);
     rights(case, notes);
@@ -42,7 +41,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
             Address::Unix(path) => unix(case, listener, path, notes),
         }
     }
-    // Nobody but the weir that runs tells where its window is.
+    // Only the running weir itself tells where its window is.
     if let Some(address) = case.config.server.admin_tcp
         && case.live().is_none()
     {
@@ -62,7 +61,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// What `weir check` says.
+/// The messages of `weir check`.
 fn said(said: &[Said], notes: &mut Notes) {
     for Said { error, what, mend } in said {
         match error {
@@ -75,7 +74,7 @@ fn said(said: &[Said], notes: &mut Notes) {
     }
 }
 
-/// Whether who starts weir may do what it is to do.
+/// Whether the starting user has the necessary permissions.
 fn rights(case: &Case<'_>, notes: &mut Notes) {
     let (starter, config) = (&case.people.starter, case.config);
     if starter.is_root() {
@@ -155,7 +154,7 @@ fn workers(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Whether a socket can be had there.
+/// Whether a socket can be bound there.
 fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let (root, port) = (case.people.starter.is_root(), address.port());
     match listener::try_tcp(address) {
@@ -166,7 +165,7 @@ fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
             "weir does not start",
             "an address that `ip address` shows, or 0.0.0.0 for all",
         ),
-        // Who starts weir may, though who asks may not.
+        // The starting user may bind it, though the user who runs the doctor may not.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && root => {
             match who_listens(address) {
                 Some(_) => taken(case, label, address, notes),
@@ -189,7 +188,7 @@ fn tcp(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     }
 }
 
-/// Somebody listens there. Whom we may not see may be the weir that is meant, if nothing is known of that.
+/// The address is in use. If the process is not visible, it may be this weir, if nothing else is known about it.
 fn taken(case: &Case<'_>, label: &str, address: SocketAddr, notes: &mut Notes) {
     let port = address.port();
     let by = who_listens(address).flatten();
@@ -247,7 +246,7 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
     }
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
-        // Whether its folder is there, and who may make the socket, is looked at among the sockets.
+        // Folder and permissions of the socket are checked among the sockets.
         Err(_) => return,
     };
     if !metadata.file_type().is_socket() {
@@ -259,7 +258,7 @@ fn unix(case: &Case<'_>, listener: &Listener, path: &Path, notes: &mut Notes) {
         return;
     }
     match connect_unix(path) {
-        // Nobody takes connections from a queue that is full, and somebody listens all the same.
+        // A full queue means that a process listens but does not accept.
         result if result.is_ok() || is_full(&result) => {
             let by = listen::unix_owner(path);
             let unseen = matches!(case.found, Found::Unseen(_)) && by.is_none();
@@ -296,7 +295,7 @@ fn is_full(result: &io::Result<()>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// The weir that runs says that it listens there.
+/// Whether the running weir says that it listens there.
 fn serves(live: &super::live::Live, address: &Address) -> bool {
     let listeners = live.status["listeners"].as_array();
     let wanted = address.to_string();
@@ -306,7 +305,7 @@ fn serves(live: &super::live::Live, address: &Address) -> bool {
         .any(|listener| listener["address"] == wanted.as_str())
 }
 
-/// Who listens where this address would: none: nobody; `Some(None)`: somebody whom we may not see.
+/// The process that listens where this address would: `None`: none; `Some(None)`: a process that we may not see.
 fn who_listens(address: SocketAddr) -> Option<Option<String>> {
     let tables = [("/proc/net/tcp", false), ("/proc/net/tcp6", true)];
     tables.iter().find_map(|(table, six)| {
@@ -318,7 +317,7 @@ fn who_listens(address: SocketAddr) -> Option<Option<String>> {
     })
 }
 
-/// The inode of the socket that a line of /proc/net/tcp is about, if it listens where `address` would.
+/// The inode of the socket in a line of /proc/net/tcp, if it listens where `address` would.
 fn listening(line: &str, six: bool, address: SocketAddr) -> Option<String> {
     // sl local_address rem_address st … inode (proc_net(5)); state 0A is listening.
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -329,7 +328,7 @@ fn listening(line: &str, six: bool, address: SocketAddr) -> Option<String> {
     let words: Option<Vec<u32>> = (0..ip.len() / 8)
         .map(|at| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok())
         .collect();
-    // Each word is written as the machine holds it.
+    // Each word is in the machine's byte order.
     let bytes: Vec<u8> = words?.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let ip: IpAddr = match six {
         true => <[u8; 16]>::try_from(bytes).ok()?.into(),

@@ -1,4 +1,4 @@
-//! A report for people, and for programs.
+//! The report as text for people, and as JSON.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Report, Unseen};
 use crate::findings::{Finding, Severity};
 
-/// The report as a page: subjects, in each the worst first, and a line that sums up.
+/// The report as text: sections, in each the worst first, and a summary.
 pub(super) fn page(report: &Report, colour: bool, width: usize) -> String {
     let paint = Paint(colour);
     let mut out = format!("{}\n", paint.with(BOLD, &clean(&report.name)));
@@ -31,7 +31,7 @@ pub(super) fn page(report: &Report, colour: bool, width: usize) -> String {
     out
 }
 
-/// The report for programs; fields are only added.
+/// The report as JSON; in later versions fields are only added.
 pub(super) fn json(report: &Report) -> String {
     let mut checks = Vec::new();
     let mut unseen = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn json(report: &Report) -> String {
     format!("{whole:#}\n")
 }
 
-/// Columns of the terminal, as the shell says them; within what can be read.
+/// The width of the terminal according to the shell, within a readable range.
 pub(super) fn width() -> usize {
     let columns = std::env::var("COLUMNS").ok();
     let columns = columns.and_then(|columns| columns.parse().ok());
@@ -91,7 +91,7 @@ fn put_finding(out: &mut String, finding: &Finding, paint: Paint, width: usize) 
     }
 }
 
-/// A verdict in its column.
+/// A severity in its column.
 fn label(word: &str, style: &str, paint: Paint) -> String {
     format!(
         "  {}{}",
@@ -164,7 +164,7 @@ fn text_or_null(text: &str) -> Value {
     }
 }
 
-/// Fit for a terminal: paths and names are other people's text.
+/// Safe for a terminal: paths and names may come from others.
 fn clean(text: &str) -> String {
     crate::log_text::shown(text)
 }
@@ -188,10 +188,10 @@ const GREEN: &str = "32";
 const YELLOW: &str = "1;33";
 const CYAN: &str = "36";
 
-/// Where the text of a finding begins.
+/// Column where the text of a finding begins.
 const INDENT: usize = 9;
 
-/// Before how something can be looked at.
+/// Before the text about how something can be made visible.
 const LET: &str = "         to look  ";
 
 #[cfg(test)]

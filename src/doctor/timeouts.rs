@@ -1,5 +1,5 @@
-//! Timeouts that meet: where one is always over before another could be, one of them does nothing, or ends what the
-//! other would have saved.
+//! Timeouts that conflict: if one always ends before the other, one of them has no effect, or prevents what the other
+//! one is for.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     idle(case, notes);
 }
 
-/// Deadlines of sites and routes against what their pool allows.
+/// Compares deadlines of sites and routes with their pool's limits.
 fn deadlines(case: &Case<'_>, notes: &mut Notes) {
     let mut told = Vec::new();
     for place in case.places() {
@@ -36,7 +36,7 @@ fn deadlines(case: &Case<'_>, notes: &mut Notes) {
         else {
             continue;
         };
-        // A route repeats what is its site's.
+        // A route repeats the value of its site.
         if deadline.is_zero() || told.contains(&(deadline, id)) {
             continue;
         }
@@ -74,7 +74,7 @@ fn deadlines(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// How long a script may take, as weir and PHP see it.
+/// How long a script may run, for weir and for PHP.
 fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
     let (name, terminate) = (&pool.name, pool.request_terminate_timeout);
     let limited = !terminate.is_zero();
@@ -122,7 +122,7 @@ fn scripts(case: &Case<'_>, index: usize, pool: &Pool, notes: &mut Notes) {
     }
 }
 
-/// PHP's own limit, which counts processor time only.
+/// PHP's own limit, which counts only CPU time.
 fn execution(pool: &Pool, text: &str, notes: &mut Notes) {
     let (name, terminate) = (&pool.name, pool.request_terminate_timeout);
     let Ok(most) = text.trim().parse::<u64>() else {
@@ -166,7 +166,7 @@ fn connecting(pool: &Pool, notes: &mut Notes) {
     }
 }
 
-/// A graceful stop against what may run.
+/// Compares the limit of a graceful stop with how long requests may run.
 fn stopping(case: &Case<'_>, notes: &mut Notes) {
     let stop = case.config.server.shutdown_timeout;
     let longest = case.config.pools.iter();
@@ -197,7 +197,7 @@ fn stopping(case: &Case<'_>, notes: &mut Notes) {
     );
 }
 
-/// Kept connections against the balancer in front.
+/// Compares kept connections with the load balancer in front.
 fn idle(case: &Case<'_>, notes: &mut Notes) {
     for listener in &case.config.listeners {
         let idle = listener.idle_timeout;
@@ -223,7 +223,7 @@ pub(super) fn seconds(duration: Duration) -> String {
     }
 }
 
-/// As weir.toml writes it.
+/// In weir.toml's notation.
 fn quoted(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("\"{}s\"", duration.as_secs()),
@@ -231,10 +231,10 @@ fn quoted(duration: Duration) -> String {
     }
 }
 
-/// nginx's fastcgi_read_timeout and proxy_read_timeout, and of many balancers.
+/// The default of nginx's fastcgi_read_timeout and proxy_read_timeout, and of many load balancers.
 const CLIENTS_GIVE_UP: Duration = Duration::from_secs(60);
 
-/// As AWS's, nginx's upstream and others keep theirs.
+/// The idle timeout of AWS's load balancers, nginx's upstream and others.
 const BALANCERS: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What workers meet in their own folders: chroot, chdir, session and upload folders, php.ini.
+//! The folders that workers use: chroot, chdir, session and upload folders, php.ini.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::machine;
 
-/// Every pool whose workers weir starts.
+/// Checks every pool whose workers weir starts.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     for (index, pool) in case.config.pools.iter().enumerate() {
         let Some(workers) = pool.workers() else {
@@ -42,7 +42,7 @@ pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     shared_sessions(case, notes);
 }
 
-/// What PHP takes of a request's body against what weir takes.
+/// Compares the body size that PHP accepts with weir's.
 fn bodies(case: &Case<'_>, notes: &mut Notes) {
     let mut told = Vec::new();
     for place in case.places() {
@@ -98,7 +98,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
     let label = format!("[pool.{}] chdir = \"{}\"", pool.name, folder.display());
     match may(who, workers.chroot.as_deref(), folder, Need::Enter) {
         Answer::Yes => notes.ok(format!("{label} can be entered by {}", who.name)),
-        // `weir check` says so.
+        // `weir check` reports this.
         Answer::No(barrier) if matches!(barrier.cause, Cause::Missing | Cause::NotFolder) => {}
         Answer::No(barrier) => notes.breaks(
             format!("{label} cannot be entered by {}: {barrier}", who.name),
@@ -112,7 +112,7 @@ fn chdir(pool: &Pool, workers: &Workers, who: &Who, notes: &mut Notes) {
     }
 }
 
-/// What PHP and the C library look for by name while scripts run, and find only inside.
+/// Files that PHP and the C library open by name while scripts run, which must exist inside.
 fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     let missing = |paths: &[&str]| {
         let there = |path: &&str| resolve(Some(chroot), Path::new(path)).is_some();
@@ -181,8 +181,8 @@ fn chroot_contents(pool: &Pool, chroot: &Path, notes: &mut Notes) {
     }
 }
 
-/// PHP that takes time zones from the system, as Debian's does, ends with SIGSEGV at the first date() where they are
-/// missing (seen with 8.2, PHP-FPM's workers too).
+/// A PHP that uses the system's time zones, as Debian's does, crashes with SIGSEGV at the first date() if they are
+/// missing (seen with 8.2, also in PHP-FPM's workers).
 fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) {
     if pool.php().is_none() || resolve(Some(chroot), Path::new("/usr/share/zoneinfo")).is_some() {
         return;
@@ -201,7 +201,7 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
             "a worker dies with SIGSEGV when a script asks for the date: 502 worker_died",
             mend,
         ),
-        // It has its own.
+        // It has its own time zones.
         Some(_) => {}
         None => notes.warn(
             label,
@@ -211,7 +211,7 @@ fn time_zones(pool: &Pool, chroot: &Path, php: Option<&Php>, notes: &mut Notes) 
     }
 }
 
-/// PHP itself: whether its user may run it, and what it complains of.
+/// PHP itself: whether its user may run it, and its messages.
 fn php(case: &Case<'_>, index: usize, pool: &Pool, who: &Who, notes: &mut Notes) {
     let Some(php) = pool.php() else { return };
     if let Ok((_, program)) = machine::php::find(php.version.as_deref())
@@ -290,7 +290,7 @@ fn folders(
         && handler == "files"
     {
         let path = setting("session.save_path").unwrap_or_default();
-        // `N;MODE;PATH`: with subfolders, or rights of the files.
+        // `N;MODE;PATH`: with subfolders, or a mode for the files.
         let path = path.rsplit(';').next().unwrap_or_default().to_owned();
         let path = if path.is_empty() {
             temporary.clone()
@@ -379,7 +379,7 @@ fn writable(
     }
 }
 
-/// Pools of different users that keep sessions in one folder.
+/// Pools of different users that keep sessions in the same folder.
 fn shared_sessions(case: &Case<'_>, notes: &mut Notes) {
     let mut folders: BTreeMap<PathBuf, Vec<(String, u32)>> = BTreeMap::new();
     for (index, pool, php) in case.php_pools() {
@@ -409,7 +409,7 @@ fn shared_sessions(case: &Case<'_>, notes: &mut Notes) {
     }
 }
 
-/// Of PHP's complaints the first.
+/// How many of PHP's messages are shown.
 const MOST_COMPLAINTS: usize = 10;
 
 #[cfg(test)]

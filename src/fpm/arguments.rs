@@ -1,15 +1,15 @@
-//! PHP-FPM's command line, read as PHP's own php_getopt() reads it: `-yFILE`, `-y=FILE`, `-y FILE`, `--fpm-config=FILE`,
+//! PHP-FPM's command line, parsed like PHP's php_getopt(): `-yFILE`, `-y=FILE`, `-y FILE`, `--fpm-config=FILE`,
 //! `-tt`, `-nF`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
-    /// What lists of processes call PHP-FPM's: `php-fpm8.2`.
+    /// The process name of PHP-FPM: `php-fpm8.2`.
     pub(super) process_name: String,
-    /// All of it, the program first.
+    /// The whole command line, the program first.
     pub(super) command: Vec<String>,
     /// `-y`
     pub(super) file: Option<String>,
@@ -21,9 +21,9 @@ pub(super) struct Arguments {
     pub(super) php_ini: Option<OsString>,
     /// `-n`
     pub(super) no_php_ini: bool,
-    /// `-d`, in their order.
+    /// `-d`, in order.
     pub(super) defines: Vec<OsString>,
-    /// `-t`, how often.
+    /// How often `-t` was given.
     pub(super) test: u32,
     /// `-D` or `-F`.
     pub(super) daemonize: Option<bool>,
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     pub(super) run_as_root: bool,
 }
 
-/// What is to be done.
+/// The action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// Start, or test.
@@ -50,8 +50,8 @@ pub(super) enum Action {
     Usage,
 }
 
-/// Reads the arguments after the program's name. What ends the reading early (`-v`, `-m`, `-h`) has the arguments up to
-/// there.
+/// Parses the arguments after the program's name. For options that end the parsing early (`-v`, `-m`, `-h`), the
+/// result has the arguments up to there.
 pub(super) fn read(typed: &[OsString]) -> (Arguments, Action) {
     let mut arguments = Arguments::default();
     let mut information = false;
@@ -92,7 +92,7 @@ pub(super) fn read(typed: &[OsString]) -> (Arguments, Action) {
                 continue;
             }
             [b'-', rest @ ..] if !rest.is_empty() => rest,
-            // There is no script that could be named.
+            // There is no script that could be given.
             _ => return (arguments, Action::Usage),
         };
         while let Some((&letter, after)) = rest.split_first() {
@@ -129,7 +129,7 @@ fn end(information: bool) -> Action {
     }
 }
 
-/// What taking an option comes to.
+/// Result of handling an option.
 enum Taken {
     Noted,
     Information,
@@ -157,13 +157,13 @@ impl Arguments {
             b'm' => return Taken::Stop(Action::Modules),
             b'v' => return Taken::Stop(Action::Version),
             b'h' | b'?' => return Taken::Stop(Action::Help),
-            // -e: information for debuggers, which extensions that need it ask for themselves.
+            // -e: information for debuggers; extensions that need it request it themselves.
             _ => {}
         }
         Taken::Noted
     }
 
-    /// `-d`'s names and values; a name alone is switched on.
+    /// Names and values of `-d`; a name alone is switched on.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
         let pair = |define: &OsString| {
             let define = define.to_string_lossy();
@@ -210,7 +210,7 @@ const OPTIONS: &[Known] = &[
     option(b'O', "force-stderr", false),
 ];
 
-/// What `-h` says. `program`: how weir was called.
+/// The text of `-h`. `program`: the name of the command.
 pub(super) fn help(program: &str) -> String {
     format!(
         "Usage: {program} [-n] [-e] [-h] [-i] [-m] [-v] [-t] [-p <prefix>] [-g <pid>] [-c <file>] [-d foo[=bar]] \
@@ -240,7 +240,7 @@ Exit codes: 0 fine, 64 wrong command line, 70 could not start in the background,
     )
 }
 
-/// The version that a name asks for: `php-fpm8.2`, `php-fpm82`, `php-fpm-8.2`.
+/// The version in a name: `php-fpm8.2`, `php-fpm82`, `php-fpm-8.2`.
 pub(super) fn version_of_name(name: &OsStr) -> Option<(u32, u32)> {
     let name = name.to_str()?;
     let name = name.rsplit('/').next()?;
@@ -257,7 +257,7 @@ pub(super) fn version_of_name(name: &OsStr) -> Option<(u32, u32)> {
     }
 }
 
-/// The version that a configuration's path tells, as Debian lays them out: `/etc/php/8.2/fpm/php-fpm.conf`.
+/// The version in the path of a configuration, in Debian's layout: `/etc/php/8.2/fpm/php-fpm.conf`.
 pub(super) fn version_of_path(path: &str) -> Option<(u32, u32)> {
     let rest = path.split_once("/php/")?.1;
     let (version, rest) = rest.split_once('/')?;

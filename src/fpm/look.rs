@@ -1,4 +1,4 @@
-//! PHP-FPM's configuration, looked at by who only wants to know: nothing is opened for writing, nothing started.
+//! Reads PHP-FPM's configuration only for information: nothing is opened for writing or started.
 
 use std::{io, net::IpAddr, path::Path, process::ExitCode};
 
@@ -7,10 +7,10 @@ use weir_config::fpm::{self, Fpm, Options, Outside, Said, User};
 use super::{DEFAULT_PHP, arguments, outside::ThisMachine, php, voice::Voice};
 use crate::manager::EX_CONFIG;
 
-/// The weir.toml that `weir fpm -y FILE` would run: what it is called in messages, and its text.
+/// The weir.toml that `weir fpm -y FILE` would run: its name in messages, and its text.
 ///
 /// # Errors
-/// The exit code; what is wrong has been said, in PHP-FPM's words.
+/// The exit code; the error was printed in PHP-FPM's words.
 pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     let options = options(file);
     let mut said = Said::default();
@@ -34,7 +34,7 @@ pub fn weir_toml(file: &Path) -> Result<(String, String), ExitCode> {
     }
 }
 
-/// What a PHP-FPM configuration says, if it can be read and is right.
+/// A PHP-FPM configuration, if it can be read and is valid.
 pub fn pools(file: &Path) -> Option<Fpm> {
     fpm::read(&options(file), &Looking, &mut Said::default()).ok()
 }
@@ -51,7 +51,7 @@ fn options(file: &Path) -> Options {
     }
 }
 
-/// This machine, for who only looks.
+/// This machine, without changes to it.
 struct Looking;
 
 impl Outside for Looking {
@@ -67,7 +67,7 @@ impl Outside for Looking {
         ThisMachine.is_folder(path)
     }
 
-    /// A log that is not there would be made by trying.
+    /// A test would create a missing log.
     fn try_log(&self, _: &str) -> io::Result<()> {
         Ok(())
     }

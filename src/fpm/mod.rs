@@ -1,8 +1,8 @@
 //! IN PHP-FPM'S PLACE: `weir fpm`, and weir started under a name that begins with php-fpm.
 //!
-//! Command line, configuration, log lines, signals and exit codes are PHP-FPM's, so that what starts, watches and
-//! reloads it need not change. The configuration becomes a weir.toml in memory ([`weir_config::fpm`]), and the manager
-//! runs that as it runs any other. docs/php-fpm.md says what differs.
+//! Command line, configuration, log lines, signals and exit codes are PHP-FPM's, so that programs that start, watch
+//! and reload it need no change. The configuration is translated to a weir.toml in memory ([`weir_config::fpm`]),
+//! which the manager runs like any other. docs/php-fpm.md lists the differences.
 
 mod arguments;
 pub mod look;
@@ -28,14 +28,14 @@ use arguments::{Action, Arguments};
 use outside::ThisMachine;
 use voice::Voice;
 
-/// Whether a program's name asks for PHP-FPM: `php-fpm`, `/usr/sbin/php-fpm8.2`.
+/// Whether a program's name means PHP-FPM: `php-fpm`, `/usr/sbin/php-fpm8.2`.
 pub fn is_name(program: &OsStr) -> bool {
     let name = program.as_encoded_bytes();
     let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     name.starts_with(b"php-fpm")
 }
 
-/// Performs PHP-FPM's command line. `name`: what weir was called as; `typed`: the arguments after it.
+/// Runs PHP-FPM's command line. `name`: weir's name in the command; `typed`: the arguments after it.
 pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
     let (mut arguments, action) = arguments::read(typed);
     let words = match is_name(name) {
@@ -52,7 +52,7 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
     let setting = |wanted: &str| settings.iter().rev().find(|(name, _)| name == wanted);
     let file = match &arguments.file {
         Some(file) => Some(file.clone()),
-        // As PHP-FPM's own setting of PHP.
+        // Like PHP-FPM's own setting in PHP.
         None => setting("fpm.config").map(|(_, file)| file.clone()),
     };
     let php = arguments::version_of_name(name)
@@ -99,7 +99,7 @@ pub fn main(name: &OsStr, typed: &[OsString]) -> ExitCode {
     ExitCode::from(EX_SOFTWARE)
 }
 
-/// `-t`: says whether the configuration is right; `dump`: shows what is in force, too.
+/// `-t`: prints whether the configuration is valid; `dump`: prints the effective settings, too.
 fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
     let mut voice = Voice::new();
     let mut said = fpm::Said::default();
@@ -141,8 +141,8 @@ fn test(options: &Options, arguments: &Arguments, dump: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// PHP-FPM's last words.
+/// PHP-FPM's final error message.
 const NOT_STARTED: &str = "FPM initialization failed";
 
-/// Where nothing says which PHP is meant.
+/// The PHP version if nothing else is known.
 const DEFAULT_PHP: (u32, u32) = (8, 2);

@@ -31,7 +31,7 @@ impl Outside for ThisMachine {
     }
 
     fn try_log(&self, path: &str) -> io::Result<()> {
-        // As PHP-FPM makes its logs: for their owner only.
+        // As PHP-FPM creates its logs: only for their owner.
         match log_file::open(Path::new(path), 0o600, &[]) {
             Ok(_) => Ok(()),
             Err(Refused::Io(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! PHP's own answers: `-v`, `-i` and `-m` are given by `weir-php`, which is PHP, and so is what it says of php.ini.
+//! PHP's own output: `weir-php`, which is PHP, answers `-v`, `-i` and `-m`, and reports problems in php.ini.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use weir_sys::identity;
 use super::arguments::Arguments;
 use crate::{machine, manager::EX_SOFTWARE};
 
-/// Becomes `weir-php` and asks it. Returns where that cannot be done, with why.
+/// Replaces this process by `weir-php`. Returns only if that fails, with the reason.
 pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) -> String {
     let mut command = match command(version, arguments) {
         Ok(command) => command,
@@ -22,11 +22,12 @@ pub(super) fn ask(version: (u32, u32), arguments: &Arguments, question: &str) ->
     format!("{}: {error}", command.get_program().display())
 }
 
-/// Starts PHP once, for what it says of php.ini and its extensions: a missing one is told on standard error, and what keeps
-/// it from starting keeps weir from it, as PHP-FPM. Not as root, but as who `pool`'s workers are.
+/// Starts PHP once to test php.ini and the extensions: a missing extension is reported on standard error, and an
+/// error that prevents PHP's start prevents weir's, as in PHP-FPM. Does not run as root, but as the user of `pool`'s
+/// workers.
 ///
 /// # Errors
-/// The exit code where PHP does not start. That there is no `weir-php` is said by whoever needs it.
+/// The exit code if PHP does not start. A missing `weir-php` is reported by the code that needs it.
 pub(super) fn try_start(
     version: (u32, u32),
     arguments: &Arguments,
@@ -42,7 +43,7 @@ pub(super) fn try_start(
     let status = command.arg("-s").stdin(Stdio::null()).status();
     match status {
         Ok(status) if !status.success() => {
-            // What ended by a signal has said nothing; PHP's own codes are PHP-FPM's.
+            // A PHP that ended by a signal has reported nothing; PHP's own exit codes are the same as PHP-FPM's.
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             Err(ExitCode::from(code.unwrap_or(EX_SOFTWARE)))
         }
@@ -50,7 +51,7 @@ pub(super) fn try_start(
     }
 }
 
-/// Who a pool's workers are; none: nobody that is known, or root.
+/// The user of a pool's workers; `None`: not known, or root.
 fn user_of(pool: &Pool) -> Option<(u32, u32)> {
     let group = match &pool.group {
         Some(group) => Some(identity::group(group).ok()??),
@@ -60,7 +61,7 @@ fn user_of(pool: &Pool) -> Option<(u32, u32)> {
     (identity.uid != 0 && identity.gid != 0).then_some((identity.uid, identity.gid))
 }
 
-/// Who runs PHP where nothing says who.
+/// The user for PHP if none is configured.
 fn usual_user() -> (u32, u32) {
     let usual = machine::USUAL_USERS.iter();
     let mut known = usual.filter_map(|name| identity::user(name).ok().flatten());
@@ -84,7 +85,7 @@ fn command(version: (u32, u32), arguments: &Arguments) -> Result<Command, (Strin
     Ok(command)
 }
 
-/// The newest PHP that there is: of those that weir can run, else of those that are configured.
+/// The newest PHP: among those that weir can run, otherwise among those with a configuration.
 pub(super) fn newest() -> Option<(u32, u32)> {
     if let Ok((version, _)) = machine::php::find(None) {
         return parse(&version);
@@ -100,5 +101,5 @@ fn parse(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// User and group of nobody, by their usual numbers.
+/// User and group of nobody, with their usual numbers.
 const NOBODY: (u32, u32) = (65_534, 65_534);

@@ -1,4 +1,4 @@
-//! A start in PHP-FPM's place: in the background where that is asked for, and then as `weir serve`.
+//! A start in PHP-FPM's place: in the background if requested, and then like `weir serve`.
 
 use std::{
     cell::Cell,
@@ -33,7 +33,7 @@ use crate::{
     manager::{self, EX_CONFIG, EX_SOFTWARE, StandIn},
 };
 
-/// Starts, and serves until a signal says to stop.
+/// Starts, and serves until a signal stops it.
 pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     let mut voice = Voice::new();
     let mut said = Said::default();
@@ -49,7 +49,7 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
         Err(unfit) => {
             voice.error(NOT_STARTED);
             return ExitCode::from(match unfit {
-                // PHP-FPM is in the background by then, and who started it knows only that it failed.
+                // PHP-FPM is in the background by then, so its starter learns only that it failed.
                 Unfit::Start { daemonize: true } => EX_SOFTWARE,
                 Unfit::Start { daemonize: false } | Unfit::Configuration => EX_CONFIG,
             });
@@ -72,7 +72,7 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
         return fail(voice, starter);
     }
     let title = format!("php-fpm: master process ({})", fpm.file);
-    // Lists of processes are all that misses it.
+    // An error affects only process lists.
     let _ = daemon::set_title(&title);
     let _ = fs::write("/proc/self/comm", &arguments.process_name);
     error_log::init("manager");
@@ -80,15 +80,15 @@ pub(super) fn run(options: &Options, arguments: &Arguments) -> ExitCode {
     serve(options, arguments, fpm, translated, voice, starter)
 }
 
-/// Why there is nothing to start.
+/// Why the start is not possible.
 enum Unfit {
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     Configuration,
-    /// It is right, and cannot be had here.
+    /// It is valid, but cannot work on this machine.
     Start { daemonize: bool },
 }
 
-/// What reads the configuration, at the start and at each reload.
+/// Reads the configuration, at the start and at each reload.
 fn read(
     options: &Options,
     arguments: &Arguments,
@@ -132,8 +132,8 @@ fn read(
     }
 }
 
-/// What weir would refuse at the start of what PHP-FPM takes, for a test that promises more than it holds helps nobody.
-/// What PHP-FPM itself finds out only at the start, it finds out only then here, too.
+/// Problems that would prevent weir's start, though PHP-FPM accepts the configuration, so that a successful test is
+/// reliable. Problems that PHP-FPM itself finds only at the start are found only then here, too.
 pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
     let start = fpm::Start::default();
     if fpm::start(fpm, options, &ThisMachine, &mut Said::default()).is_err() {
@@ -158,12 +158,12 @@ pub(super) fn look_ahead(fpm: &Fpm, options: &Options) -> Vec<Message> {
     }
 }
 
-/// What the translation is called in messages.
+/// The name of the translation in messages.
 fn made_of(fpm: &Fpm) -> String {
     format!("weir.toml made of {}", fpm.file)
 }
 
-/// The lines that say what is wrong: what would mend it is indented, and speaks of keys that nobody has written.
+/// The lines with causes: lines with fixes are indented, and are about keys that the user has not written.
 fn causes(message: &str) -> impl Iterator<Item = &str> {
     let is_cause = |line: &&str| !line.is_empty() && !line.starts_with(' ');
     message.lines().filter(is_cause)
@@ -182,7 +182,7 @@ fn serve(
     let reread = {
         let monitor = &monitor;
         let (options, arguments) = (options.clone(), arguments.clone());
-        // Whether there is a terminal was found out when it was: it may be gone by now.
+        // Whether there is a terminal was determined at the start: it may be gone by now.
         let log_to_stderr = !uses_log(fpm.global.daemonize, arguments.force_stderr);
         let arguments = Arguments {
             force_stderr: log_to_stderr,
@@ -198,7 +198,7 @@ fn serve(
         let mut voice = voice
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Whoever started us learns that we are up, and has its terminal back.
+        // Tells our starter that we are up; it ends and frees the terminal.
         if let Some(mut starter) = voice.1.take() {
             let _ = starter.write_all(&[READY]);
         }
@@ -209,7 +209,7 @@ fn serve(
         text: translated.text,
         environment: Environment::of_this_machine(Path::new("/")),
         file: None,
-        // PHP-FPM has none: what it is told, it is told by signals.
+        // PHP-FPM has no window; it is controlled by signals.
         window: Some(weir_config::Window::Off),
         window_tcp: None,
         trace: false,
@@ -233,7 +233,7 @@ fn serve(
                 voice.error(cause);
             }
             match failure.code {
-                // A port that is taken is a configuration that cannot be had, as PHP-FPM sees it.
+                // For PHP-FPM, a port that is in use is a configuration error.
                 EX_CONFIG => fail(voice, starter),
                 code => {
                     fail(voice, starter);
@@ -244,7 +244,7 @@ fn serve(
     }
 }
 
-/// A reload: what there is to say goes to the log.
+/// A reload: messages go to the log.
 fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translated), String> {
     let mut said = Said::default();
     let read = read(options, arguments, &mut said);
@@ -261,7 +261,7 @@ fn read_again(options: &Options, arguments: &Arguments) -> Result<(Fpm, Translat
     read.map_err(|_| String::new())
 }
 
-/// How often systemd is to hear of us, ms.
+/// How often systemd is notified, ms.
 fn monitor_interval(fpm: &Fpm) -> i64 {
     i64::from(fpm.global.systemd_interval.max(0)) * 1000
 }
@@ -274,15 +274,15 @@ fn fail(mut voice: Voice, starter: Option<PipeWriter>) -> ExitCode {
     ExitCode::from(EX_CONFIG)
 }
 
-/// Who goes on after [`leave`].
+/// Which process continues after [`leave`].
 enum Left {
-    /// Whoever was started: it knows how the start went, and ends with this code.
+    /// The started process: it knows how the start went, and ends with this code.
     Starter(ExitCode),
-    /// The daemon: it tells how the start goes.
+    /// The daemon: it reports how the start goes.
     Daemon(PipeWriter),
 }
 
-/// Goes into the background. The process that was started stays until the daemon is ready or cannot be.
+/// Goes into the background. The started process stays until the daemon is ready or has failed.
 fn leave() -> io::Result<Left> {
     let (told, tell) = io::pipe()?;
     match daemon::fork()? {
@@ -300,14 +300,14 @@ fn leave() -> io::Result<Left> {
 
 fn await_daemon(mut told: PipeReader) -> ExitCode {
     let mut word = [0];
-    // A daemon that dies closes the pipe. It has said why, on the standard error that we share.
+    // If the daemon dies, the pipe is closed. It has printed the reason on the shared standard error.
     match told.read_exact(&mut word) {
         Ok(()) if word == [READY] => ExitCode::SUCCESS,
         _ => ExitCode::from(EX_SOFTWARE),
     }
 }
 
-/// Input and output are nobody's, and of a daemon errors, too: they go to the log.
+/// Connects input and output, and for a daemon also standard error, to /dev/null: messages go to the log.
 fn set_standard(fpm: &Fpm, voice: &Voice) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     daemon::set_standard(0, null.as_fd())?;
@@ -318,13 +318,13 @@ fn set_standard(fpm: &Fpm, voice: &Voice) -> io::Result<()> {
     Ok(())
 }
 
-/// A path of the command line is relative to where it was typed.
+/// A path on the command line is relative to the current folder.
 fn absolute(path: &OsStr) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
-/// What the daemon tells who started it.
+/// The daemon's report to its starter: success.
 const READY: u8 = 1;
 
-/// See [`READY`].
+/// The daemon's report to its starter: failure.
 const FAILED: u8 = 0;

@@ -1,4 +1,4 @@
-//! What `weir fpm` says before its log is open, as PHP-FPM says it.
+//! The messages of `weir fpm` before its log is open, as PHP-FPM prints them.
 
 use std::{
     fs::File,
@@ -13,14 +13,14 @@ use weir_sys::log_file;
 
 use crate::log_text as text;
 
-/// Standard error as it was at the start, and the error log once it is known.
+/// The original standard error, and the error log once it is known.
 #[derive(Debug)]
 pub(super) struct Voice {
-    /// Less severe messages are kept back.
+    /// Less severe messages are suppressed.
     level: Level,
     stderr: Option<File>,
     log: Option<File>,
-    /// Lines look as those that go to syslog.
+    /// Lines have the format for syslog.
     syslog: bool,
 }
 
@@ -36,7 +36,7 @@ impl Voice {
         }
     }
 
-    /// Says what reading the configuration gave rise to. `force_stderr`: the log is left alone where weir stays in the
+    /// Prints the messages of reading the configuration. `force_stderr`: the log is not used while weir stays in the
     /// foreground.
     pub(super) fn tell(&mut self, said: &Said, force_stderr: bool) {
         for (at, message) in said.messages.iter().enumerate() {
@@ -56,7 +56,7 @@ impl Voice {
         }
         self.syslog = log.path.is_none();
         if let Some(path) = &log.path {
-            // That it cannot be opened was said when it was tried.
+            // An error was already reported when opening was tried.
             let opened = log_file::open(Path::new(path), 0o600, &[]).ok();
             self.log = opened.map(|opened| opened.file.into());
         }
@@ -67,11 +67,11 @@ impl Voice {
         self.log.as_ref()
     }
 
-    /// Says something in PHP-FPM's form.
+    /// Prints a message in PHP-FPM's format.
     pub(super) fn say(&mut self, message: &Message) {
         let mut line = Vec::with_capacity(128);
         let Some(level) = message.level else {
-            // PHP's parser, which knows neither time nor log.
+            // From PHP's parser, which adds neither time nor log.
             text::put_message(message.text.as_bytes(), &mut line);
             line.push(b'\n');
             self.write_stderr(&line);
@@ -93,13 +93,13 @@ impl Voice {
             let place = format_args!("pid {pid}, {}(), line {}: ", module_path!(), line!());
             text::put_formatted(place, &mut line);
         }
-        // Names of settings are behind a tab in what -tt shows.
+        // In the output of -tt, names of settings follow after a tab.
         for (index, part) in message.text.split('\t').enumerate() {
             line.extend_from_slice(if index == 0 { b"" } else { b"\t" });
             text::put_message(part.as_bytes(), &mut line);
         }
         line.push(b'\n');
-        // Where neither can be written, there is nobody to tell.
+        // If neither can be written, the message is lost.
         self.write_stderr(&line);
         if let Some(log) = &mut self.log {
             let _ = log.write_all(&line);
@@ -112,7 +112,7 @@ impl Voice {
         }
     }
 
-    /// Says an error.
+    /// Prints an error.
     pub(super) fn error(&mut self, text: impl Into<String>) {
         self.say(&Message {
             level: Some(Level::Error),
@@ -121,8 +121,8 @@ impl Voice {
     }
 }
 
-/// Whether errors go to the log that is configured: PHP-FPM writes to standard error only where somebody sits in
-/// front of it, or asks for it.
+/// Whether errors go to the configured log: PHP-FPM writes to standard error only if it is a terminal, or if asked
+/// to.
 pub(super) fn uses_log(daemonize: bool, force_stderr: bool) -> bool {
     daemonize || (!io::stderr().is_terminal() && !force_stderr)
 }

@@ -1,31 +1,32 @@
-//! The directives of a `.htaccess` → its effects.
+//! Turns the directives of a `.htaccess` file into its effects.
 
 use super::{Effect, pattern};
 
-/// What a section's directives are about.
+/// The scope of a section's directives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The folder.
     Folder,
-    /// Files in it: an expression over their URL path (none: it cannot be said), and the section as it is written.
+    /// Files in the folder: an expression for their URL path (`None`: it cannot be expressed), and the section's
+    /// text.
     Files {
         denied: Option<String>,
         open: Option<String>,
         shown: String,
     },
-    /// Requests of some kind only.
+    /// Only requests of some kind.
     Condition(String),
 }
 
-/// Access of one scope, as far as it was read.
+/// The access rules of one scope, as far as they were read.
 #[derive(Debug)]
 struct Access {
     scope: Scope,
     /// `Require …`, without those in containers.
     requires: Vec<String>,
-    /// The whole of `<RequireAll>` and the like says no more than that not all are let in.
+    /// A container such as `<RequireAll>` is only understood as: not all clients are allowed.
     container: bool,
-    /// `Order allow,deny`: who is not named is denied.
+    /// `Order allow,deny`: clients that are not named are denied.
     allow_then_deny: Option<bool>,
     allows: Vec<String>,
     denies: Vec<String>,
@@ -33,9 +34,9 @@ struct Access {
 
 /// An open section.
 struct Open {
-    /// Its directives are looked at.
+    /// Whether its directives are used.
     active: bool,
-    /// It made a scope of its own.
+    /// Whether it made its own scope.
     scoped: bool,
     name: String,
 }
@@ -65,9 +66,9 @@ struct Reader<'f> {
     open: Vec<Open>,
     effects: Vec<Effect>,
     rewriting: bool,
-    /// `RewriteCond` stands in front of the next rule.
+    /// A `RewriteCond` applies to the next rule.
     conditions: bool,
-    /// Open `<RequireAll>` and the like.
+    /// Number of open `<RequireAll>` and similar containers.
     containers: usize,
 }
 
@@ -96,7 +97,7 @@ impl Reader<'_> {
         let mut scope = None;
         match name {
             "ifmodule" => active = !argument.starts_with('!'),
-            // Of versions only that it is 2.4 is known.
+            // The version is only known to be 2.4.
             "ifversion" => active = !argument.starts_with('<') && !argument.starts_with('!'),
             "ifdefine" => active = argument.starts_with('!'),
             "files" | "filesmatch" => {
@@ -251,7 +252,7 @@ impl Reader<'_> {
             return self.push(Effect::Restricts(format!("a condition for {shown}")));
         }
         let ignores_case = flags.iter().any(|flag| ["nc", "nocase"].contains(flag));
-        // A rule with `!` forbids all but what it matches.
+        // A rule with `!` denies everything except what it matches.
         let path = match rule.starts_with('!') {
             true => None,
             false => pattern::of_path(self.folder, rule, ignores_case),
@@ -262,7 +263,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Over the whole URL path, unlike a RewriteRule.
+    /// Matches the whole URL path, unlike a RewriteRule.
     fn redirect(&mut self, status: &str, arguments: &[String]) {
         if !["403", "404", "410", "gone"].contains(&status) {
             return self.push(Effect::Rewrites);
@@ -306,7 +307,7 @@ impl Reader<'_> {
     }
 
     fn push(&mut self, effect: Effect) {
-        // What is said under a condition holds for some.
+        // An effect under a condition applies only to some requests.
         let effect = match self
             .scopes
             .iter()
@@ -324,7 +325,7 @@ impl Reader<'_> {
     }
 }
 
-/// Who is let in.
+/// Which clients are allowed.
 enum Verdict {
     Nothing,
     Open,
@@ -344,7 +345,7 @@ impl Access {
         }
     }
 
-    /// One `Require` that is met is enough; what mod_access_compat says counts beside that.
+    /// One matching `Require` is enough; the rules of mod_access_compat count in addition.
     fn verdict(&self) -> Verdict {
         let compat = self.compat();
         let is = |text: &str| self.requires.iter().any(|require| require == text);
@@ -381,10 +382,10 @@ impl Access {
             return Verdict::Nothing;
         }
         match strict {
-            // Denied wins; who is not named is denied.
+            // Deny wins; clients that are not named are denied.
             true if denies || self.allows.is_empty() => Verdict::Denied,
             true if allows && self.denies.is_empty() => Verdict::Open,
-            // Allowed wins; who is not named is let in.
+            // Allow wins; clients that are not named are allowed.
             false if allows || self.denies.is_empty() => Verdict::Open,
             false if denies && self.allows.is_empty() => Verdict::Denied,
             _ => Verdict::Some("address".into()),
@@ -397,7 +398,7 @@ fn is_php(word: &str) -> bool {
     word.starts_with("php") || word.starts_with("phtml") || word.contains("x-httpd-php")
 }
 
-/// Lines without comments; a backslash at the end goes on with the next.
+/// Lines without comments; a backslash at the end joins the next line.
 fn lines(text: &str) -> impl Iterator<Item = String> {
     let mut rest = text.lines();
     std::iter::from_fn(move || {
@@ -414,7 +415,7 @@ fn lines(text: &str) -> impl Iterator<Item = String> {
     .filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Words of a directive; quotes keep spaces together.
+/// The words of a directive; quotes keep spaces.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

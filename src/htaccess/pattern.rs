@@ -1,8 +1,8 @@
-//! Names of files as Apache writes them → expressions over URL paths, as routes have them.
+//! Turns Apache's file name patterns into expressions for URL paths, as routes use them.
 
 use regex::Regex;
 
-/// Text that an expression takes as it is.
+/// Text as a literal expression.
 pub(super) fn literal(text: &str) -> String {
     regex::escape(text)
 }
@@ -31,8 +31,8 @@ pub(super) fn of_glob(folder: &str, glob: &str) -> Option<String> {
     usable(expression)
 }
 
-/// `<FilesMatch "\.(inc|sql)$">`: an expression over a file's name, anywhere in it, in a folder or below it. `widens`: where
-/// it cannot be said exactly, it may match more names.
+/// `<FilesMatch "\.(inc|sql)$">`: an expression for any part of a file's name, in a folder or below it. `widens`: if
+/// it cannot be translated exactly, it may match more names.
 pub(super) fn of_name(folder: &str, expression: &str, widens: bool) -> Option<String> {
     let part = Part::of(expression, widens)?;
     let (before, after) = (part.before("[^/]*"), part.after("[^/]*"));
@@ -76,7 +76,7 @@ impl Part {
                 continue;
             }
             let is_outer = at == 0 && at_start || at + 1 == expression.len() && at_end;
-            // Left out, an anchor lets an expression match more.
+            // Without the anchor, an expression matches more.
             if !is_outer && !widens {
                 return None;
             }
@@ -97,7 +97,7 @@ impl Part {
     }
 }
 
-/// Where `^` and `$` are anchors: neither escaped nor in a class.
+/// Positions of `^` and `$` as anchors: neither escaped nor in a class.
 fn anchors(expression: &str) -> Vec<usize> {
     let (mut found, mut escaped, mut in_class) = (Vec::new(), false, false);
     for (at, character) in expression.char_indices() {
@@ -113,7 +113,7 @@ fn anchors(expression: &str) -> Vec<usize> {
     found
 }
 
-/// Alternatives outside of any group: an anchor belongs to one of them.
+/// Alternatives outside of all groups: an anchor would belong to only one of them.
 fn has_alternatives(expression: &str) -> bool {
     let (mut depth, mut escaped, mut in_class) = (0_usize, false, false);
     for character in expression.chars() {
@@ -131,7 +131,7 @@ fn has_alternatives(expression: &str) -> bool {
     false
 }
 
-/// Apache's expressions may look around and back, which ours do not.
+/// Apache's expressions may have look-around and back-references, ours may not.
 fn usable(expression: String) -> Option<String> {
     Regex::new(&expression).is_ok().then_some(expression)
 }

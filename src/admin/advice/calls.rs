@@ -1,11 +1,11 @@
-//! What is not well with the calls of the application.
+//! Problems with the application's outgoing calls.
 
 use serde_json::Value;
 
 use super::{Trouble, list, name, seconds, trouble};
 use crate::admin::text::text;
 
-/// Hosts that are not called for a while because they failed too often, and hosts that cannot be reached.
+/// Hosts whose breaker is open because calls failed too often, and hosts that cannot be reached.
 pub(super) fn troubles(status: &Value) -> Vec<Trouble> {
     let hosts = list(&status["egress"]["hosts"]).iter();
     hosts.filter_map(host).collect()
@@ -57,7 +57,7 @@ fn host(host: &Value) -> Option<Trouble> {
     ))
 }
 
-/// What failed longer ago is over, seconds.
+/// Older failures are over, seconds.
 const LATELY: f64 = 60.0;
 
 #[cfg(test)]

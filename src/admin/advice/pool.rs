@@ -1,4 +1,4 @@
-//! What is not well with a pool: its workers, its queue, its scripts, its servers.
+//! Problems of a pool: its workers, its queue, its scripts, its servers.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Failure, Trouble, count, list, name, number, said, seconds, trouble, weir};
 use crate::admin::text::text;
 
-/// All of it, the worst first.
+/// All problems, the worst first.
 pub(super) fn troubles(pool: &Value) -> Vec<Trouble> {
     let stalled = stalled(pool);
     let waits = waits(pool).filter(|_| stalled.is_none());
@@ -80,7 +80,7 @@ fn stalled(pool: &Value) -> Option<Trouble> {
     Some(trouble(what, stuck(pool)))
 }
 
-/// What helps where scripts do not end.
+/// The advice for scripts that do not end.
 fn stuck(pool: &Value) -> String {
     let limit = seconds(&pool["request_terminate_timeout"]);
     if is_servers(pool) {
@@ -133,7 +133,7 @@ fn scripts_that_run(pool: &Value) -> Option<String> {
     ))
 }
 
-/// Scripts that are refused because they end their workers.
+/// Scripts that are refused because they crash their workers.
 fn refused_scripts(pool: &Value) -> Vec<Trouble> {
     let scripts = list(&pool["crashing"]).iter();
     scripts
@@ -197,7 +197,7 @@ fn names(pool: &Value) -> Vec<Trouble> {
         .collect()
 }
 
-/// Servers that take requests and answer none.
+/// Servers that accept requests and answer none.
 fn servers(pool: &Value) -> Vec<Trouble> {
     let servers = list(&pool["servers"]);
     let silent = servers.iter().filter(|server| {
@@ -219,7 +219,7 @@ fn servers(pool: &Value) -> Vec<Trouble> {
         .collect()
 }
 
-/// How many wait, and how many are refused why.
+/// How many requests wait, and how many are refused for which reasons.
 fn demand(pool: &Value) -> Vec<String> {
     let (queue, rates) = (&pool["queue"], &pool["rates"]);
     let mut demand = Vec::new();
@@ -233,7 +233,7 @@ fn demand(pool: &Value) -> Vec<String> {
             1 => "1 waits".to_owned(),
             waiting => format!("{waiting} wait"),
         };
-        // What is foreseen is worth nothing where it is less than what is.
+        // A predicted wait that is shorter than the present one is useless.
         let expected = match expected > oldest {
             true => format!(", a new client would for {}", said(expected)),
             false => String::new(),
@@ -267,7 +267,7 @@ fn demand(pool: &Value) -> Vec<String> {
     demand
 }
 
-/// A pool whose requests wait, or are refused.
+/// A pool whose requests wait or are refused.
 fn waits(pool: &Value) -> Option<Trouble> {
     if pool["state"] == "down" {
         return None;
@@ -358,14 +358,14 @@ fn waits(pool: &Value) -> Option<Trouble> {
     Some(trouble(format!("{}; {cause}", demand.join("; ")), help))
 }
 
-/// Answers of 500 and above that scripts give.
+/// Scripts that answer with a status of 500 or above.
 fn scripts(pool: &Value) -> Option<Trouble> {
     let failed: Vec<Failure<'_>> = (Failure::all(pool))
         .filter(|failure| failure.reason().is_none())
         .collect();
     let number_of: u64 = failed.iter().map(Failure::last_minute).sum();
     let done = number(&pool["last_minute"]["finished"]).max(number_of);
-    // Of a thousand requests some fail anywhere.
+    // A few of a thousand requests always fail.
     if !failed.iter().any(Failure::is_now) || number_of * SHARE < done {
         return None;
     }
@@ -390,13 +390,13 @@ fn scripts(pool: &Value) -> Option<Trouble> {
     ))
 }
 
-/// Answers of 500 and above that weir gives itself, for reasons that are not the queue's.
+/// Answers of weir itself with a status of 500 or above, for reasons other than the queue.
 fn failures(pool: &Value) -> Vec<Trouble> {
     let crashed = number(&pool["last_minute"]["crashed"]) > 0;
     let told = Failure::all(pool).filter(|failure| match failure.reason() {
         None | Some("queue_full" | "queue_timeout" | "crashing") => false,
         Some("worker_died") => failure.is_now() && !crashed,
-        // Those that its queue refused have no message.
+        // Refusals by the pool's queue have no message.
         Some("no_worker") => failure.is_now() && pool["state"] != "down" && is_servers(pool),
         Some(_) => failure.is_now(),
     });
@@ -419,7 +419,7 @@ fn failures(pool: &Value) -> Vec<Trouble> {
     .collect()
 }
 
-/// Workers that have done nothing new for so many seconds are stuck.
+/// After this many seconds without anything new, workers count as stuck.
 fn stall(pool: &Value) -> f64 {
     match seconds(&pool["running"]["ready_stalled"]) {
         0.0 => STALLED,
@@ -433,16 +433,16 @@ fn is_servers(pool: &Value) -> bool {
 
 const MORE_THAN_CAN: &str = "more requests come than can be served";
 
-/// See [`stall`], where no shorter time makes weir not ready.
+/// The default for [`stall`], if no shorter time makes weir not ready.
 const STALLED: f64 = 10.0;
 
-/// So many refusals a second are told: one in the last ten.
+/// Minimum rate of refusals per second that is reported: about one in the last ten seconds.
 const REFUSED: f64 = 0.05;
 
-/// Scripts' errors are told from one in so many on.
+/// Errors of scripts are reported if at least one in this many requests fails.
 const SHARE: u64 = 100;
 
-/// From so many errors on it can be said that there is nothing else.
+/// Minimum number of errors for the conclusion that everything fails.
 const ENOUGH: u64 = 3;
 
 #[cfg(test)]

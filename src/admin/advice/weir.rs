@@ -1,11 +1,11 @@
-//! What is not well with weir itself, its logs, and what the kernel keeps for it.
+//! Problems of weir itself, of its logs, and of the kernel's queues.
 
 use serde_json::Value;
 
 use super::{Failure, Trouble, list, name, number, said, seconds, trouble, were};
 use crate::admin::text::{size, text};
 
-/// Parts of weir that do not move.
+/// Parts of weir that hang.
 pub(super) fn silent(status: &Value) -> Vec<Trouble> {
     let silent = &status["silent"];
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn silent(status: &Value) -> Vec<Trouble> {
     found
 }
 
-/// Answers of 500 and above without a pool.
+/// Answers with a status of 500 or above without a pool.
 pub(super) fn failures(status: &Value) -> Vec<Trouble> {
     let told = Failure::all(status).filter(|failure| failure.is_now());
     told.map(|failure| {
@@ -58,7 +58,7 @@ pub(super) fn failures(status: &Value) -> Vec<Trouble> {
     .collect()
 }
 
-/// What helps against a failure that weir answers by itself.
+/// The advice for an error that weir answers itself.
 pub(super) fn help(reason: &str) -> &'static str {
     match reason {
         "spool_failed" => {
@@ -167,7 +167,7 @@ pub(super) fn spool(status: &Value) -> Option<Trouble> {
     })
 }
 
-/// Lines that were lost within so many seconds are told.
+/// Losses within this many seconds are reported.
 const LATELY: f64 = 60.0;
 
 #[cfg(test)]

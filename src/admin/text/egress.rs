@@ -1,4 +1,4 @@
-//! The application's calls: where they are taken, then a table of hosts.
+//! The application's calls: the listening addresses, then a table of hosts.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Sheet, list, size, span, text};
 
-/// Appends what there is of the egress; nothing where there is none.
+/// Appends the section of the egress; nothing if there is none.
 pub(super) fn egress(out: &mut Sheet, egress: &Value) {
     if !egress.is_object() {
         return;
@@ -48,7 +48,7 @@ fn hosts(out: &mut Sheet, hosts: &[Value]) {
         "{:<24} {:>8} {:>6} {:>4} {:>4} {:>5} {:>5} {:>8} {:>8}",
         "host", "calls", "failed", "now", "wait", "conns", "kept", "p50", "p99"
     );
-    // Those that are called most first.
+    // The hosts with the most calls first.
     let mut sorted: Vec<&Value> = hosts.iter().collect();
     sorted.sort_by_key(|host| std::cmp::Reverse(host["calls"].as_u64()));
     for host in sorted.iter().take(MOST_HOSTS) {
@@ -60,7 +60,7 @@ fn hosts(out: &mut Sheet, hosts: &[Value]) {
             None => "-".to_owned(),
         };
         let name = text(&host["name"]);
-        // A name that is too long has a line of its own.
+        // A name that is too long gets its own line.
         let name = match name.chars().count() > 24 {
             true => {
                 out.line(&name);
@@ -90,7 +90,7 @@ fn hosts(out: &mut Sheet, hosts: &[Value]) {
     }
 }
 
-/// What is not well with a host, or was not lately.
+/// The problem of a host now or recently.
 fn trouble(host: &Value) -> Option<String> {
     let breaker = match host["breaker"].as_str() {
         None | Some("closed") => None,
@@ -120,10 +120,10 @@ fn counted(reasons: &Value) -> String {
     reasons.collect::<Vec<_>>().join(", ")
 }
 
-/// Hosts that are shown.
+/// Maximum number of hosts that are shown.
 const MOST_HOSTS: usize = 24;
 
-/// An error is shown for so long, seconds.
+/// For how long an error is shown, seconds.
 const RECENT: f64 = 600.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `.htaccess` files, which weir does not read: what they would have denied, and what of it is not refused otherwise.
+//! `.htaccess` files, which weir does not read: what they would deny, and which part of it is not refused otherwise.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::doctor::{
 };
 use crate::htaccess::{self, Effect, Htaccess};
 
-/// Every file in a site's root, and what takes its place.
+/// Every `.htaccess` file in a site's root, and its replacement.
 pub(super) fn look(case: &Case<'_>, notes: &mut Notes) {
     let mut seen = BTreeSet::new();
     for site in &case.config.sites {
@@ -79,7 +79,7 @@ fn one(site: &Site, file: &Htaccess, notes: &mut Notes) {
     );
 }
 
-/// Whether a path is refused, by a route or by hide_files.
+/// Whether a path is refused by a route or by hide_files.
 fn refuses(site: &Site, path: &str) -> bool {
     let matches = |route: &&weir_config::Route| match &route.path {
         PathPattern::Regex(text) => {

@@ -1,5 +1,5 @@
-//! Whether a script that is there would run: by the gateway's rules, and with its worker's rights, by the path that the
-//! worker would try.
+//! Whether an existing script would run: by the gateway's rules, and with its worker's permissions, at the path that
+//! the worker would open.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -15,13 +15,13 @@ use crate::doctor::{
 
 /// An index file or a fallback that is a script.
 pub(super) struct Script {
-    /// Below the root, with a slash before it.
+    /// Relative to the root, with a leading slash.
     pub(super) name: String,
-    /// Which key names it.
+    /// The key that names it.
     pub(super) key: &'static str,
 }
 
-/// Whether a script that is there would run: by the gateway's rules, and with the worker's rights.
+/// Whether an existing script would run: by the gateway's rules, and with the worker's permissions.
 pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &mut Notes) {
     let (settings, name) = (place.settings, &script.name);
     let label = format!("{} {} {name}", place.label, script.key);
@@ -30,7 +30,7 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
         .iter()
         .any(|prefix| name.starts_with(prefix))
     {
-        // As an index file it is passed over; as a fallback it is a file like others.
+        // An index file that is not a script is skipped; a fallback would be sent as a file.
         if script.key == "fallback" {
             notes.breaks(
                 format!("{label} is below deny_scripts"),
@@ -75,7 +75,7 @@ pub(super) fn runs(case: &Case<'_>, place: &Place<'_>, script: &Script, notes: &
     worker_reads(case, place, id, pool, script, notes);
 }
 
-/// The path that a worker tries, and whether it can read it there.
+/// The path that a worker opens, and whether it may read it.
 fn worker_reads(
     case: &Case<'_>,
     place: &Place<'_>,
@@ -150,7 +150,7 @@ fn worker_reads(
     }
 }
 
-/// Whether the PHP-FPM behind a server would not run a script of that name.
+/// Whether the PHP-FPM behind a server would refuse a script with that name.
 fn refused_by_fpm(
     case: &Case<'_>,
     place: &Place<'_>,
@@ -187,7 +187,7 @@ fn refused_by_fpm(
     true
 }
 
-/// A `script_root` that leads elsewhere runs other files than the gateway has looked at.
+/// If `script_root` is another folder, other files run than the gateway has checked.
 fn same_file(
     place: &Place<'_>,
     label: &str,
@@ -221,7 +221,7 @@ fn same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// What `script_root` ought to be.
+/// The correct value of `script_root`.
 fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
     let real = settings
         .root
@@ -242,7 +242,7 @@ fn right_script_root(settings: &Settings, chroot: Option<&Path>) -> String {
     }
 }
 
-/// PHP opens nothing outside of `open_basedir`, the script itself neither.
+/// PHP opens nothing outside of `open_basedir`, not even the script itself.
 fn open_basedir(
     case: &Case<'_>,
     id: PoolId,
@@ -272,10 +272,10 @@ fn open_basedir(
     );
 }
 
-/// As PHP compares: an entry is a folder, and what is beneath it is within.
+/// As PHP compares: an entry is a folder, and everything below it is inside.
 fn within(folder: &str, filename: &str) -> bool {
     if folder == "." {
-        // The script's own folder, or `chdir`: not known here to be elsewhere.
+        // The script's own folder, or `chdir`: it is not known here whether they differ.
         return true;
     }
     Path::new(filename).starts_with(folder.trim_end_matches('/')) || folder == "/"
