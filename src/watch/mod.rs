@@ -1,9 +1,8 @@
-//! `weir watch`: the kernel's queues in front of listeners, of weir and of any other program, as they are now and as
-//! they go on.
+//! `weir watch`: shows the kernel's accept queues of listeners, of weir and of any other program, repeatedly.
 //!
-//! PHP-FPM shows 0 for a unix socket's queue, nginx and Apache show none: the kernel knows, and tells everybody
-//! ([`weir_sys::sock_diag`]). Nothing is connected to and nothing is changed. [`target`] says which listeners are meant,
-//! [`sample`] looks, [`table`] shows.
+//! PHP-FPM shows 0 for the queue of a unix socket, nginx and Apache show nothing. The kernel has the values and gives
+//! them to everybody ([`weir_sys::sock_diag`]). No connections are made and nothing is changed. [`target`] finds the
+//! listeners, [`sample`] measures, [`table`] shows.
 
 mod sample;
 mod table;
@@ -66,15 +65,15 @@ pub struct Flags {
     json: bool,
 }
 
-/// Nobody listens where it was asked for (EX_UNAVAILABLE of sysexits.h).
+/// Nobody listens at the given address (EX_UNAVAILABLE of sysexits.h).
 pub const NOBODY: u8 = 69;
 
-/// The kernel does not tell (EX_OSERR is for what cannot be helped; this can: 70, as elsewhere in weir).
+/// The kernel gives no data (70, as elsewhere in weir).
 const NOT_TOLD: u8 = 70;
 
-/// Performs it. `window` is that of the weir that may run; `named`: it was asked for, and has to be there.
+/// Runs it. `window`: that of a possibly running weir; `named`: the window was given, so weir must be running.
 pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
-    // Before anything that might start a thread.
+    // Before any thread is started.
     let signals = match Signals::take(&[Signal::Int, Signal::Term, Signal::Quit]) {
         Ok(signals) => signals,
         Err(error) => return fail(&error.to_string(), "", NOT_TOLD),
@@ -102,11 +101,11 @@ pub fn main(flags: &Flags, window: Option<&Place>, named: bool) -> ExitCode {
     }
 }
 
-/// Why it cannot go on.
+/// Why it cannot continue.
 enum Ended {
-    /// What is shown cannot be written.
+    /// The output cannot be written.
     Reader(io::Error),
-    /// The kernel does not tell.
+    /// The kernel gives no data.
     Kernel(io::Error),
 }
 
@@ -139,7 +138,7 @@ fn run(flags: &Flags, watch: &mut Watch, signals: &Signals) -> Result<ExitCode, 
     }
 }
 
-/// Waits; whether somebody wants an end.
+/// Waits. Returns whether a signal asked for the end.
 fn interrupted(signals: &Signals, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -159,7 +158,7 @@ struct Screen {
     every: String,
     terminal: bool,
     colour: bool,
-    /// Lines of the table that stands there now; none: nothing was shown yet.
+    /// Number of lines of the present table; `None`: nothing was shown yet.
     height: Option<usize>,
 }
 
@@ -191,7 +190,7 @@ impl Screen {
         } else if self.terminal {
             let size = terminal::size(io::stdout());
             let text = table::table(sample, &self.every, self.colour, size);
-            // Back to the table's first line; what is below it goes.
+            // Moves back to the table's first line and clears everything below.
             if let Some(height) = self.height.filter(|height| *height > 0) {
                 write!(out, "\x1b[{height}F")?;
             }
@@ -205,7 +204,7 @@ impl Screen {
     }
 }
 
-/// However it ends, the terminal is as it was.
+/// Restores the terminal, whatever the end is.
 impl Drop for Screen {
     fn drop(&mut self) {
         if self.terminal {
@@ -215,10 +214,10 @@ impl Drop for Screen {
     }
 }
 
-/// Where the weir that runs listens.
+/// The addresses on which the running weir listens.
 ///
 /// # Errors
-/// Why that is not known, none runs, as a rule; and the exit code for that.
+/// Why that is not known (usually no weir is running), with the exit code.
 fn listeners_of(window: &Place) -> Result<Vec<Target>, (String, u8)> {
     let status = admin::client::ask(window, Method::GET, "/status").map_err(|error| {
         let code = match error {
@@ -262,5 +261,5 @@ fn fail(message: &str, hint: &str, code: u8) -> ExitCode {
 const HIDE_CURSOR: &[u8] = b"\x1b[?25l";
 const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
 
-/// Shortest time between two looks.
+/// Minimum interval.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! One look at the listeners: what the kernel says, put together by address, with what was seen before.
+//! One measurement of the listeners: the kernel's data, grouped by address, with earlier values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +17,13 @@ use weir_sys::{
 use super::target::{self, Target};
 use crate::log_text;
 
-/// What is watched, and what was seen of it so far.
+/// What is watched, and the earlier values.
 #[derive(Debug)]
 pub struct Watch {
     diag: Diag,
     counters: Option<Counters>,
     somaxconn: Option<u32>,
-    /// None: all listening sockets.
+    /// `None`: all listening sockets.
     targets: Option<Vec<Target>>,
     most: BTreeMap<Name, u32>,
     drops: BTreeMap<u32, u32>,
@@ -33,24 +33,24 @@ pub struct Watch {
     before: Option<(Instant, Option<Overflows>)>,
 }
 
-/// What was seen at one look.
+/// The result of one measurement.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// When.
     pub time: SystemTime,
-    /// Seconds since the look before; none: it is the first.
+    /// Seconds since the last measurement; `None`: it is the first one.
     pub since: Option<f64>,
-    /// net.core.somaxconn; none: the kernel does not say.
+    /// net.core.somaxconn; `None`: not known.
     pub somaxconn: Option<u32>,
-    /// What TCP turned away in this network namespace; none: the kernel does not say.
+    /// Connections that TCP rejected in this network namespace; `None`: not known.
     pub overflows: Option<Overflows>,
-    /// The same since the look before.
+    /// The same since the last measurement.
     pub new_overflows: Option<Overflows>,
     /// The listeners, in the order of the targets.
     pub rows: Vec<Row>,
-    /// Targets that nothing was found for, and why.
+    /// Targets without a listener, and why.
     pub absent: Vec<(String, String)>,
-    /// Processes that we were not allowed to look into.
+    /// Processes that we were not allowed to inspect.
     pub barred: usize,
 }
 
@@ -63,20 +63,20 @@ pub struct Row {
     pub kind: &'static str,
     /// Each socket: number, length, limit. Several share an address with SO_REUSEPORT.
     pub sockets: Vec<(u32, u32, u32)>,
-    /// The longest that was seen of all sockets together.
+    /// The highest sum of all sockets' lengths so far.
     pub max: u32,
-    /// Connections not let in since the sockets listen; none: the kernel does not count (unix).
+    /// Rejected connections since the sockets listen; `None`: the kernel does not count them (unix).
     pub drops: Option<u64>,
-    /// The same since the look before.
+    /// The same since the last measurement.
     pub new_drops: Option<u64>,
-    /// Who made it.
+    /// The user who created it.
     pub uid: Option<u32>,
-    /// Who has it open, as far as we may know.
+    /// The processes that have it open, as far as visible.
     pub processes: Vec<Process>,
 }
 
 impl Watch {
-    /// Prepares to look.
+    /// Prepares the measurements.
     ///
     /// # Errors
     /// As [`Diag::open`].
@@ -95,7 +95,7 @@ impl Watch {
         })
     }
 
-    /// Looks.
+    /// Takes a measurement.
     ///
     /// # Errors
     /// As [`Diag::listeners`].
@@ -148,7 +148,7 @@ impl Watch {
         Ok(found)
     }
 
-    /// The listeners that are meant by their address, and the targets that have none.
+    /// The listeners with the addresses of the targets, and the targets without a listener.
     #[allow(
         clippy::type_complexity,
         reason = "a list of groups, and a list of what is missing"
@@ -176,7 +176,7 @@ impl Watch {
         let mut groups: Vec<(&Name, Vec<&Listener>)> = Vec::new();
         for listener in meant {
             match groups.iter_mut().find(|(name, _)| **name == listener.name) {
-                // Two targets may mean the same one.
+                // Two targets may mean the same listener.
                 Some((_, group)) if group.iter().any(|other| other.inode == listener.inode) => {}
                 Some((_, group)) => group.push(listener),
                 None => groups.push((&listener.name, vec![listener])),
@@ -221,7 +221,8 @@ impl Watch {
         row
     }
 
-    /// Reads through all processes, which costs more than the kernel's whole list: when a socket is new, and now and then.
+    /// Searches all processes, which costs more than the kernel's whole list: when a socket is new, and from time to
+    /// time.
     fn look_for_owners(&mut self, now: Instant, inodes: BTreeSet<u32>) {
         let due = self
             .asked_owners
@@ -235,7 +236,7 @@ impl Watch {
 }
 
 impl Sample {
-    /// One object, whose keys do not change.
+    /// One JSON object; its keys do not change.
     pub fn to_json(&self) -> Value {
         let mut time = Vec::new();
         log_text::put_time_utc(self.time, &mut time);
@@ -284,7 +285,7 @@ impl Sample {
 }
 
 impl Row {
-    /// Connections that wait, in all sockets together.
+    /// Waiting connections in all sockets.
     pub fn length(&self) -> u32 {
         self.sockets
             .iter()
@@ -292,7 +293,7 @@ impl Row {
             .fold(0, u32::saturating_add)
     }
 
-    /// What fits, in all sockets together.
+    /// Sum of the limits of all sockets.
     pub fn limit(&self) -> u32 {
         self.sockets
             .iter()
@@ -300,12 +301,12 @@ impl Row {
             .fold(0, u32::saturating_add)
     }
 
-    /// A connection may find no room: the queue of a socket is longer than its limit.
+    /// Whether a connection may find no room: the queue of a socket is longer than its limit.
     pub fn is_full(&self) -> bool {
         self.sockets.iter().any(|(_, length, limit)| length > limit)
     }
 
-    /// The limit is what the kernel cuts longer ones to: the program may have asked for more.
+    /// Whether the limit is the kernel's maximum: the program may have asked for more.
     pub fn is_cut(&self, somaxconn: Option<u32>) -> bool {
         self.sockets
             .iter()
@@ -321,7 +322,7 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
     }
 }
 
-/// How often processes are looked for again, seconds.
+/// How often processes are searched again, seconds.
 const OWNERS_EVERY: u64 = 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A [`Sample`] for people: a table that is drawn again in its place, or lines that follow one another.
+//! Shows a [`Sample`]: as a table that is updated in place, or as a sequence of lines.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use weir_sys::socket_owners::Process;
 use super::sample::{Row, Sample, per_second};
 use crate::{log_text, machine::limits::set_sysctl};
 
-/// The whole table. `colour`: what is full is red. `size`: columns and rows that there are; none: no limit.
+/// The whole table. `colour`: full queues are red. `size`: available columns and rows; `None`: no limit.
 pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, usize)>) -> String {
     let (columns, lines) = size.unwrap_or((usize::MAX, usize::MAX));
     let mut out = vec![
@@ -16,13 +16,13 @@ pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, us
     ];
     let width = widest(sample);
     out.push(heading(width));
-    // Title, heading, notes and what is left out have their places too.
+    // Title, heading, notes and the line about hidden rows need room, too.
     let room = lines.saturating_sub(out.len() + MOST_NOTES + 3).max(2);
     let absent = sample.absent.iter().take(room / 2);
     let room = room - absent.len();
     let mut rows: Vec<&Row> = sample.rows.iter().collect();
     if rows.len() > room {
-        // What matters most is what there is room for.
+        // The most important rows are shown if there is not enough room.
         rows.sort_by_key(|row| std::cmp::Reverse((row.is_full(), row.length())));
     }
     for row in rows.iter().take(room) {
@@ -52,7 +52,7 @@ pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, us
     }
     let mut text = String::new();
     for (index, line) in out.iter().enumerate() {
-        // Those above were cut to the terminal's width, with or without colour.
+        // The lines above were already cut to the terminal's width.
         match index < 3 {
             true => text.push_str(&cut(line, columns)),
             false => text.push_str(line),
@@ -62,7 +62,7 @@ pub fn table(sample: &Sample, every: &str, colour: bool, size: Option<(usize, us
     text
 }
 
-/// Lines to be written below those of the look before; `first`: with a heading.
+/// New lines below the last ones; `first`: with a heading.
 pub fn lines(sample: &Sample, first: bool) -> String {
     let (time, width) = (clock(sample), widest(sample));
     let mut out = String::new();
@@ -147,7 +147,7 @@ fn address(row: &Row) -> String {
     }
 }
 
-/// Each name once, with its first process and how many more there are.
+/// Each name once, with its first process and the number of others.
 fn processes(processes: &[Process]) -> String {
     let mut names: Vec<(&str, u32, usize)> = Vec::new();
     for process in processes {
@@ -169,7 +169,7 @@ fn processes(processes: &[Process]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// What there is to do, and what could not be seen.
+/// Advice, and what could not be seen.
 fn notes(sample: &Sample) -> Vec<String> {
     let mut notes = Vec::new();
     for row in &sample.rows {
@@ -220,10 +220,10 @@ fn cut(line: &str, columns: usize) -> String {
     }
 }
 
-/// Notes beneath the table.
+/// Maximum number of notes below the table.
 const MOST_NOTES: usize = 4;
 
-/// Longer addresses move the rest of their line.
+/// Longer addresses shift the rest of their line.
 const WIDEST: usize = 60;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which listeners are meant: what was typed → [`Target`], and whether a listening socket is one of them.
+//! Parses listeners on the command line to a [`Target`], and finds their listening sockets.
 
 use std::{
     fmt, io,
@@ -9,12 +9,12 @@ use std::{
 
 use weir_sys::sock_diag::{self, Listener, Name, UnixFile};
 
-/// A listener as somebody would name it.
+/// A listener as a user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Every TCP socket of this port.
     Port(u16),
-    /// TCP: whoever a connection to one of these addresses would reach.
+    /// TCP: the listener that a connection to one of these addresses would reach.
     Tcp(String, Vec<SocketAddr>),
     /// A unix socket by its path, absolute.
     Path(PathBuf),
@@ -22,16 +22,16 @@ pub enum Target {
     Abstract(Vec<u8>),
 }
 
-/// Why nothing of a target can be watched.
+/// Why a target cannot be watched.
 #[derive(Debug)]
 pub enum Absent {
-    /// Nobody listens there, now.
+    /// Nobody listens there now.
     Nobody,
-    /// There is no such file.
+    /// The file does not exist.
     NoFile,
-    /// The file is no socket.
+    /// The file is not a socket.
     NotASocket,
-    /// The file cannot be looked at.
+    /// The file may not be inspected.
     Barred(io::Error),
 }
 
@@ -80,7 +80,7 @@ impl Target {
         }
     }
 
-    /// Those of `listeners` that are meant, by their place.
+    /// The indices of the matching `listeners`.
     ///
     /// # Errors
     /// Why there is none.
@@ -110,7 +110,7 @@ impl Target {
     }
 }
 
-/// As it would be typed.
+/// In the notation of the command line.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -122,7 +122,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// With what there is to do.
+/// With advice.
 impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -139,10 +139,10 @@ impl fmt::Display for Absent {
     }
 }
 
-/// A listener's address, as it would be typed.
+/// A listener's address in the notation of the command line.
 pub fn name(name: &Name) -> String {
     match name {
-        // What takes IPv4 too is written as ss(8) does.
+        // A socket that also accepts IPv4 is written as ss(8) does.
         Name::Tcp(address, true) if address.ip().is_unspecified() => {
             format!("*:{}", address.port())
         }
@@ -153,7 +153,7 @@ pub fn name(name: &Name) -> String {
     }
 }
 
-/// Names are others' bytes: nothing in them may move or colour a terminal.
+/// Names are bytes of other programs: they must not move the cursor or change colours.
 fn shown(bytes: &[u8], before: &str) -> String {
     let text = String::from_utf8_lossy(bytes);
     format!("{before}{}", crate::log_text::shown(&text))
@@ -164,7 +164,8 @@ fn places(listeners: &[Listener], is: impl Fn(&Listener) -> bool) -> Vec<usize> 
     places.map(|(place, _)| place).collect()
 }
 
-/// Whom a connection to `wanted` reaches: the socket of that very address, else one of all addresses.
+/// The socket that a connection to `wanted` reaches: the one with that address, otherwise one with a wildcard
+/// address.
 fn reached(wanted: SocketAddr, listeners: &[Listener]) -> Vec<usize> {
     let wanted = SocketAddr::new(wanted.ip().to_canonical(), wanted.port());
     let at = |ip: IpAddr, for_ipv4: bool| {
@@ -191,8 +192,8 @@ fn reached(wanted: SocketAddr, listeners: &[Listener]) -> Vec<usize> {
         .unwrap_or_default()
 }
 
-/// Who listens at a path: the socket that the file is, whatever it was called when it was bound. Where the file cannot be
-/// looked at, or its file system gives numbers of its own (overlays), the name decides.
+/// The listener at a path: the socket of that file, whatever path it was bound to. If the file may not be inspected,
+/// or its file system has its own inode numbers (overlays), the path decides.
 fn at_path(path: &Path, listeners: &[Listener]) -> Result<Vec<usize>, Absent> {
     let real = std::fs::canonicalize(path);
     let looked = looked_at(path);

@@ -1,4 +1,4 @@
-//! The client's side: what a web server sends to an application, and what it gets back.
+//! The client's side: what a web server sends to an application.
 //!
 //! Encoders append to a buffer, so that a whole request can be one write. A body that lies in a file or in another
 //! buffer goes out without being copied, behind [`stdin_header`]:
@@ -41,17 +41,17 @@ pub fn begin_request(out: &mut Vec<u8>, id: u16, role: Role, keep_conn: bool) {
 
 /// Writes a request's parameters as `FCGI_PARAMS` records, straight into the buffer (FastCGI 1.0 §5.2).
 ///
-/// A record is closed when the next pair would not fit it any more: PHP reads each record on its own and refuses a
-/// request in which a pair goes on in the next one. Only a pair that is longer than a record can be (65,535 bytes with
-/// its lengths, see [`nv::encoded_len`]) spans records; the protocol allows that, PHP does not.
+/// A record is closed when the next pair does not fit any more: PHP reads each record separately, and refuses a
+/// request in which a pair continues in the next record. Only a pair that is longer than a record can be (65,535
+/// bytes with its lengths, see [`nv::encoded_len`]) spans records; the protocol allows that, PHP does not.
 ///
-/// The stream has no end before [`finish`](Self::finish).
+/// The stream does not end before [`finish`](Self::finish).
 #[derive(Debug)]
 #[must_use = "the stream of parameters has no end before `finish`"]
 pub struct Params<'a> {
     out: &'a mut Vec<u8>,
     id: u16,
-    /// Where the content of the open record begins in `out`; its header, with a length of 0 so far, stands before.
+    /// Where the content of the open record begins in `out`; its header, with length 0 so far, is before it.
     content: usize,
 }
 
@@ -79,8 +79,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Appends pairs that were encoded before ([`nv::encode`]), such as those that are the same for many requests: one
-    /// copy instead of one for each.
+    /// Appends pairs that were encoded before ([`nv::encode`]), for example those that many requests share: one copy
+    /// instead of one per pair.
     ///
     /// # Panics
     ///
@@ -93,8 +93,8 @@ impl<'a> Params<'a> {
 
     /// Appends a request header under its CGI name: `HTTP_` and the name in upper case, `-` as `_` (RFC 3875 §4.1.18).
     ///
-    /// Which headers may go to an application is the caller's to decide: `Proxy` must not, since `HTTP_PROXY` means
-    /// something else to many programs, nor a name with an underscore, which could pass for another header.
+    /// The caller decides which headers may go to an application: `Proxy` must not, because `HTTP_PROXY` means
+    /// something else to many programs, nor a name with an underscore, which could be confused with another header.
     ///
     /// # Panics
     ///
@@ -123,7 +123,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Makes sure that so many bytes can be appended to the open record; false if no record can hold them.
+    /// Makes room for this many bytes in the open record; false if no record can hold them.
     #[inline]
     fn make_room(&mut self, length: usize) -> bool {
         self.out.reserve(length);
@@ -154,7 +154,7 @@ impl<'a> Params<'a> {
             .copy_from_slice(&Header::new(RecordType::Params, self.id, length).to_bytes());
     }
 
-    /// Writes a pair that no record can hold over as many as it takes.
+    /// Writes a pair that is too long for one record over several ones.
     #[cold]
     fn span(&mut self, prefix: &[u8], name: &[u8], value: &[u8], map_name: impl Fn(&mut [u8])) {
         let mut lengths = Vec::with_capacity(8);
@@ -187,7 +187,7 @@ pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     put_stream(out, RecordType::Stdin, id, data);
 }
 
-/// The header to send before `len` bytes of the request's body that go out from where they are. No padding follows.
+/// The header to send before `len` bytes of the request's body that are sent without a copy. No padding follows.
 ///
 /// With a length of 0 it is the record that ends the stream.
 #[must_use]
@@ -200,7 +200,7 @@ pub fn stdin_end(out: &mut Vec<u8>, id: u16) {
     put_empty(out, RecordType::Stdin, id);
 }
 
-/// Asks the application to give request `id` up (FastCGI 1.0 §5.4). PHP does not look at it while a script runs.
+/// Asks the application to give up request `id` (FastCGI 1.0 §5.4). PHP ignores it while a script runs.
 pub fn abort_request(out: &mut Vec<u8>, id: u16) {
     put_empty(out, RecordType::AbortRequest, id);
 }
@@ -208,14 +208,15 @@ pub fn abort_request(out: &mut Vec<u8>, id: u16) {
 /// Asks for the application's variables of these names (FastCGI 1.0 §4.1); the three that the specification defines
 /// are [`FCGI_MAX_CONNS`](crate::record::FCGI_MAX_CONNS) and its neighbours.
 ///
-/// The question is one record. Names that do not fit it are left out, as an application may leave out what it does not know.
+/// The question is one record. Names that do not fit are left out, as an application may leave out what it does not
+/// know.
 pub fn get_values(out: &mut Vec<u8>, names: &[&[u8]]) {
     let pairs = names.iter().map(|&name| (name, &b""[..]));
     put_pairs(out, RecordType::GetValues, pairs);
 }
 
-/// Sends `content` in management records of a type that FastCGI 1.0 does not define, as few as hold it, and an empty one
-/// behind them: an agreement of the two sides.
+/// Sends `content` in management records of a type that FastCGI 1.0 does not define, as few as possible, followed by
+/// an empty one. Both sides must have agreed on the type.
 pub fn extension(out: &mut Vec<u8>, kind: u8, content: &[u8]) {
     for piece in content.chunks(MAX_CONTENT).chain([&[][..]]) {
         let header = Header {

@@ -1,28 +1,28 @@
-//! What can be wrong with the bytes of a peer.
+//! Errors in the bytes of a peer.
 
 use core::fmt;
 
 use crate::nv::NvError;
 
-/// A peer broke the protocol, or wanted more held than is allowed.
+/// A peer broke the protocol, or exceeded a limit.
 ///
-/// Always the peer's fault, and always the end of the connection: where one record is wrong, no later one can be
-/// trusted. A decoder that has given an error gives the same one from then on.
+/// The peer is always the cause, and the connection always ends: after one wrong record, no later one can be trusted.
+/// A decoder returns the same error again from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A record's version is not 1; most often not FastCGI at all (FastCGI 1.0 §3.3).
+    /// A record's version is not 1; usually it is not FastCGI at all (FastCGI 1.0 §3.3).
     BadVersion(u8),
     /// A record belongs to another request, an earlier one for instance; a management record belongs to request 0.
     WrongRequest {
         /// The request that a record of this type could have belonged to.
         expected: u16,
-        /// The request that stands in the record.
+        /// The request in the record.
         got: u16,
     },
-    /// A record of a type that this side is never sent, or not at this point; the type as received.
+    /// A record of a type that this side never gets, or not at this point; the type as received.
     UnexpectedType(u8),
-    /// A record of a stream that its empty record has ended already; the type as received (FastCGI 1.0 §3.3).
+    /// A record of a stream that has already ended; the type as received (FastCGI 1.0 §3.3).
     AfterStreamEnd(u8),
     /// `FCGI_BEGIN_REQUEST` whose content is not eight bytes (FastCGI 1.0 §5.1).
     BadBeginRequest,

@@ -1,14 +1,14 @@
-//! Where in the sequence of records a decoder stands: header, content, padding, in pieces of any size.
+//! The position of a decoder in the sequence of records: header, content, padding, in pieces of any size.
 
 use crate::ProtocolError;
 use crate::record::{Header, VERSION};
 
 /// Cuts input into headers, content and padding.
 ///
-/// Holds at most the seven bytes of a header, or of a body of fixed length, that is not whole yet.
+/// Stores at most the seven bytes of an incomplete header or body of fixed length.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frame {
-    /// The first bytes of a header or fixed body whose rest is still to come.
+    /// The first bytes of a header or fixed body that is not complete yet.
     unit: [u8; 8],
     unit_len: u8,
     content_left: u16,
@@ -16,7 +16,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The frame of a connection of which nothing but so much padding is left to come.
+    /// The frame of a connection on which only this much padding is missing.
     pub(crate) fn after_padding(padding_left: u8) -> Self {
         Self {
             padding_left,
@@ -36,7 +36,7 @@ impl Frame {
         self.padding_left
     }
 
-    /// Whether no record has begun that has not been taken to its last byte of padding.
+    /// Whether all records that have begun were taken completely, including padding.
     pub(crate) fn at_boundary(&self) -> bool {
         self.unit_len == 0 && self.content_left == 0 && self.padding_left == 0
     }
@@ -66,7 +66,7 @@ impl Frame {
         piece
     }
 
-    /// Takes a content of eight bytes, once it is whole. The caller has seen that it is so long.
+    /// Takes a content of eight bytes when it is complete. The caller has checked the length.
     #[inline]
     pub(crate) fn fixed(&mut self, input: &mut &[u8]) -> Option<[u8; 8]> {
         let body = self.unit(input)?;
@@ -74,7 +74,7 @@ impl Frame {
         Some(body)
     }
 
-    /// Skips the padding that is there, once the content is taken.
+    /// Skips the available padding after the content was taken.
     #[inline]
     pub(crate) fn skip_padding(&mut self, input: &mut &[u8]) {
         if self.padding_left > 0 && self.content_left == 0 {
@@ -84,7 +84,7 @@ impl Frame {
         }
     }
 
-    /// Eight bytes, straight from the input where they are whole there, as they nearly always are.
+    /// Eight bytes, directly from the input if they are complete there, which is nearly always the case.
     #[inline]
     fn unit(&mut self, input: &mut &[u8]) -> Option<[u8; 8]> {
         if self.unit_len == 0

@@ -1,4 +1,4 @@
-//! FastCGI 1.0 without I/O: both sides of the protocol as bytes in, events and bytes out.
+//! FastCGI 1.0 without I/O: both sides of the protocol, with bytes as input and events and bytes as output.
 //!
 //! [`client`] is the web server's side, [`server`] the application's; [`nv`] has the name-value pairs and [`record`]
 //! the record's header and the protocol's numbers. Encoders append to a buffer. Decoders take pieces of any size and
@@ -50,7 +50,7 @@
 //!
 //! # Peers
 //!
-//! The specification leaves choices; these are made for the applications that are out there, PHP first.
+//! The specification leaves choices; these were made for existing applications, PHP first.
 //!
 //! - **Nothing is padded** but what [`server::stderr`] writes. FastCGI 1.0 §3.3 recommends contents aligned to 8 bytes, for readers that work in place.
 //!   PHP copies what it reads, and reads the padding of each `FCGI_STDIN` record with a system call of its own; after
@@ -61,7 +61,7 @@
 //!   pair. A pair that is longer than a record cannot reach PHP: compare [`nv::encoded_len`] with [`MAX_CONTENT`]
 //!   before a worker is asked for. [`server::RequestDecoder`] takes pairs cut anywhere.
 //! - **The end is `FCGI_END_REQUEST`.** PHP does not send the empty `FCGI_STDOUT` record before it.
-//! - **Types above 11 are refused**, unless the two sides have agreed on some:
+//! - **Types above 11 are refused**, unless both sides have agreed on them:
 //!   [`client::ResponseDecoder::allow_extensions`], [`client::extension`].
 //! - **One request at a time on a connection.** PHP never multiplexes, and a client that did would make one request
 //!   wait for another's reader. [`server::RequestDecoder`] tells of a second request, to be refused.

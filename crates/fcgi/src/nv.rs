@@ -23,7 +23,7 @@
 use alloc::vec::Vec;
 use core::{fmt, mem};
 
-/// The longest name or value that the encoding can tell of, in bytes: lengths have 31 bits.
+/// Maximum length of a name or value in the encoding, bytes: lengths have 31 bits.
 pub const MAX_LEN: usize = 0x7fff_ffff;
 
 /// How many bytes a pair takes.
@@ -46,7 +46,7 @@ pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends the two lengths that stand before a pair's name and value.
+/// Appends the two lengths before a pair's name and value.
 ///
 /// # Panics
 ///
@@ -61,7 +61,7 @@ pub fn encode_lengths(out: &mut Vec<u8>, name_len: usize, value_len: usize) {
     }
 }
 
-/// How much of a peer's pairs may be held.
+/// Limits for the stored pairs of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all pairs together, as encoded.
@@ -71,7 +71,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 KiB and 4096 pairs: several times what servers let a request's head be.
+    /// 256 KiB and 4096 pairs: several times the usual limits of web servers for a request head.
     fn default() -> Self {
         Self {
             bytes: 256 * 1024,
@@ -80,10 +80,10 @@ impl Default for Limits {
     }
 }
 
-/// What can be wrong with pairs.
+/// Errors in pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvError {
-    /// Together longer than [`Limits::bytes`]. Found as soon as a length says so, before the bytes are there.
+    /// Together longer than [`Limits::bytes`]. Detected as soon as a length shows it, before the bytes arrive.
     TooLarge {
         /// The limit, in bytes.
         limit: usize,
@@ -109,21 +109,21 @@ impl fmt::Display for NvError {
 
 impl core::error::Error for NvError {}
 
-/// Collects pairs from pieces that are cut anywhere, even within a length.
+/// Collects pairs from pieces that may be cut anywhere, even within a length.
 ///
-/// Holds the bytes as they came, never more than [`Limits::bytes`].
+/// Stores the bytes as they arrive, never more than [`Limits::bytes`].
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     limits: Limits,
     bytes: Vec<u8>,
     pairs: usize,
-    /// Where the pair begins whose lengths have not been read yet; past the end of `bytes` while the name and value
-    /// before it are still to come.
+    /// Where the next pair begins whose lengths were not read yet; beyond the end of `bytes` while the name and value
+    /// before it are incomplete.
     next: usize,
 }
 
 impl Decoder {
-    /// A decoder that holds nothing yet.
+    /// An empty decoder.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -138,10 +138,11 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// [`NvError::TooLarge`] and [`NvError::TooManyPairs`]; the decoder is then of no more use until [`clear`ed](Self::clear).
+    /// [`NvError::TooLarge`] and [`NvError::TooManyPairs`]; after that the decoder must be [`clear`ed](Self::clear).
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), NvError> {
         let limit = self.limits.bytes;
-        // What fits is judged before the rest is refused, so that the error does not depend on how the bytes were cut.
+        // The part that fits is checked before the rest is refused, so that the error does not depend on how the
+        // bytes were cut.
         let fits = piece.len().min(limit - self.bytes.len());
         let length = self.bytes.len() + fits;
         if length > self.bytes.capacity() {
@@ -168,7 +169,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The pairs, all of them; the decoder is as new afterwards.
+    /// All pairs; the decoder is empty afterwards.
     ///
     /// # Errors
     ///
@@ -184,7 +185,7 @@ impl Decoder {
         }
     }
 
-    /// Forgets what is held and gives its memory back.
+    /// Drops the stored bytes and frees their memory.
     pub fn clear(&mut self) {
         *self = Self::new(self.limits);
     }
@@ -196,7 +197,7 @@ impl Decoder {
     }
 }
 
-/// Whole pairs, in the order they came, in the one buffer they came in.
+/// Complete pairs in order of arrival, in one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
     bytes: Vec<u8>,
@@ -210,7 +211,7 @@ impl Pairs {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -258,7 +259,7 @@ impl<'p> Iterator for Iter<'p> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // `Pairs` holds whole pairs only, so that None means the end.
+        // `Pairs` has only complete pairs, so `None` means the end.
         let lengths = Lengths::read(self.rest)?;
         let body = self.rest.get(lengths.size..)?;
         let (name, body) = body.split_at_checked(lengths.name)?;

@@ -1,4 +1,4 @@
-//! The record: eight bytes of header, then content, then padding (FastCGI 1.0 §3.3), and the numbers that stand in it.
+//! The record: eight bytes of header, then content, then padding (FastCGI 1.0 §3.3), and its constants.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ pub const HEADER_LEN: usize = 8;
 /// The most content that one record can carry, in bytes: its length is a 16-bit number (FastCGI 1.0 §3.3).
 pub const MAX_CONTENT: usize = 65_535;
 
-/// The longest management record that is taken from a peer, in bytes of content: variables' names, or their values.
-/// The three variables of the specification take about 60.
+/// The longest management record that is accepted from a peer, in bytes of content: names or values of variables. The
+/// three variables of the specification need about 60.
 pub const MAX_MANAGEMENT: usize = 4096;
 
 /// The longest content of a management record of a type that FastCGI 1.0 does not define, in bytes
@@ -109,7 +109,7 @@ impl TryFrom<u16> for Role {
     }
 }
 
-/// How a request ended on the protocol's level (FastCGI 1.0 §5.5).
+/// How a request ended at protocol level (FastCGI 1.0 §5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtocolStatus {
     /// The request ran to its end.
@@ -118,7 +118,7 @@ pub enum ProtocolStatus {
     CantMultiplex,
     /// Refused: the application is out of some resource.
     Overloaded,
-    /// Refused: the application does not play the role asked for.
+    /// Refused: the application does not support the requested role.
     UnknownRole,
     /// A number that FastCGI 1.0 does not define, as received.
     Other(u8),
@@ -148,10 +148,10 @@ impl From<ProtocolStatus> for u8 {
     }
 }
 
-/// A record's header, its type not yet judged (FastCGI 1.0 §3.3).
+/// A record's header; its type is not checked yet (FastCGI 1.0 §3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The protocol's version; [`VERSION`], or the peer speaks something else.
+    /// The protocol's version; if it is not [`VERSION`], the peer speaks another protocol.
     pub version: u8,
     /// The type as it stands on the wire; see [`RecordType`].
     pub kind: u8,
@@ -159,7 +159,7 @@ pub struct Header {
     pub id: u16,
     /// Bytes of content that follow the header.
     pub content_len: u16,
-    /// Bytes of padding that follow the content; their values mean nothing.
+    /// Bytes of padding that follow the content; their values have no meaning.
     pub padding_len: u8,
 }
 
@@ -193,7 +193,7 @@ impl Header {
         ]
     }
 
-    /// Reads a header; nothing is judged, not even the version. The reserved byte is not looked at.
+    /// Reads a header without any check, not even of the version. The reserved byte is ignored.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; HEADER_LEN]) -> Self {
         Self {

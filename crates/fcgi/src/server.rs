@@ -1,4 +1,4 @@
-//! The application's side: what a responder is asked, and what it says.
+//! The application's side: what a responder receives and sends.
 //!
 //! ```
 //! use weir_fcgi::{ProtocolStatus, Role, client, server};
@@ -47,7 +47,7 @@ pub fn stdout(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     put_stream(out, RecordType::Stdout, id, data);
 }
 
-/// The header to send before `len` bytes of the response that go out from where they are. No padding follows.
+/// The header to send before `len` bytes of the response that are sent without a copy. No padding follows.
 ///
 /// With a length of 0 it is the record that ends the stream.
 #[must_use]
@@ -55,15 +55,15 @@ pub const fn stdout_header(id: u16, len: u16) -> [u8; HEADER_LEN] {
     Header::new(RecordType::Stdout, id, len).to_bytes()
 }
 
-/// Ends the response; goes before [`end_request`] (FastCGI 1.0 §5.5). Clients do without it, as PHP leaves it out.
+/// Ends the response, before [`end_request`] (FastCGI 1.0 §5.5). Clients do not need it; PHP does not send it.
 pub fn stdout_end(out: &mut Vec<u8>, id: u16) {
     put_empty(out, RecordType::Stdout, id);
 }
 
 /// Appends a piece of error messages; nothing for an empty piece (FastCGI 1.0 §5.3).
 ///
-/// Unlike all others these records are padded, always by at least one byte: HAProxy 2.6 crashes where the content of
-/// one is the last byte that it has read.
+/// Unlike all other records these are padded, always by at least one byte: HAProxy 2.6 crashes if the content of one
+/// is the last byte that it has read.
 pub fn stderr(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     for content in data.chunks(MAX_CONTENT - ALIGNMENT) {
         let padding = ALIGNMENT - content.len() % ALIGNMENT;
@@ -78,12 +78,12 @@ pub fn stderr(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     }
 }
 
-/// Ends the error messages. Needed only where there were some (FastCGI 1.0 §5.5).
+/// Ends the error messages. Needed only if there were some (FastCGI 1.0 §5.5).
 pub fn stderr_end(out: &mut Vec<u8>, id: u16) {
     put_empty(out, RecordType::Stderr, id);
 }
 
-/// Ends request `id` (FastCGI 1.0 §5.5). The decoder has to know it too: [`RequestDecoder::end_request`].
+/// Ends request `id` (FastCGI 1.0 §5.5). Also call [`RequestDecoder::end_request`].
 pub fn end_request(out: &mut Vec<u8>, id: u16, app_status: u32, protocol_status: ProtocolStatus) {
     let [a, b, c, d] = app_status.to_be_bytes();
     let body = [a, b, c, d, u8::from(protocol_status), 0, 0, 0];
@@ -102,7 +102,7 @@ pub fn unknown_type(out: &mut Vec<u8>, kind: u8) {
     put_fixed(out, RecordType::UnknownType, 0, body);
 }
 
-/// What FastCGI 1.0 §3.3 recommends that records be aligned to, in bytes.
+/// Alignment of records that FastCGI 1.0 §3.3 recommends, in bytes.
 const ALIGNMENT: usize = 8;
 
 #[cfg(test)]

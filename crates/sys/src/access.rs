@@ -1,4 +1,4 @@
-//! Who may do what with a file: access control lists, and the kernel's own answer for another identity.
+//! File permissions: access control lists, and the kernel's own check for another identity.
 
 use std::{io, path::Path, thread};
 
@@ -9,7 +9,7 @@ use rustix::{
 
 use crate::identity::{Identity, is_root};
 
-/// One entry of an access control list (acl(5)): whom it is for, and its bits (read 4, write 2, enter or execute 1).
+/// One entry of an access control list (acl(5)): its subject, and its bits (read 4, write 2, enter or execute 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// The file's owner.
@@ -20,13 +20,13 @@ pub enum Entry {
     OwningGroup(u16),
     /// A group by number.
     Group(u32, u16),
-    /// The most that users and groups by number, and the file's group, are given.
+    /// The maximum for numbered users and groups, and for the file's group.
     Mask(u16),
     /// Everybody else.
     Other(u16),
 }
 
-/// The access control list of a file, in the kernel's order; empty: its permission bits say everything.
+/// The access control list of a file, in the kernel's order; empty: there are only the permission bits.
 ///
 /// # Errors
 /// As getxattr(2). A file system without such lists has none, which is no error.
@@ -42,8 +42,9 @@ pub fn access_list(path: &Path) -> io::Result<Vec<Entry>> {
     }
 }
 
-/// Whether the kernel would let `who` do this with the file at `path` (read 4, write 2, enter or execute 1), every folder
-/// on the way included. Asks as that identity: in a thread of its own that gives up our rights and ends.
+/// Whether the kernel would let `who` do this with the file at `path` (read 4, write 2, enter or execute 1),
+/// including every folder on the way. Asks with that identity: in a separate thread that gives up our rights and
+/// ends.
 ///
 /// # Errors
 /// `EACCES` and what else access(2) answers; `EPERM` where we are not root and `who` is somebody else.
@@ -53,8 +54,8 @@ pub fn may_as(who: &Identity, path: &Path, bits: u16) -> io::Result<()> {
     })
 }
 
-/// Does something as another identity, in a thread of its own that takes it and ends with it: the rest of the process
-/// stays who it is. Meant for questions to the kernel; nothing that `ask` leaves behind should matter.
+/// Runs `ask` as another identity, in a separate thread that changes to it and ends: the rest of the process keeps
+/// its identity. Meant for questions to the kernel; `ask` should have no lasting effects.
 ///
 /// # Errors
 /// Those of `ask`; `EPERM` where we are not root and `who` is somebody else.
@@ -72,7 +73,7 @@ pub fn as_identity<T: Send>(
     asked.unwrap_or_else(|_| Err(io::Error::other("the thread that asked died")))
 }
 
-/// Whether we may do this with the file at `path`, every folder on the way included.
+/// Whether we may do this with the file at `path`, including every folder on the way.
 ///
 /// # Errors
 /// `EACCES` and what else access(2) answers.
@@ -80,8 +81,8 @@ pub fn may(path: &Path, bits: u16) -> io::Result<()> {
     Ok(fs::accessat(fs::CWD, path, wanted(bits), AtFlags::EACCESS)?)
 }
 
-/// Unlike the C library's calls of these names, the kernel's change the calling thread alone. With the last user number
-/// that is root's, its capabilities go too (capabilities(7)).
+/// Unlike the C library's functions with these names, the system calls change only the calling thread. When the last
+/// user number of root is given up, its capabilities are lost, too (capabilities(7)).
 fn become_in_this_thread(who: &Identity) -> io::Result<()> {
     if is_root() {
         let groups: Vec<Gid> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
@@ -104,7 +105,7 @@ fn wanted(bits: u16) -> Access {
     wanted
 }
 
-/// As `linux/posix_acl_xattr.h` has it: a version, then tag, permissions and id of each entry, little-endian.
+/// In the format of `linux/posix_acl_xattr.h`: a version, then tag, permissions and id of each entry, little-endian.
 fn decode(bytes: &[u8]) -> Vec<Entry> {
     let entries = bytes.get(4..).unwrap_or_default().chunks_exact(8);
     let entry = |chunk: &[u8]| {
@@ -124,7 +125,7 @@ fn decode(bytes: &[u8]) -> Vec<Entry> {
     entries.filter_map(entry).collect()
 }
 
-/// The name of the extended attribute that an access control list is (acl(5)).
+/// The extended attribute with the access control list (acl(5)).
 const ACL_NAME: &str = "system.posix_acl_access";
 
 /// No list is longer: the kernel's limit for an extended attribute (xattr(7)).

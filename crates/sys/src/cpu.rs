@@ -1,21 +1,21 @@
-//! Processor time that has been used.
+//! CPU time.
 
 use std::{fs::File, mem::MaybeUninit, os::unix::fs::FileExt, sync::OnceLock, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time, of user and kernel, that all threads of this process have used.
+/// CPU time (user and system) that all threads of this process have used.
 pub fn of_process() -> Duration {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Processor time, of user and kernel, that the calling thread has used.
+/// CPU time (user and system) that the calling thread has used.
 pub fn of_thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Processor time, of user and kernel, that all threads of another process have used; none: there is no such process. It
-/// needs no rights and no file system (clock_getcpuclockid(3)).
+/// CPU time (user and system) that all threads of another process have used; `None`: there is no such process. It
+/// needs no privileges and no file system (clock_getcpuclockid(3)).
 pub fn of(pid: u32) -> Option<Duration> {
     /// `CPUCLOCK_SCHED` of Linux: the time of a process, exactly.
     const SCHED: libc::clockid_t = 2;
@@ -35,13 +35,13 @@ pub fn of(pid: u32) -> Option<Duration> {
     ))
 }
 
-/// Has [`of_machine`] work also after this process has been locked into a folder without /proc.
+/// Makes [`of_machine`] work after this process enters a chroot without /proc.
 pub fn keep_machine_open() {
     STAT.get_or_init(|| File::open("/proc/stat").ok());
 }
 
-/// Time of all processors together since the machine was started, and how much of it they were idle, in units of the
-/// kernel's (proc_stat(5)); none: it cannot be read.
+/// Time of all processors since the machine was started, and their idle time, in the kernel's units (proc_stat(5));
+/// `None`: it cannot be read.
 pub fn of_machine() -> Option<(u64, u64)> {
     keep_machine_open();
     let file = STAT.get()?.as_ref()?;

@@ -1,5 +1,4 @@
-//! What a program does to become a daemon: leave who started it, keep nothing of the terminal, and be called what it
-//! is in lists of processes.
+//! Turns a program into a daemon: forks, leaves the terminal, and sets its title in process lists.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -17,16 +16,17 @@ unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Who goes on after [`fork`].
+/// Which process continues after [`fork`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fork {
-    /// Who called, with the new process's id.
+    /// The calling process, with the new process's id.
     Parent(u32),
     /// The new process.
     Child,
 }
 
-/// Goes on as two processes. Only a process with one thread may, for the others would be missing in the child.
+/// Continues as two processes. Only a process with one thread may call it, because other threads would be missing in
+/// the child.
 ///
 /// # Errors
 /// As fork(2); `Unsupported` where there are more threads, or it cannot be told.
@@ -40,19 +40,19 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Begins a session without a terminal.
+/// Starts a session without a terminal.
 ///
 /// # Errors
 /// As setsid(2).
 pub fn begin_session() -> io::Result<()> {
     match rustix::process::setsid() {
-        // Who leads a group already, as a program that a shell starts, has a session to leave another way.
+        // A group leader, such as a program that a shell starts, cannot start a session.
         Ok(_) | Err(Errno::PERM) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Puts `file` in place of one of the standard descriptors (0 to 2).
+/// Replaces one of the standard descriptors (0 to 2) by `file`.
 ///
 /// # Errors
 /// As dup2(2).
@@ -69,12 +69,12 @@ pub fn set_standard(number: RawFd, file: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Makes lists of processes show `title` instead of our command line, as far as that and the environment leave room.
-/// Our arguments are gone afterwards; the environment stays as it was. To be called once, by a program with one
+/// Makes process lists show `title` instead of our command line, as far as the space of command line and environment
+/// allows. Our arguments are lost; the environment does not change. It must be called once, by a program with one
 /// thread.
 ///
 /// # Errors
-/// `Unsupported` where there are more threads; where /proc cannot be read.
+/// `Unsupported` if there are more threads; or if /proc cannot be read.
 pub fn set_title(title: &str) -> io::Result<()> {
     only_thread()?;
     let (start, end) = arguments_area()?;
@@ -94,7 +94,7 @@ pub fn set_title(title: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel's clock that no one sets (`CLOCK_MONOTONIC`), microseconds.
+/// The monotonic clock (`CLOCK_MONOTONIC`), microseconds.
 pub fn monotonic_micros() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -105,7 +105,7 @@ pub fn monotonic_micros() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
 }
 
-/// A copy of the environment that lives for ever.
+/// A copy of the environment that is never freed.
 fn copy_environment() -> *mut *mut c_char {
     let mut copies: Vec<*mut c_char> = Vec::new();
     // SAFETY: there is one thread, so the list does not change while it is read.
@@ -126,10 +126,10 @@ fn copy_environment() -> *mut *mut c_char {
     copies.leak().as_mut_ptr()
 }
 
-/// Where the kernel put our arguments, and behind them the environment: proc(5), fields 48 and 51 of stat.
+/// Where our arguments and the environment after them are in memory: proc(5), fields 48 and 51 of stat.
 fn arguments_area() -> io::Result<(usize, usize)> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program's name in parentheses and may contain anything.
     let fields: Vec<&str> = match stat.rsplit_once(')') {
         Some((_, rest)) => rest.split_whitespace().collect(),
         None => Vec::new(),
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_process_with_threads_does_not_fork() {
-        // Tests run beside one another, each in a thread of its own.
+        // Tests run at the same time, each in its own thread.
         let other = std::thread::spawn(|| {
             let error = fork().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported);

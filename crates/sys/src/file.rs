@@ -1,8 +1,8 @@
-//! Files: opened beneath a folder, read without waiting for the disk, sent without being copied.
+//! Files: opened below a folder, read without waiting for the disk, sent without a copy.
 //!
-//! A server that answers from one thread per core must know, before it reads, whether the kernel has the bytes.
-//! [`open_beneath`] (`cached_only`), [`read_cached`] and [`is_cached`] answer that; [`populate`] and the plain
-//! calls belong on a thread that may wait.
+//! A server with one thread per core must know, before it reads, whether the kernel has the data in memory.
+//! [`open_beneath`] (`cached_only`), [`read_cached`] and [`is_cached`] tell that; [`populate`] and the other calls
+//! belong on a thread that may block.
 
 use std::{
     ffi::{CString, OsStr},
@@ -20,16 +20,16 @@ use rustix::{
     io::{Errno, ReadWriteFlags},
 };
 
-/// How [`open_beneath`] walks.
+/// Options of [`open_beneath`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Open {
     /// Symbolic links may lead out of the root. The path itself may not: `..` in it is refused.
     pub follow_symlinks_out: bool,
-    /// Answer `EAGAIN` (`WouldBlock`) rather than wait for the disk.
+    /// Return `EAGAIN` (`WouldBlock`) instead of waiting for the disk.
     pub cached_only: bool,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -42,7 +42,7 @@ pub enum FileKind {
     Other,
 }
 
-/// What the kernel says of a file.
+/// Attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStat {
     /// Device; with `ino` the file's identity.
@@ -67,15 +67,16 @@ pub struct FileStat {
 
 /// Opens `path` (relative; empty: the folder itself) beneath `root` for reading.
 ///
-/// Neither `..` nor a symbolic link leads out (but see [`Open::follow_symlinks_out`]); a path that would is
-/// refused with `EXDEV`. The descriptor is close-on-exec and non-blocking, so that a pipe at that place cannot
-/// hold the caller: look at [`fstat`] before reading.
+/// Neither `..` nor a symbolic link leads out (but see [`Open::follow_symlinks_out`]); such a path is refused with
+/// `EXDEV`. The descriptor is close-on-exec and non-blocking, so that a pipe cannot block the caller: check [`fstat`]
+/// before reading.
 ///
-/// With `cached_only`, `WouldBlock` says that the kernel would have to read the disk, or cannot tell: ask again
-/// on a thread that may wait.
+/// With `cached_only`, `WouldBlock` means that the kernel would have to read from the disk, or cannot tell: ask again
+/// on a thread that may block.
 ///
 /// # Errors
-/// `ENOENT`, `EACCES`, `ELOOP`, `ENOTDIR`, `ENAMETOOLONG` … as open(2); `EXDEV` for a way out; `EINVAL` for a NUL.
+/// `ENOENT`, `EACCES`, `ELOOP`, `ENOTDIR`, `ENAMETOOLONG` … as open(2); `EXDEV` for a path that leads out; `EINVAL`
+/// for a NUL.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result<OwnedFd> {
     open_as(root, path, open, READ)
 }
@@ -93,16 +94,16 @@ fn open_as(root: BorrowedFd<'_>, path: &[u8], open: Open, flags: OFlags) -> io::
         resolve |= ResolveFlags::CACHED;
     }
     if !NO_OPENAT2.load(Ordering::Relaxed) {
-        // A rename that races with `..` makes the kernel give up with EAGAIN: try again, not for ever.
+        // If a rename races with `..`, the kernel gives up with EAGAIN: try again, but not forever.
         for _ in 0..8 {
             match fs::openat2(root, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN) if !open.cached_only => {}
-                // RESOLVE_CACHED is younger (Linux 5.12) than openat2 (5.6).
+                // RESOLVE_CACHED is newer (Linux 5.12) than openat2 (5.6).
                 Err(Errno::INVAL) if open.cached_only && !path.contains(&0) => {
                     return Err(Errno::AGAIN.into());
                 }
-                // Sandboxes that do not know the call answer EPERM; it is also what a file may answer, so the
-                // call is asked about the root itself before it is given up.
+                // Sandboxes that do not know the call return EPERM. A file may also cause that error, so the call is
+                // tested with the root itself before it is given up.
                 Err(Errno::NOSYS) => {
                     NO_OPENAT2.store(true, Ordering::Relaxed);
                     break;
@@ -124,7 +125,7 @@ fn open_as(root: BorrowedFd<'_>, path: &[u8], open: Open, flags: OFlags) -> io::
     walk_beneath(root, path, flags)
 }
 
-/// Opens a folder, for [`open_beneath`] and [`temp_file`]; the right to list it is not needed.
+/// Opens a folder, for [`open_beneath`] and [`temp_file`]; the permission to list it is not needed.
 ///
 /// # Errors
 /// As open(2); `ENOTDIR` if it is no folder.
@@ -133,7 +134,7 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens a folder beneath another as [`open_beneath`] does; the right to list it is not needed.
+/// Opens a folder below another one, as [`open_beneath`] does; the permission to list it is not needed.
 ///
 /// # Errors
 /// As [`open_beneath`]; `ENOTDIR` if it is no folder.
@@ -151,7 +152,7 @@ pub fn stat_beneath(root: BorrowedFd<'_>, path: &[u8], open: Open) -> io::Result
 
 /// Stats `path` from `root`, following symbolic links wherever they lead.
 ///
-/// Only for asking whether a name that was opened with [`open_beneath`] is still the same file (`dev`, `ino` and
+/// Only for checking whether a name that was opened with [`open_beneath`] is still the same file (`dev`, `ino` and
 /// times of a descriptor that is still open): one system call instead of three.
 ///
 /// # Errors
@@ -178,8 +179,8 @@ pub fn stat_path(path: &Path) -> io::Result<FileStat> {
 
 /// Reads what the page cache has at `offset`, without waiting for the disk (preadv2(2), `RWF_NOWAIT`).
 ///
-/// `Ok(None)`: nothing there without waiting, or the file system cannot tell. `Ok(Some(0))`: end of file.
-/// Fewer bytes than asked is no end.
+/// `Ok(None)`: nothing can be read without waiting, or the file system cannot tell. `Ok(Some(0))`: end of file. Fewer
+/// bytes than requested do not mean the end.
 ///
 /// # Errors
 /// As read(2).
@@ -199,7 +200,7 @@ pub fn read_cached(
     }
 }
 
-/// Reads at `offset`; may wait for the disk. Fewer bytes than asked is no end; 0 is.
+/// Reads at `offset`; may wait for the disk. Only 0 means the end of the file.
 ///
 /// # Errors
 /// As pread(2).
@@ -221,7 +222,7 @@ pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usi
 
 /// Sends at most `len` bytes of `file` from `*offset` on `socket` without copying them, and moves `*offset`.
 ///
-/// `Ok(0)`: the file ends here. Waits for the disk where the bytes are not cached ([`is_cached`]).
+/// `Ok(0)`: the file ends here. Waits for the disk if the bytes are not cached ([`is_cached`]).
 ///
 /// # Errors
 /// As sendfile(2); `WouldBlock` where the socket's buffer is full.
@@ -239,10 +240,10 @@ pub fn send_file(
     }
 }
 
-/// Whether `[offset, offset + len)` is in the page cache, as far as a look at one byte in each 64 KiB tells.
+/// Whether `[offset, offset + len)` is in the page cache, judged by one byte in each 64 KiB.
 ///
-/// The kernel reads ahead and drops in runs of pages, so that such a look rarely misses a hole; where it does, whoever
-/// reads on waits for the disk once. (cachestat(2) would tell exactly, but only to the file's owner.)
+/// The kernel reads ahead and drops runs of pages, so this check rarely misses a gap. If it does, the reader waits
+/// for the disk once. (cachestat(2) would tell exactly, but only to the file's owner.)
 pub fn is_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let Some(last) = len.checked_sub(1).map(|rest| offset.saturating_add(rest)) else {
         return true;
@@ -251,12 +252,12 @@ pub fn is_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     (offset..last).step_by(PROBE_STEP).all(&mut probe) && probe(last)
 }
 
-/// Reads `[offset, offset + len)` into the page cache and waits until it is there. For a thread that may wait.
+/// Reads `[offset, offset + len)` into the page cache and waits for it. For a thread that may block.
 ///
 /// # Errors
 /// As read(2).
 pub fn populate(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-    // The advice starts the whole read at once; reading on waits for it.
+    // The advice starts the whole read at once; the reads after it wait for it.
     let _ = fs::fadvise(
         fd,
         offset,
@@ -276,7 +277,7 @@ pub fn populate(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file without a name in `dir`, for reading and writing, mode 0600: gone when it is closed.
+/// A new file without a name in `dir`, for reading and writing, mode 0600: it is deleted when it is closed.
 ///
 /// # Errors
 /// As open(2): `EACCES`, `EROFS`, `ENOSPC`, `EMFILE` …
@@ -289,7 +290,7 @@ pub fn temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether this process may write a file, or make files in a folder (access(2), with the effective identity).
+/// Whether this process may write a file, or create files in a folder (access(2), with the effective identity).
 pub fn may_write(path: &Path) -> bool {
     let wanted = match path.is_dir() {
         true => Access::WRITE_OK | Access::EXEC_OK,
@@ -298,27 +299,27 @@ pub fn may_write(path: &Path) -> bool {
     fs::accessat(fs::CWD, path, wanted, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether an access control list (acl(5)) says more about a file than its permission bits.
+/// Whether an access control list (acl(5)) adds to a file's permission bits.
 pub fn has_access_list(path: &Path) -> bool {
     fs::getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok_and(|length| length > 0)
 }
 
-/// What is left on a file system.
+/// Free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// Bytes that ordinary users may still write.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
-    /// Files that may still be made; none: the file system does not count them.
+    /// Files that may still be created; `None`: the file system does not count them.
     pub free_files: Option<u64>,
     /// It is in memory (tmpfs, ramfs).
     pub memory: bool,
-    /// Nothing can be written.
+    /// It is read-only.
     pub read_only: bool,
 }
 
-/// What is left on the file system that `path` is on.
+/// The free space of the file system with `path`.
 ///
 /// # Errors
 /// As statfs(2).
@@ -339,7 +340,7 @@ const TMPFS: u64 = 0x0102_1994;
 /// See statfs(2).
 const RAMFS: u64 = 0x8584_58f6;
 
-/// Makes somebody else the owner of an open file. Who may do so is root.
+/// Changes the owner of an open file. Only root may do that.
 ///
 /// # Errors
 /// As fchown(2).
@@ -348,7 +349,7 @@ pub fn give(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     Ok(fs::fchown(fd, Some(uid), Some(gid))?)
 }
 
-/// Removes a name that was made for this process only. A name that is not there is no error.
+/// Removes a name that was made for this process only. It is no error if the name does not exist.
 ///
 /// # Errors
 /// As unlink(2).
@@ -359,7 +360,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The kernel answered that it has no openat2(2).
+/// Whether the kernel has no openat2(2).
 static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
 
 fn openat2_is_refused(root: BorrowedFd<'_>) -> bool {
@@ -372,8 +373,8 @@ fn has_parent(path: &[u8]) -> bool {
     path.split(|&b| b == b'/').any(|part| part == b"..")
 }
 
-/// openat2's `RESOLVE_BENEATH` by hand, for kernels without it: each part is opened by itself and never followed
-/// by the kernel, each symbolic link is read and walked here, and `..` goes back to the folder that was come from.
+/// Replaces openat2's `RESOLVE_BENEATH` on kernels without it: each part is opened separately without following
+/// links, each symbolic link is read and followed here, and `..` goes back to the previous folder.
 fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let open_part = |at: BorrowedFd<'_>, name: &[u8], flags: OFlags| {
         fs::openat(
@@ -412,7 +413,7 @@ fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<
                 parts.extend(to_parts(target.as_bytes()));
             }
             FileType::Directory => folders.push(entry),
-            // A trailing slash leaves an empty part behind, and only folders may have one.
+            // A trailing slash leaves an empty part, and only folders may have one.
             _ if !parts.is_empty() => return Err(Errno::NOTDIR.into()),
             _ => return Ok(open_part(here, &part, flags)?),
         }
@@ -421,7 +422,7 @@ fn walk_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<
     Ok(open_part(here, b".", flags)?)
 }
 
-/// The parts of a path, last first.
+/// The parts of a path, last one first.
 fn to_parts(path: &[u8]) -> Vec<Vec<u8>> {
     path.rsplit(|&b| b == b'/').map(<[u8]>::to_vec).collect()
 }
@@ -451,7 +452,7 @@ fn file_stat(stat: &fs::Stat) -> FileStat {
     }
 }
 
-/// [`temp_file`] where files without a name cannot be made: a name nobody else uses, removed at once.
+/// [`temp_file`] if files without a name are not supported: an unused name, removed at once.
 fn named_temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     loop {
@@ -468,7 +469,7 @@ fn named_temp_file(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// A file name that nobody can foresee: `.weir-` and 16 hexadecimal digits.
+/// A file name that nobody can predict: `.weir-` and 16 hexadecimal digits.
 pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0_u8; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

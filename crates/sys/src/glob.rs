@@ -1,4 +1,4 @@
-//! Files by pattern, as glob(3) finds them.
+//! Finds files by pattern, like glob(3).
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -8,13 +8,13 @@ use std::{
     ptr,
 };
 
-/// The files that `pattern` matches, sorted; folders end in a slash. None is no error.
+/// The files that match `pattern`, sorted; folders end with a slash. It is no error if there are none.
 ///
 /// # Errors
-/// glob(3)'s number: 1 where there is no memory left, 2 where a folder cannot be read.
+/// glob(3)'s number: 1 if memory is used up, 2 if a folder cannot be read.
 pub fn files(pattern: &str) -> Result<Vec<PathBuf>, i32> {
     let Ok(pattern) = CString::new(pattern) else {
-        // No file has such a name.
+        // No file can have such a name.
         return Ok(Vec::new());
     };
     let mut found = MaybeUninit::<libc::glob_t>::zeroed();

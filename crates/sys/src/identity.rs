@@ -1,4 +1,4 @@
-//! Who a process is: users and groups, and giving up being root.
+//! The identity of a process: users and groups, and giving up root.
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -11,7 +11,7 @@ use std::{
 
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-/// A user as the system knows it (passwd(5)).
+/// A user in the system's database (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// Login name.
@@ -24,7 +24,7 @@ pub struct User {
     pub home: PathBuf,
 }
 
-/// What a process becomes: user, group, and the other groups it is in.
+/// The identity to change to: user, group, and supplementary groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// User.
@@ -35,7 +35,7 @@ pub struct Identity {
     pub groups: Vec<u32>,
 }
 
-/// Whether we may do as root does (effective user 0).
+/// Whether we have root's rights (effective user 0).
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -48,10 +48,10 @@ pub fn current() -> (u32, u32) {
     )
 }
 
-/// Looks a user up by name, or by number where no user has such a name.
+/// Looks up a user by name, or by number if no user has that name.
 ///
 /// # Errors
-/// Where the user database cannot be read. A user that is not there is `None`.
+/// If the user database cannot be read. A user that does not exist is `None`.
 pub fn user(name: &str) -> io::Result<Option<User>> {
     let Ok(c_name) = CString::new(name) else {
         return Ok(None);
@@ -67,15 +67,15 @@ pub fn user(name: &str) -> io::Result<Option<User>> {
     }
 }
 
-/// The number that a text is, where it can be a user's or a group's: digits and nothing else.
+/// The number in a text, if it can be that of a user or group: only digits.
 pub fn number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // The last one means "unchanged" to the kernel.
+    // The highest number means "unchanged" to the kernel.
     let number = is_number.then(|| text.parse().ok()).flatten();
     number.filter(|number| *number != u32::MAX)
 }
 
-/// A user's number by name; one that is no user's name stands for itself.
+/// A user's number by name; a number without a user stands for itself.
 ///
 /// # Errors
 /// As [`user`].
@@ -83,11 +83,11 @@ pub fn uid(name: &str) -> io::Result<Option<u32>> {
     Ok(user(name)?.map(|user| user.uid).or_else(|| number(name)))
 }
 
-/// What a process that becomes the user `name` is, as [`identity`] says it. A number that is no user's has no group of its
-/// own, and is in no other: without `group` it is `None`, as a name that is not there is.
+/// The identity for the user `name`, as [`identity`] makes it. A number without a user has no group: without `group`
+/// the result is `None`, as for an unknown name.
 ///
 /// # Errors
-/// Where the user or group database cannot be read.
+/// If the user or group database cannot be read.
 pub fn identity_of(name: &str, group: Option<u32>) -> io::Result<Option<Identity>> {
     if let Some(user) = user(name)? {
         return identity(&user, group).map(Some);
@@ -100,7 +100,7 @@ pub fn identity_of(name: &str, group: Option<u32>) -> io::Result<Option<Identity
     Ok(identity)
 }
 
-/// Looks a user up by number.
+/// Looks up a user by number.
 ///
 /// # Errors
 /// As [`user`].
@@ -111,10 +111,10 @@ pub fn user_by_id(uid: u32) -> io::Result<Option<User>> {
     })
 }
 
-/// Looks a group's number up by name (group(5)); a number that is no group's name stands for itself.
+/// Looks up a group's number by name (group(5)); a number without a group stands for itself.
 ///
 /// # Errors
-/// Where the group database cannot be read. A group that is not there is `None`.
+/// If the group database cannot be read. A group that does not exist is `None`.
 pub fn group(name: &str) -> io::Result<Option<u32>> {
     let Ok(c_name) = CString::new(name) else {
         return Ok(None);
@@ -143,10 +143,10 @@ pub fn group(name: &str) -> io::Result<Option<u32>> {
     }
 }
 
-/// What a process that becomes `user` is: with `group` instead of the user's primary one, where given.
+/// The identity of `user`, with `group` instead of the primary group if given.
 ///
 /// # Errors
-/// Where the group database cannot be read.
+/// If the group database cannot be read.
 pub fn identity(user: &User, group: Option<u32>) -> io::Result<Identity> {
     let gid = group.unwrap_or(user.gid);
     let name = CString::new(user.name.as_str()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -165,7 +165,7 @@ pub fn identity(user: &User, group: Option<u32>) -> io::Result<Identity> {
                 groups,
             });
         }
-        // Too many: the call says how many there are. Linux knows 65,536 groups of a process at most.
+        // Too many groups: the call returns their number. Linux allows at most 65,536 groups per process.
         if groups.len() > 65_536 {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -173,11 +173,11 @@ pub fn identity(user: &User, group: Option<u32>) -> io::Result<Identity> {
     }
 }
 
-/// Becomes `identity` for good: groups, group, user, in this order, for all three kinds of ids; then makes sure
+/// Changes to `identity` permanently: groups, group, user, in this order, for all three kinds of ids; then checks
 /// that it cannot be undone.
 ///
 /// # Errors
-/// `EPERM` where we may not; as setgroups(2), setresgid(2), setresuid(2).
+/// `EPERM` if we may not; as setgroups(2), setresgid(2), setresuid(2).
 pub fn become_identity(identity: &Identity) -> io::Result<()> {
     set_ids(identity)?;
     let same = rustix::process::getuid().as_raw() == identity.uid
@@ -194,12 +194,12 @@ pub fn become_identity(identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// As [`become_identity`], but the process has a user of its own, `own`, and uses files as `identity.uid` does
-/// (setfsuid(2)): processes of that user can neither signal it nor look into it, while it reads and writes, and connects
-/// to sockets, as that user may. Threads that it starts are the same.
+/// As [`become_identity`], but the process gets its own user number, `own`, and accesses files as `identity.uid`
+/// (setfsuid(2)): processes of that user can neither signal nor inspect it, while it reads, writes and connects with
+/// that user's permissions. Threads that it starts are the same.
 ///
 /// # Errors
-/// As [`become_identity`]; `EPERM` also where the process may not choose its user freely (`CAP_SETUID`).
+/// As [`become_identity`]; `EPERM` also if the process may not choose its user freely (`CAP_SETUID`).
 pub fn become_guarded(identity: &Identity, own: u32) -> io::Result<()> {
     let user = Identity {
         uid: own,
@@ -242,7 +242,7 @@ pub fn become_guarded(identity: &Identity, own: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process of this user can be had here: in a namespace of users (user_namespaces(7)) only some are there.
+/// Whether a process can have this user here: in a user namespace (user_namespaces(7)) only some exist.
 pub fn may_become(uid: u32) -> bool {
     let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else {
         return true;
@@ -258,7 +258,7 @@ pub fn may_become(uid: u32) -> bool {
     })
 }
 
-/// Locks the process into `folder` and goes to its root.
+/// Changes the root of the process to `folder`, and its working directory to that root.
 ///
 /// # Errors
 /// As chroot(2): `EPERM`, `ENOENT`, `ENOTDIR`.
@@ -267,7 +267,7 @@ pub fn chroot(folder: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Neither this process nor its children gain rights by executing a set-user-id program.
+/// Prevents this process and its children from gaining rights by executing a set-user-id program.
 ///
 /// # Errors
 /// As prctl(2).
@@ -276,7 +276,7 @@ pub fn no_new_privileges() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
 }
 
-/// Neither core dumps nor ptrace by the same user: the process holds descriptors that its user may not open.
+/// Prevents core dumps and ptrace by the same user, because the process has descriptors that its user may not open.
 ///
 /// # Errors
 /// As prctl(2).
@@ -285,15 +285,14 @@ pub fn not_dumpable() -> io::Result<()> {
     checked(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })
 }
 
-/// The coming change of user takes no capability away from this process (those in force come back with
+/// The next change of user keeps this process's permitted capabilities (the effective ones are restored by
 /// [`leave_only_chroot`]). Async-signal-safe.
 pub(crate) fn keep_capabilities() -> io::Result<()> {
     // SAFETY: changes no memory.
     checked(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) })
 }
 
-/// Gives up every capability but `CAP_SYS_CHROOT`, which the program that is executed next has too.
-/// Async-signal-safe.
+/// Gives up all capabilities except `CAP_SYS_CHROOT`, which the next executed program also gets. Async-signal-safe.
 pub(crate) fn leave_only_chroot() -> io::Result<()> {
     let only = CapabilitySet::SYS_CHROOT;
     let sets = CapabilitySets {
@@ -316,7 +315,7 @@ pub(crate) fn leave_only_chroot() -> io::Result<()> {
 
 /// [`become_identity`] without its check. Async-signal-safe: allocates nothing.
 pub(crate) fn set_ids(identity: &Identity) -> io::Result<()> {
-    // Only root may set groups. An ordinary user "becomes" nobody but itself and keeps its groups.
+    // Only root may set groups. An ordinary user can only "become" itself and keeps its groups.
     if is_root() {
         // SAFETY: as many groups are read as there are.
         checked(unsafe { libc::setgroups(identity.groups.len(), identity.groups.as_ptr()) })?;
@@ -355,7 +354,7 @@ fn lookup_user(
         );
         match error {
             libc::ERANGE if buffer.len() < MAX_ENTRY => buffer.resize(buffer.len() * 4, 0),
-            // Databases differ in how they say that there is no such user (getpwnam(3)).
+            // Databases report a missing user in different ways (getpwnam(3)).
             0 | libc::ENOENT | libc::ESRCH if result.is_null() => return Ok(None),
             0 => {
                 // SAFETY: a result that is not null points to the entry, which is then filled in.
@@ -378,7 +377,7 @@ fn lookup_user(
     }
 }
 
-/// Largest entry of the user or group database that is read, bytes.
+/// Maximum size of an entry in the user or group database, bytes.
 const MAX_ENTRY: usize = 1 << 20;
 
 #[cfg(test)]

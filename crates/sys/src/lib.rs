@@ -1,8 +1,7 @@
-//! The one door to the kernel: safe functions over owned descriptors. The only crate with unsafe code.
+//! The interface to the kernel: safe functions with owned descriptors. The only crate with unsafe code.
 //!
-//! One file per subject of the kernel. Nothing here decides anything: it says what can be asked and keeps the
-//! rules that memory safety needs. Linux only; where a call is younger than the oldest kernel in use, the
-//! function says what it does without it.
+//! One file per subject of the kernel. This crate makes no decisions: it offers calls and ensures memory safety.
+//! Linux only. If a call is newer than the oldest supported kernel, the function says what it does without it.
 
 pub mod access;
 pub mod cpu;

@@ -1,4 +1,4 @@
-//! Limits that the kernel sets: open files, the accept queue.
+//! Limits of the kernel: open files, the accept queue.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use rustix::{
     thread::CapabilitySet,
 };
 
-/// Open files of a process: what is in force, and how far the process may raise it.
+/// The limits of open files of a process: the effective one, and how far the process may raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// In force; `u64::MAX`: no limit.
+    /// Effective; `u64::MAX`: no limit.
     pub soft: u64,
-    /// The most that `soft` may be; `u64::MAX`: no limit.
+    /// The maximum of `soft`; `u64::MAX`: no limit.
     pub hard: u64,
 }
 
@@ -25,8 +25,8 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Whether we may give a process such a limit of open files: below our own hard limit anybody may, beyond it root up to the
-/// kernel's own (`fs.nr_open`).
+/// Whether we may give a process this limit of open files: everybody may up to their own hard limit, root up to the
+/// kernel's limit (`fs.nr_open`).
 pub fn may_set_open_files(limit: u64) -> bool {
     limit <= open_files().hard || (may_raise_limits() && limit <= most_open_files())
 }
@@ -43,7 +43,7 @@ fn most_open_files() -> u64 {
     most.unwrap_or(u64::MAX)
 }
 
-/// Raises our limit of open files as far as we may, and says what it was before.
+/// Raises our limit of open files as far as possible, and returns the previous limits.
 ///
 /// # Errors
 /// As setrlimit(2).
@@ -60,8 +60,8 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(before)
 }
 
-/// Sets our limit of core files, `u64::MAX`: none. What is in force may be lowered by anybody; only root may have more
-/// than the hard limit, others get as much as that. Async-signal-safe.
+/// Sets our limit of core files; `u64::MAX`: no limit. Everybody may lower the limit; only root may exceed the hard
+/// limit, others get the hard limit. Async-signal-safe.
 pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
     let most = getrlimit(Resource::Core).maximum.unwrap_or(u64::MAX);
     let limit = |current: u64, maximum: u64| {
@@ -75,7 +75,7 @@ pub(crate) fn set_core_size(size: u64) -> io::Result<()> {
     }
 }
 
-/// The longest accept queue that the kernel grants (`net.core.somaxconn`); none where it does not say.
+/// The kernel's maximum for accept queues (`net.core.somaxconn`); `None` if it is not known.
 pub fn somaxconn() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn")
         .ok()?

@@ -1,4 +1,4 @@
-//! Listening sockets, as they have to be before anybody can connect.
+//! Creates listening sockets with their final properties before anybody can connect.
 
 use std::{
     io,
@@ -18,33 +18,33 @@ use rustix::{
 
 use crate::file::random_name;
 
-/// Owner and rights of a unix socket.
+/// Owner and permissions of a unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Owner; none: we.
+    /// Owner; `None`: our user.
     pub uid: Option<u32>,
-    /// Group; none: ours.
+    /// Group; `None`: our group.
     pub gid: Option<u32>,
-    /// Permission bits; write is what connecting needs.
+    /// Permission bits; connecting needs write permission.
     pub mode: u32,
-    /// Users that may connect besides, by an access control list.
+    /// Additional users that may connect, by an access control list.
     pub acl_users: Vec<u32>,
-    /// Groups that may connect besides.
+    /// Additional groups that may connect.
     pub acl_groups: Vec<u32>,
 }
 
-/// Why a unix socket cannot be had.
+/// Why a unix socket cannot be created.
 #[derive(Debug)]
 pub enum UnixError {
     /// Somebody listens there.
     InUse,
-    /// The path is taken by something that is no socket, which is left alone.
+    /// The path belongs to something other than a socket, which is not touched.
     NotASocket,
-    /// The path is longer than the 107 bytes that an address can have.
+    /// The path is longer than 107 bytes, the maximum of an address.
     TooLong,
     /// Owner and group could not be set.
     Owner(io::Error),
-    /// The access control list could not be set; `Unsupported` where the file system has none.
+    /// The access control list could not be set; `Unsupported` if the file system has none.
     Acl(io::Error),
     /// Anything else, as bind(2) and listen(2).
     Io(io::Error),
@@ -53,8 +53,8 @@ pub enum UnixError {
 /// Listening TCP sockets for `address`, `count` of them that share the connections (`SO_REUSEPORT`),
 /// non-blocking, close-on-exec. IPv6 sockets take IPv6 only.
 ///
-/// `alone`: nobody listens there yet, and somebody who does is an error, although he may share his port too.
-/// Otherwise the sockets join those that we have already.
+/// `alone`: nobody listens there yet; another listener is an error, even if it allows sharing its port. Otherwise the
+/// sockets join those that we already have.
 ///
 /// # Errors
 /// As bind(2): `AddrInUse`, `PermissionDenied` (a port below 1024), `AddrNotAvailable`.
@@ -68,8 +68,8 @@ pub fn tcp(
     let mut sockets = Vec::with_capacity(count);
     for index in 0..count {
         let socket = tcp_socket(address)?;
-        // The kernel lets two programs of one user share a port if both say so before bind. The first socket says it
-        // afterwards: with that it cannot join strangers, and the others can join it.
+        // The kernel lets two programs of one user share a port if both set the option before bind. The first socket
+        // sets it afterwards: so it cannot join other programs' sockets, and our other sockets can join it.
         let first_alone = alone && index == 0;
         if !first_alone {
             sockopt::set_socket_reuseport(&socket, true)?;
@@ -78,7 +78,7 @@ pub fn tcp(
         if first_alone {
             sockopt::set_socket_reuseport(&socket, true)?;
         }
-        // Port 0 asks for any port: the others need the same one.
+        // Port 0 means any port: the others need the same one.
         if address.port() == 0 {
             address = SocketAddr::try_from(net::getsockname(&socket)?)?;
         }
@@ -90,7 +90,7 @@ pub fn tcp(
     Ok(sockets)
 }
 
-/// Whether [`tcp`] could bind there now, for who listens there alone. Nobody can connect meanwhile: it does not listen.
+/// Whether [`tcp`] could bind there now, without sharing. Nobody can connect meanwhile: the socket does not listen.
 ///
 /// # Errors
 /// Those of [`tcp`].
@@ -99,7 +99,7 @@ pub fn try_tcp(address: SocketAddr) -> io::Result<()> {
     Ok(net::bind(&socket, &address)?)
 }
 
-/// The address that a TCP socket has.
+/// The address of a TCP socket.
 ///
 /// # Errors
 /// As getsockname(2); `EAFNOSUPPORT` for a unix socket.
@@ -107,7 +107,7 @@ pub fn tcp_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(SocketAddr::try_from(net::getsockname(socket)?)?)
 }
 
-/// Sets the length of the accept queue of a socket that listens already.
+/// Sets the length of the accept queue of a listening socket.
 ///
 /// # Errors
 /// As listen(2).
@@ -118,11 +118,11 @@ pub fn set_backlog(socket: &OwnedFd, backlog: u32) -> io::Result<()> {
     )?)
 }
 
-/// A listening unix socket at `path`, non-blocking, close-on-exec. Nobody can connect before owner, group and
-/// mode are set: the socket is made without any rights, listens, and gets them last.
+/// A listening unix socket at `path`, non-blocking, close-on-exec. Nobody can connect before owner, group and mode
+/// are set: the socket is created without permissions, listens, and gets them last.
 ///
-/// A socket that nobody listens on (left behind by a crash) is replaced; one that is in use, or anything else at
-/// that path, is an error and is left alone.
+/// A socket without a listener (left by a crash) is replaced. A socket in use, or any other file at that path, is an
+/// error and is not touched.
 ///
 /// # Errors
 /// See [`UnixError`].
@@ -132,7 +132,7 @@ pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixE
         result => result?,
     };
     let socket = unix_socket(true)?;
-    // The new name gets the mode that the socket has, so it is taken away before bind.
+    // The new path gets the socket's mode, so the mode is cleared before bind.
     fs::fchmod(&socket, Mode::empty())?;
     match net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
@@ -158,8 +158,8 @@ pub fn unix(path: &Path, backlog: u32, rights: &Rights) -> Result<OwnedFd, UnixE
     Ok(socket)
 }
 
-/// The process that listens on the unix socket at `path`, or did when it began to; none: nobody does, or it cannot be
-/// told, as where it is in another namespace of processes.
+/// The process that listens on the unix socket at `path`, or did when listening began; `None`: nobody does, or it is
+/// not known, for example because it is in another pid namespace.
 pub fn owner(path: &Path) -> Option<u32> {
     let socket = unix_socket(true).ok()?;
     net::connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
@@ -167,7 +167,7 @@ pub fn owner(path: &Path) -> Option<u32> {
     u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
 }
 
-/// Gives a socket that exists already another owner, group or mode.
+/// Changes owner, group or mode of an existing socket.
 ///
 /// # Errors
 /// See [`UnixError`].
@@ -189,17 +189,17 @@ impl Rights {
     }
 }
 
-/// A listening unix socket that has no name any more: only who has it can let others connect.
+/// A listening unix socket whose path was removed: only processes that have it can connect to it.
 #[derive(Debug)]
 pub struct Private {
-    /// The socket; accepting from it waits. Close-on-exec.
+    /// The socket; accept(2) on it blocks. Close-on-exec.
     pub listening: OwnedFd,
-    /// What was its name, held open.
+    /// An open handle of the removed path.
     name: OwnedFd,
 }
 
 impl Private {
-    /// Makes one. For a moment it is in a folder of its own in `parent`, which nobody else may enter.
+    /// Creates one. For a moment it is in a separate folder in `parent`, which nobody else may enter.
     ///
     /// # Errors
     /// As mkdir(2), bind(2), listen(2).
@@ -225,18 +225,18 @@ impl Private {
     /// Connects to it without waiting; the stream is non-blocking, close-on-exec.
     ///
     /// # Errors
-    /// As connect(2): `WouldBlock` where the accept queue is full, `ConnectionRefused` where nobody listens any more,
+    /// As connect(2): `WouldBlock` if the accept queue is full, `ConnectionRefused` if nobody listens any more,
     /// `NotFound` without /proc.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         let socket = unix_socket(true)?;
-        // The link in /proc leads to the socket itself, whether it has a name or not (proc_pid_fd(5)).
+        // The link in /proc leads to the socket itself, even without a path (proc_pid_fd(5)).
         let path = format!("/proc/self/fd/{}", self.name.as_raw_fd());
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(socket)
     }
 
-    /// Ends the listening, for all who have the socket: whoever waits for a connection is told that none will come
-    /// (`EINVAL` of accept(2)), and connections that were not accepted are refused.
+    /// Ends listening for all processes that have the socket: a waiting accept(2) fails with `EINVAL`, and
+    /// connections that were not accepted are refused.
     ///
     /// # Errors
     /// As shutdown(2).
@@ -245,7 +245,7 @@ impl Private {
     }
 }
 
-/// Makes reads and writes of this open file wait (or not), for all who share it.
+/// Makes reads and writes of this open file blocking or non-blocking, for all processes that share it.
 ///
 /// # Errors
 /// As fcntl(2).
@@ -268,7 +268,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    // Connections of an earlier run that linger in TIME_WAIT are no reason not to start.
+    // Connections of an earlier run in TIME_WAIT must not prevent a start.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -282,7 +282,7 @@ fn unix_socket(non_blocking: bool) -> Result<OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket without a listener.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> {
     let before = fs::lstat(path)?;
     if FileType::from_raw_mode(before.st_mode) != FileType::Socket {
@@ -291,10 +291,10 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> 
     match net::connect(unix_socket(true)?, address) {
         Err(Errno::CONNREFUSED) => {}
         Err(Errno::NOENT) => return Ok(()),
-        // EAGAIN: its queue is full; EPROTOTYPE: another kind of socket; EACCES: not ours to judge.
+        // EAGAIN: its queue is full; EPROTOTYPE: another kind of socket; EACCES: not known.
         Ok(()) | Err(_) => return Err(UnixError::InUse),
     }
-    // What was asked must be what is removed, should somebody else have started in between.
+    // The checked socket must be the removed one, in case another program started meanwhile.
     let now = fs::lstat(path)?;
     if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino) {
         return Err(UnixError::InUse);
@@ -302,7 +302,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), UnixError> 
     Ok(fs::unlink(path)?)
 }
 
-/// Owner and group of the socket at `path`, never of what a symbolic link there leads to.
+/// Sets owner and group of the socket at `path`, never of a symbolic link's target.
 fn set_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
     if rights.uid.is_none() && rights.gid.is_none() {
         return Ok(());
@@ -317,7 +317,7 @@ fn set_rights(path: &Path, rights: &Rights) -> Result<(), UnixError> {
     .map_err(|error| UnixError::Owner(error.into()))
 }
 
-/// Mode of the socket at `path`. chmod(2) follows links, so it is asked of what was opened without following one.
+/// Sets the mode of the socket at `path`. chmod(2) follows links, so an opened handle that is not a link is used.
 fn set_mode(path: &Path, mode: u32) -> Result<(), UnixError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = fs::open(path, flags, Mode::empty())?;
@@ -327,21 +327,21 @@ fn set_mode(path: &Path, mode: u32) -> Result<(), UnixError> {
     let mode = Mode::from_raw_mode(mode & 0o777);
     let by_number = format!("/proc/self/fd/{}", entry.as_raw_fd());
     match fs::chmod(&by_number, mode) {
-        // No /proc: the name itself, which we have just made.
+        // Without /proc: uses the path, which we have just created.
         Err(Errno::NOENT) => Ok(fs::chmod(path.as_os_str().as_bytes(), mode)?),
         result => Ok(result?),
     }
 }
 
-/// The access control list of the socket at `path`, which is its mode too.
+/// Sets the access control list of the socket at `path`, which also sets its mode.
 fn set_acl(path: &Path, rights: &Rights) -> Result<(), UnixError> {
     let acl = encode_acl(rights);
     fs::lsetxattr(path, ACL_NAME, &acl, XattrFlags::empty())
         .map_err(|error| UnixError::Acl(error.into()))
 }
 
-/// An access control list as the kernel takes it (linux/posix_acl_xattr.h): a version, then tag, permissions and id of
-/// each entry, in the order of tags and ids, little-endian. The mask allows what any of the groups and named users may.
+/// Encodes an access control list for the kernel (linux/posix_acl_xattr.h): a version, then tag, permissions and id
+/// of each entry, ordered by tag and id, little-endian. The mask allows everything that a group or named user may do.
 fn encode_acl(rights: &Rights) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     const READ_WRITE: u16 = 0o6;
@@ -365,7 +365,7 @@ fn encode_acl(rights: &Rights) -> Vec<u8> {
     bytes
 }
 
-/// The name of the extended attribute that an access control list is (acl(5)).
+/// The extended attribute with the access control list (acl(5)).
 const ACL_NAME: &str = "system.posix_acl_access";
 
 #[cfg(test)]

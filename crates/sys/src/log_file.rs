@@ -1,11 +1,12 @@
-//! Files that a privileged process writes by name: logs, the pid file.
+//! Opens files that a privileged process writes by name: logs, the pid file.
 //!
-//! A folder on the way that somebody else may write decides what the name means. Root would follow a symbolic link that was
-//! put there, append to a file that has another name too, or wait for a pipe. So root walks the path itself: as soon as
-//! one folder may be written by others, no symbolic link is followed any more, and the file has to be a regular one
-//! with one name. Where only root may write, links, pipes and devices are what root made, and are used.
+//! If another user may write to a folder on the way, that user decides what the name means. Root could follow a
+//! symbolic link that was placed there, append to a file that has another name as well, or block on a pipe. So root
+//! resolves the path step by step: after the first folder that others may write to, no symbolic link is followed any
+//! more, and the file must be a regular one with a single name. In folders that only root may write to, links, pipes
+//! and devices were made by root, and are used.
 //!
-//! A process that is not root has no more rights than who owns its folders, as a rule, and opens names as usual.
+//! A process that is not root usually has no more rights than the owner of its folders, and opens names as usual.
 
 use std::{
     ffi::CString,
@@ -29,41 +30,42 @@ use crate::identity;
 pub enum Refused {
     /// As open(2).
     Io(io::Error),
-    /// Somebody else decides what the name means.
+    /// Another user decides what the name means.
     Unsafe {
-        /// What is in the way.
+        /// The obstacle.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         what: Hazard,
-        /// The first folder on the way that others than root may write.
+        /// The first folder on the way that users other than root may write to.
         folder: PathBuf,
     },
 }
 
-/// What root does not write to in a folder that others may write.
+/// Things that root does not write to in a folder that others may write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hazard {
     /// A symbolic link.
     Symlink,
-    /// A file that has other names too.
+    /// A file that has other names as well.
     HardLink,
     /// A pipe, a socket or a device.
     Special,
 }
 
-/// A log that was opened.
+/// An opened log.
 #[derive(Debug)]
 pub struct Opened {
     /// For appending.
     pub file: OwnedFd,
-    /// It is a pipe that nobody reads now: what is written waits there, and is lost when the pipe is full.
+    /// It is a pipe without a reader: data stays in the pipe, and is lost when the pipe is full.
     pub unread: bool,
 }
 
-/// Opens a file for appending, and makes it with `mode` where it is not there. It is never waited for: a pipe that nobody
-/// reads is opened all the same, non-blocking.
+/// Opens a file for appending, and creates it with `mode` if it does not exist. Never blocks: a pipe without a reader
+/// is opened, too, non-blocking.
 ///
-/// `groups`: groups that ordinary users of concern are in. A folder that one of these may write is a folder of others.
+/// `groups`: groups of the relevant ordinary users. A folder that one of these groups may write to counts as writable
+/// by others.
 ///
 /// # Errors
 /// As open(2), and [`Refused::Unsafe`].
@@ -79,12 +81,13 @@ pub fn open_whole(path: &Path, mode: u32, groups: &[u32]) -> Result<OwnedFd, Ref
     Ok(open_as(path, OFlags::RDWR, mode, groups)?.file)
 }
 
-/// The first folder on the way to `path` that others than root may write; none: there is none, or nothing is there.
+/// The first folder on the way to `path` that users other than root may write to; `None`: there is none, or the path
+/// does not exist.
 pub fn folder_of_others(path: &Path, groups: &[u32]) -> Option<PathBuf> {
     walk(path, groups, false).ok()?.shared
 }
 
-/// Whether the name `path` still is this open file.
+/// Whether `path` still names this open file.
 pub fn is_still(path: &Path, file: BorrowedFd<'_>) -> bool {
     match (fs::lstat(path), fs::fstat(file)) {
         (Ok(named), Ok(open)) => same(&named, &open),
@@ -92,7 +95,7 @@ pub fn is_still(path: &Path, file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Locks an open file for this process, and those that it gives the file to; `false`: another one has it locked.
+/// Locks an open file for this process and those that inherit the descriptor; `false`: another process has locked it.
 ///
 /// # Errors
 /// As flock(2).
@@ -121,7 +124,7 @@ fn open_as(path: &Path, access: OFlags, mode: u32, groups: &[u32]) -> Result<Ope
     let opened = match kind {
         Some(FileType::Fifo) => open_pipe(at, &place.name, flags)?,
         _ => Opened {
-            // Not to be made where it is there: the kernel may refuse that in folders that everybody may write
+            // Without O_CREAT if it exists: the kernel may refuse that in folders that everybody may write to
             // (proc_sys_fs(5), protected_regular).
             file: fs::openat(
                 at,
@@ -149,33 +152,32 @@ fn open_as(path: &Path, access: OFlags, mode: u32, groups: &[u32]) -> Result<Ope
     Ok(opened)
 }
 
-/// A pipe is opened for reading too: then it can be opened while nobody reads it, and what was written stays there when
-/// its reader ends.
+/// Opens a pipe also for reading: so it can be opened without a reader, and data stays in it when its reader ends.
 fn open_pipe(at: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<Opened, Errno> {
     let for_writing = fs::openat(at, name, flags, Mode::empty());
     let unread = matches!(for_writing, Err(Errno::NXIO));
     let both = (flags - OFlags::WRONLY) | OFlags::RDWR;
     let file = match fs::openat(at, name, both, Mode::empty()) {
-        // Who may not read it has to be content with writing.
+        // If it may not be read, it is opened only for writing.
         Err(Errno::ACCESS) => for_writing?,
         opened => opened?,
     };
     Ok(Opened { file, unread })
 }
 
-/// Where a path leads.
+/// The target of a path.
 struct Place {
-    /// The folder; none: `name` is a whole path.
+    /// The folder; `None`: `name` is a whole path.
     folder: Option<OwnedFd>,
     /// The name in it.
     name: Vec<u8>,
-    /// The kernel is to follow what is there, a link of /proc or whatever it is to an ordinary user.
+    /// The kernel follows the name: it is a link in /proc, or we are not root.
     follow: bool,
-    /// What is there; none: nothing, or it was not looked at.
+    /// The existing file; `None`: there is none, or it was not checked.
     found: Option<Stat>,
-    /// The path, links followed.
+    /// The path with links resolved.
     shown: PathBuf,
-    /// The first folder on the way that others may write.
+    /// The first folder on the way that others may write to.
     shared: Option<PathBuf>,
 }
 
@@ -192,7 +194,7 @@ impl Place {
     }
 }
 
-/// Goes to the last folder of a path, one part after the other. `strict`: what must not be followed is an error.
+/// Goes to the last folder of a path, part by part. `strict`: unsafe links are errors.
 fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Place, Refused> {
     let path = std::path::absolute(path).map_err(Refused::Io)?;
     let mut parts = parts_of(path.as_os_str().as_bytes());
@@ -233,7 +235,7 @@ fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Place, Refused> {
                     folder: folder.clone(),
                 });
             }
-            // A link of /proc leads to an open file, whatever it says.
+            // A link in /proc leads to an open file, whatever its text is.
             (Some(FileType::Symlink), Some(entry), _) if !is_proc => {
                 links += 1;
                 if links > MOST_LINKS {
@@ -278,11 +280,11 @@ fn walk(path: &Path, groups: &[u32], strict: bool) -> Result<Place, Refused> {
     }
 }
 
-/// What root must not write to where others may have put it.
+/// Things that root must not write to if others may have placed them.
 fn hazard(stat: &Stat) -> Option<Hazard> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile if stat.st_nlink > 1 => Some(Hazard::HardLink),
-        // Opening a folder fails by itself.
+        // Opening a folder fails anyway.
         FileType::RegularFile | FileType::Directory => None,
         FileType::Symlink => Some(Hazard::Symlink),
         _ => Some(Hazard::Special),
@@ -293,7 +295,7 @@ fn hazard(stat: &Stat) -> Option<Hazard> {
 struct Step {
     folder: OwnedFd,
     shown: PathBuf,
-    /// Who else than root may make and rename what is in it.
+    /// Who besides root may create and rename things in it.
     others: Others,
 }
 
@@ -301,9 +303,9 @@ struct Step {
 enum Others {
     /// Nobody.
     None,
-    /// Everybody may make something, and rename only what is theirs (the sticky bit, inode(7)).
+    /// Everybody may create things, and rename only their own (the sticky bit, inode(7)).
     Sticky,
-    /// Somebody may do both.
+    /// Others may do both.
     Some,
 }
 
@@ -332,8 +334,8 @@ impl Step {
         })
     }
 
-    /// Whether others may have put what is found here, or nothing, in place of what root means. A folder of root's in a
-    /// sticky one is root's: nobody else could move it there (rename(2)).
+    /// Whether others may have placed what is found here, or may have removed it. A folder of root in a sticky folder
+    /// belongs to root: nobody else could move it there (rename(2)).
     fn leaves_to_others(&self, found: Option<&Stat>) -> bool {
         let is_roots_folder = found.is_some_and(|stat| {
             stat.st_uid == 0 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -346,7 +348,7 @@ impl Step {
     }
 }
 
-/// Whether an access control list says more than the permission bits, which then are its mask.
+/// Whether an access control list adds to the permission bits, which are its mask then.
 fn has_list(folder: &OwnedFd) -> bool {
     crate::file::has_access_list(&PathBuf::from(format!(
         "/proc/self/fd/{}",
@@ -359,7 +361,7 @@ fn is_in_proc(folder: &OwnedFd) -> bool {
     fs::fstatfs(folder).is_ok_and(|kind| u64::try_from(kind.f_type).unwrap_or(0) == PROC)
 }
 
-/// The parts of a path, the last one first. A path that ends with `/` has no file's name.
+/// The parts of a path, the last one first. A path that ends with `/` does not name a file.
 fn parts_of(path: &[u8]) -> Vec<Vec<u8>> {
     let parts = path.split(|&byte| byte == b'/');
     let mut parts: Vec<Vec<u8>> = parts
@@ -403,12 +405,12 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Whatever is opened: not for programs that are started, not as a terminal of ours, never waited for.
+/// For every open: close-on-exec, no controlling terminal, non-blocking.
 const COMMON: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOCTTY)
     .union(OFlags::NONBLOCK);
 
-/// As many as the kernel follows.
+/// The kernel's limit.
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]
@@ -420,7 +422,7 @@ mod tests {
         os::unix::fs::{PermissionsExt, symlink},
     };
 
-    /// A folder in one of root's: /run is the only one that every machine has and that tests may use.
+    /// A folder inside one of root's: /run is the only one that exists on every machine and that tests may use.
     fn folder(mode: u32) -> Option<tempfile::TempDir> {
         if !identity::is_root() {
             return None;
@@ -468,7 +470,7 @@ mod tests {
         for link in ["link", "inner-link/new", "inner/../link"] {
             assert_eq!(what(&path(link)), Some(Hazard::Symlink), "{link}");
         }
-        // Also where the link itself is in an inner folder of root's: the folder could be another one.
+        // Even if the link itself is in root's inner folder: the folder could be replaced.
         symlink("../plain", path("inner/link")).unwrap();
         assert_eq!(what(&path("inner/link")), Some(Hazard::Symlink));
         assert_eq!(
@@ -526,7 +528,7 @@ mod tests {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = folder.path().join("pipe");
         fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        // Root finds the folder of this project to be its own, or refuses.
+        // As root: the folders of this project belong to root, or the file is refused.
         let Ok(opened) = open(&path, 0o640, &[]) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Files that are only memory, to hand text to another process.
+//! Memory files, to pass text to another process.
 
 use std::{
     ffi::CStr,
@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::{self, MemfdFlags, SealFlags};
 
-/// A file of memory with these contents, which nobody can change any more. `name` is seen in /proc only.
+/// A memory file with these contents, sealed against changes. `name` is visible only in /proc.
 ///
 /// # Errors
 /// As memfd_create(2): `EMFILE`, `ENOMEM`.
@@ -25,7 +25,7 @@ pub fn file(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An empty file of memory that whoever gets it may write. `name` is seen in /proc only.
+/// An empty memory file that the receiver may write to. `name` is visible only in /proc.
 ///
 /// # Errors
 /// As memfd_create(2): `EMFILE`, `ENOMEM`.
@@ -33,7 +33,7 @@ pub fn empty(name: &CStr) -> io::Result<OwnedFd> {
     Ok(fs::memfd_create(name, MemfdFlags::CLOEXEC)?)
 }
 
-/// How long a file is, bytes.
+/// The length of a file, bytes.
 ///
 /// # Errors
 /// As fstat(2).
@@ -41,7 +41,7 @@ pub fn len(file: &OwnedFd) -> io::Result<u64> {
     Ok(u64::try_from(fs::fstat(file)?.st_size).unwrap_or(0))
 }
 
-/// Reads a file from its beginning, `limit` bytes at most.
+/// Reads a file from its beginning, at most `limit` bytes.
 ///
 /// # Errors
 /// As read(2); `InvalidData` for a longer file.
@@ -56,16 +56,16 @@ pub fn read(fd: BorrowedFd<'_>, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Lets this process's memory be given out in huge pages again. Children inherit it, also over exec(2): those of a
-/// process whose allocator has turned them off for itself would have to do without. Where the kernel does not know the
-/// wish, nothing changes.
+/// Allows huge pages for this process's memory again. Children inherit the setting, also through exec(2): otherwise
+/// children of a process whose allocator has disabled huge pages would have none. If the kernel does not know the
+/// setting, nothing changes.
 pub fn use_huge_pages() {
     // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs later pages.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0) };
 }
 
-/// Gives back to the kernel what the calling thread has freed. The allocator does so by itself while it is used, but not
-/// on a thread that has fallen idle.
+/// Gives memory back to the kernel that the calling thread has freed. The allocator does this itself while it is
+/// used, but not on an idle thread.
 pub fn give_back() {
     // SAFETY: may be called at any time; it touches only what is free, of the calling thread and of none.
     unsafe { libmimalloc_sys::mi_collect(true) };

@@ -1,5 +1,5 @@
-//! Messages with descriptors attached, between two processes that trust one another's kernel: `SOCK_SEQPACKET`
-//! keeps their bounds and their order, and its end of file tells each of the other's death.
+//! Messages with descriptors between two processes on the same kernel: `SOCK_SEQPACKET` keeps message boundaries and
+//! order, and the end of file shows that the other process has ended.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -15,7 +15,7 @@ use rustix::{
     },
 };
 
-/// Most descriptors in one message.
+/// Maximum number of descriptors in a message.
 pub const MAX_DESCRIPTORS: usize = 4;
 
 /// Two connected ends, close-on-exec.
@@ -31,11 +31,11 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends one message whole.
+/// Sends one complete message.
 ///
 /// # Errors
-/// `BrokenPipe` where the other end is gone; `WouldBlock` with `wait` false where its queue is full;
-/// `InvalidInput` for more than [`MAX_DESCRIPTORS`].
+/// `BrokenPipe` if the other end is gone; `WouldBlock` with `wait` false if its queue is full; `InvalidInput` for
+/// more than [`MAX_DESCRIPTORS`].
 pub fn send(
     end: BorrowedFd<'_>,
     bytes: &[u8],
@@ -62,11 +62,11 @@ pub fn send(
     }
 }
 
-/// Takes one message: its length in `buffer` (0: the other end is gone) and its descriptors, close-on-exec.
+/// Receives one message: its length in `buffer` (0: the other end is gone) and its descriptors, close-on-exec.
 ///
 /// # Errors
-/// `WouldBlock` with `wait` false where there is none; `InvalidData` where it is longer than `buffer` or lost
-/// descriptors because no more can be opened.
+/// `WouldBlock` with `wait` false if there is none; `InvalidData` if it is longer than `buffer`, or if descriptors
+/// were lost because no more can be opened.
 pub fn receive(
     end: BorrowedFd<'_>,
     buffer: &mut [u8],

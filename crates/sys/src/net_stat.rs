@@ -1,5 +1,5 @@
-//! What TCP counts of connections that found an accept queue full: `TcpExt` of /proc/net/netstat (proc_pid_net(5)),
-//! for all listeners of a network namespace together. The kernel counts nothing of the kind for unix sockets.
+//! TCP's counters of connections that found an accept queue full: `TcpExt` of /proc/net/netstat (proc_pid_net(5)),
+//! for all listeners of a network namespace together. The kernel has no such counters for unix sockets.
 
 use std::{
     fs::File,
@@ -7,21 +7,21 @@ use std::{
     os::{fd::OwnedFd, unix::fs::FileExt},
 };
 
-/// Connections that were not let in, since the network namespace was made.
+/// Connections that were rejected since the network namespace was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overflows {
     /// Because the accept queue was full (`ListenOverflows`).
     pub overflows: u64,
-    /// For any reason, those among them: also no memory, a filter (`ListenDrops`).
+    /// For any reason, including a full queue: also no memory, or a filter (`ListenDrops`).
     pub drops: u64,
 }
 
-/// Where the counters are read; works after a chroot too, where it was opened before.
+/// The file of the counters; if it was opened before, it also works after a chroot.
 #[derive(Debug)]
 pub struct Counters(File);
 
 impl Counters {
-    /// Opens those of our network namespace.
+    /// Opens the counters of our network namespace.
     ///
     /// # Errors
     /// As open(2): `NotFound` without /proc.
@@ -29,10 +29,10 @@ impl Counters {
         File::open(PATH).map(Self)
     }
 
-    /// Reads them.
+    /// Reads the counters.
     ///
     /// # Errors
-    /// As pread(2); `InvalidData` where they are not among what the kernel counts.
+    /// As pread(2); `InvalidData` if the kernel does not have these counters.
     pub fn read(&self) -> io::Result<Overflows> {
         let mut text = Vec::new();
         let mut part = [0; 4096];
@@ -53,7 +53,7 @@ impl Counters {
     }
 }
 
-/// An open file, which somebody else opened at [`PATH`].
+/// An open file that another process has opened at [`PATH`].
 impl From<OwnedFd> for Counters {
     fn from(file: OwnedFd) -> Self {
         Self(File::from(file))
@@ -66,7 +66,7 @@ impl From<Counters> for OwnedFd {
     }
 }
 
-/// Reads the text of /proc/net/netstat: a line of names and a line of numbers for each group.
+/// Parses /proc/net/netstat: a line of names and a line of numbers for each group.
 pub fn parse(text: &[u8]) -> Option<Overflows> {
     let text = str::from_utf8(text).ok()?;
     let mut lines = text.lines();
@@ -95,7 +95,7 @@ pub const PATH: &str = "/proc/net/netstat";
 
 const GROUP: &str = "TcpExt: ";
 
-/// It has some 4 KiB.
+/// The file has about 4 KiB.
 const LONGEST: usize = 64 << 10;
 
 #[cfg(test)]

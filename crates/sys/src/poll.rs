@@ -7,8 +7,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Waits until one of `descriptors` can be read, is closed by its other end or broken, or `limit` is over; says
-/// for each whether it is one of them. A signal that is not blocked ends the waiting early, with none.
+/// Waits until one of `descriptors` is readable, closed by its other end or broken, or until `limit` is over; returns
+/// for each whether it is ready. A signal that is not blocked ends the wait early, with none ready.
 ///
 /// # Errors
 /// As ppoll(2).
@@ -28,7 +28,7 @@ pub fn readable(descriptors: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::
     Ok(entries.iter().map(|e| !e.revents().is_empty()).collect())
 }
 
-/// Whether reads and writes of this open file wait (without `O_NONBLOCK`).
+/// Whether reads and writes of this open file block (without `O_NONBLOCK`).
 ///
 /// # Errors
 /// As fcntl(2).
@@ -37,8 +37,8 @@ pub fn waits(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// Waits until something can be written to `fd`, or `limit` is over; whether it can be, or is broken. A pipe then takes
-/// 4,096 bytes (pipe(7)) without waiting, if nobody else fills it meanwhile. Files can always be written to.
+/// Waits until `fd` is writable or `limit` is over; returns whether it is writable or broken. A writable pipe accepts
+/// 4,096 bytes (pipe(7)) without blocking, if nobody else fills it meanwhile. Files are always writable.
 ///
 /// # Errors
 /// As ppoll(2).

@@ -10,13 +10,13 @@ use crate::record::{
     Header, MAX_EXTENSION, MAX_MANAGEMENT, ProtocolStatus, RecordType, is_extension,
 };
 
-/// What an application said.
+/// What an application sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// A piece of the response: header block, blank line, body, as of a CGI program. Never empty. Where pieces end
-    /// means nothing: one record may give several.
+    /// A piece of the response: header block, blank line, body, as from a CGI program. Never empty. The ends of
+    /// pieces have no meaning: one record may give several.
     Stdout(&'i [u8]),
-    /// The response is complete. PHP leaves this out and goes on to [`End`](Self::End).
+    /// The response is complete. PHP does not send this, only [`End`](Self::End).
     StdoutEnd,
     /// A piece of error messages; may come between any two pieces of the response. Never empty.
     Stderr(&'i [u8]),
@@ -61,14 +61,14 @@ impl fmt::Debug for Extension {
     }
 }
 
-/// Decodes the records of one request at a time on one connection, from pieces of any size.
+/// Decodes the records of one request at a time on one connection; the input may come in pieces of any size.
 ///
-/// Payloads are slices of the input. What is held is at most eight bytes of a header or fixed body, and a management
-/// record of at most [`MAX_MANAGEMENT`] bytes.
+/// Payloads are slices of the input. The decoder stores at most eight bytes of a header or fixed body, and a
+/// management record of at most [`MAX_MANAGEMENT`] bytes.
 ///
-/// An application is trusted with nothing: a record of another request, of a type that only clients send, after the
-/// end of its stream or of a wrong length is an error, and so is any byte after the end. What both sides have agreed on
-/// beside the specification is taken where it is [allowed](Self::allow_extensions).
+/// An application is not trusted: a record of another request, of a type that only clients send, after the end of its
+/// stream or of a wrong length is an error, and so is any byte after the end. Types on which both sides have agreed
+/// must be [allowed](Self::allow_extensions).
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     id: u16,
@@ -79,12 +79,12 @@ pub struct ResponseDecoder {
     ended: bool,
     failed: Option<ProtocolError>,
     values: nv::Decoder,
-    /// Records of types above those of FastCGI 1.0 are taken.
+    /// Whether records of types above those of FastCGI 1.0 are accepted.
     extensions: bool,
     extension: Extension,
 }
 
-/// What the content that is being read is.
+/// The kind of the content that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Stdout,
@@ -96,7 +96,7 @@ enum Body {
 }
 
 impl ResponseDecoder {
-    /// A decoder for the answer to request `id` on a connection from which nothing is left to read.
+    /// A decoder for the answer to request `id` on a connection without unread data.
     ///
     /// With `id` 0, only answers to management records are accepted.
     #[must_use]
@@ -119,8 +119,8 @@ impl ResponseDecoder {
         }
     }
 
-    /// Takes management records of types that FastCGI 1.0 does not define, also after [`Event::End`], as two sides may
-    /// agree on some. Their contents are at most [`MAX_EXTENSION`] bytes.
+    /// Accepts management records of types that FastCGI 1.0 does not define, also after [`Event::End`], if both sides
+    /// have agreed on them. Their contents are at most [`MAX_EXTENSION`] bytes.
     #[must_use]
     pub fn allow_extensions(self) -> Self {
         Self {
@@ -129,10 +129,10 @@ impl ResponseDecoder {
         }
     }
 
-    /// Goes on to the next request on the same connection, after [`Event::End`]. Padding of the last record that has
-    /// not come yet is still skipped.
+    /// Continues with the next request on the same connection, after [`Event::End`]. Missing padding of the last
+    /// record is still skipped.
     ///
-    /// For another connection make a new decoder, which costs as little.
+    /// For another connection make a new decoder, which is as cheap.
     pub fn reset(&mut self, id: u16) {
         let padding_left = if self.ended && self.failed.is_none() {
             self.frame.padding_left()
@@ -146,13 +146,12 @@ impl ResponseDecoder {
         };
     }
 
-    /// Takes bytes from the front of `input` and gives the next event; `None` once all of the input is taken and
-    /// more is needed. Empty input is not the end of anything: a caller whose peer has closed looks at
-    /// [`is_ended`](Self::is_ended).
+    /// Takes bytes from the front of `input` and returns the next event; `None` if all input is used and more is
+    /// needed. Empty input does not mean the end: a caller whose peer has closed checks [`is_ended`](Self::is_ended).
     ///
     /// # Errors
     ///
-    /// [`ProtocolError`] where the application breaks the protocol; the same again from then on.
+    /// [`ProtocolError`] if the application breaks the protocol; every later call returns the same error.
     #[inline]
     pub fn next<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Event<'i>>, ProtocolError> {
         if let Some(error) = self.failed {
@@ -202,15 +201,15 @@ impl ResponseDecoder {
                 }
             };
             if event.is_some() {
-                // With the last piece of a record goes its padding, so that a caller who has got the event it waited
-                // for finds the connection at a boundary.
+                // The padding is taken with the last piece of a record, so that the connection is at a boundary after
+                // the event that the caller waited for.
                 self.frame.skip_padding(input);
                 return Ok(event);
             }
         }
     }
 
-    /// Judges a header; an event where the record has no content to wait for.
+    /// Checks a header; returns an event if the record has no content to wait for.
     #[inline]
     fn open(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
         if self.extensions && is_extension(header.kind) {
@@ -381,7 +380,7 @@ mod tests {
         record(RecordType::EndRequest, id, &[0; 8], 0)
     }
 
-    /// The outcome for the whole input at once, which must be the outcome for single bytes too.
+    /// The result for the whole input, which must be the same for single bytes.
     fn error_of(records: &[Vec<u8>]) -> ProtocolError {
         let bytes = records.concat();
         let whole = run(&mut ResponseDecoder::new(1), &bytes, bytes.len());
@@ -613,7 +612,7 @@ mod tests {
         let mut rest = late.to_vec();
         rest.extend(end(2));
         assert_eq!(decoder.next(&mut &rest[..]), Ok(Some(END)));
-        // A decoder that stood anywhere else starts anew.
+        // A decoder in any other state starts again.
         let mut decoder = ResponseDecoder::new(1);
         let open = record(RecordType::Stdout, 1, b"abcdef", 2);
         decoder.next(&mut &open[..10]).unwrap();

@@ -5,28 +5,28 @@ use crate::frame::Frame;
 use crate::nv::{self, Pairs};
 use crate::record::{Header, MAX_MANAGEMENT, RecordType, Role};
 
-/// How much of a client's request may be held.
+/// How much of a client's request may be stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Of a request's parameters, all together.
     pub params: nv::Limits,
 }
 
-/// What a client said.
+/// What a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// A request has begun (FastCGI 1.0 §5.1).
     Begin {
         /// Its number on this connection.
         id: u16,
-        /// What is asked of the application.
+        /// The requested role.
         role: Role,
         /// Whether the client wants the connection to stay open afterwards.
         keep_conn: bool,
     },
     /// All parameters of the request.
     Params(Pairs),
-    /// A piece of the request's body. Never empty. Where pieces end means nothing: one record may give several.
+    /// A piece of the request's body. Never empty. The ends of pieces have no meaning: one record may give several.
     Stdin(&'i [u8]),
     /// The body is complete.
     StdinEnd,
@@ -34,15 +34,15 @@ pub enum Event<'i> {
     Data(&'i [u8]),
     /// A filter's second input is complete.
     DataEnd,
-    /// The client wants the request given up; it is to be ended all the same (FastCGI 1.0 §5.4).
+    /// The client asks to give the request up; it must still be ended (FastCGI 1.0 §5.4).
     Abort,
-    /// A second request while one is at work. It is not taken: answer with
+    /// A second request during the first one. It is not accepted: answer with
     /// [`ProtocolStatus::CantMultiplex`](crate::ProtocolStatus::CantMultiplex); its further records are skipped.
     Multiplexed {
         /// The number of the request that is not taken.
         id: u16,
     },
-    /// A request in a role that does not exist. It is not taken: answer with
+    /// A request in a role that does not exist. It is not accepted: answer with
     /// [`ProtocolStatus::UnknownRole`](crate::ProtocolStatus::UnknownRole); its further records are skipped.
     UnknownRole {
         /// The number of the request that is not taken.
@@ -52,7 +52,7 @@ pub enum Event<'i> {
         /// Whether the client wants the connection to stay open afterwards.
         keep_conn: bool,
     },
-    /// The client asks for variables: the names are what it wants to know (FastCGI 1.0 §4.1). Answer with
+    /// The client asks for variables with these names (FastCGI 1.0 §4.1). Answer with
     /// [`get_values_result`](super::get_values_result).
     GetValues(Pairs),
     /// A management record of a type that does not exist. Answer with [`unknown_type`](super::unknown_type).
@@ -64,9 +64,9 @@ pub enum Event<'i> {
 /// Bodies are slices of the input. What is held is a request's parameters, up to [`Limits`], or a management record
 /// of at most [`MAX_MANAGEMENT`] bytes, and at most eight bytes of a header or fixed body.
 ///
-/// A request is at work from [`Event::Begin`] until the application ends it, which it says with
-/// [`end_request`](Self::end_request). Records of requests that are not at work are skipped, as FastCGI 1.0 §3.3 has
-/// it: a client may still be sending a body that the application did not wait for.
+/// A request is active from [`Event::Begin`] until the application ends it with [`end_request`](Self::end_request).
+/// Records of other requests are skipped, as FastCGI 1.0 §3.3 requires: a client may still be sending a body that the
+/// application did not wait for.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     frame: Frame,
@@ -77,7 +77,7 @@ pub struct RequestDecoder {
     names: nv::Decoder,
 }
 
-/// The request at work.
+/// The active request.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     id: u16,
@@ -87,7 +87,7 @@ struct Active {
     data_ended: bool,
 }
 
-/// What the content that is being read is.
+/// The kind of the content that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Begin { id: u16 },
@@ -117,7 +117,8 @@ impl RequestDecoder {
     ///
     /// # Errors
     ///
-    /// [`ProtocolError`] where the client breaks the protocol or passes a limit; the same again from then on.
+    /// [`ProtocolError`] if the client breaks the protocol or exceeds a limit; every later call returns the same
+    /// error.
     #[inline]
     pub fn next<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Event<'i>>, ProtocolError> {
         if let Some(error) = self.failed {
@@ -132,8 +133,8 @@ impl RequestDecoder {
         event
     }
 
-    /// Says that the application has ended the request at work, in whatever state it was. What the client still
-    /// sends of it is skipped, until a request begins again.
+    /// The application has ended the active request, in whatever state it was. The rest that the client still sends
+    /// of it is skipped, until the next request begins.
     pub fn end_request(&mut self) {
         self.active = None;
         self.params.clear();
@@ -182,7 +183,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Judges a header; an event where there is no content to wait for.
+    /// Checks a header; returns an event if there is no content to wait for.
     fn open(&mut self, header: Header) -> Result<Option<Event<'static>>, ProtocolError> {
         self.body = Body::Skipped;
         let kind = RecordType::try_from(header.kind);
@@ -284,7 +285,7 @@ impl RequestDecoder {
 }
 
 impl Active {
-    /// Judges a record of this request by its type and length.
+    /// Checks a record of this request by its type and length.
     fn open(
         &mut self,
         kind: RecordType,
@@ -367,7 +368,7 @@ mod tests {
         params.finish();
     }
 
-    /// The outcome for the whole input at once, which must be the outcome for single bytes too.
+    /// The result for the whole input, which must be the same for single bytes.
     fn error_of(bytes: &[u8]) -> ProtocolError {
         let whole = events(&mut decoder(), bytes).expect_err("the decoder took it");
         let mut decoder = decoder();
