@@ -1,4 +1,4 @@
-//! What is typed after `weir bench`. What it means is [`super::plan`].
+//! The command line of `weir bench`. [`super::plan`] interprets it.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -131,7 +131,7 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// Whether -c is a number, and so no configuration.
+    /// Whether -c is a number, and not a configuration.
     pub fn users_is_number(&self) -> bool {
         let users = self.users.as_deref();
         users.is_some_and(|users| users.parse::<u64>().is_ok())

@@ -1,4 +1,4 @@
-//! One connection and what goes over it: connects, sends, reads the whole answer, says how it ended.
+//! One connection and its requests: connects, sends, reads the whole answer, and reports how it ended.
 
 use std::{
     borrow::Cow,
@@ -31,27 +31,27 @@ use super::{
 pub struct Dial {
     /// Where it listens.
     pub place: Place,
-    /// The address to connect from; none: the kernel chooses.
+    /// The address to connect from; `None`: the kernel chooses.
     pub source: Option<IpAddr>,
 }
 
-/// A connection to the server. It is closed when it is dropped, whatever goes on on it.
+/// A connection to the server. It is closed when it is dropped, in any state.
 #[derive(Debug)]
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     task: AbortHandle,
 }
 
-/// What sending a request cost besides.
+/// The additional effort of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// Connections that were made for it.
+    /// New connections for it.
     pub connections: u64,
-    /// It was sent again, because the server had closed the kept connection.
+    /// How often it was sent again because the server had closed the kept connection.
     pub sent_again: u64,
 }
 
-/// Sends a request over the connection in `slot`, or over a new one that is left there if it can be used again, and
+/// Sends a request over the connection in `slot`, or over a new one, which is left there if it can be used again, and
 /// reads the answer. After `limit` the connection is closed.
 pub async fn exchange(
     dial: &Dial,
@@ -87,7 +87,7 @@ async fn attempt(
     cost: &Cell<Cost>,
     connecting: &Cell<bool>,
 ) -> Result<Outcome, Failure> {
-    // One that the server has closed meanwhile is no failure: it may do so at any time (RFC 9112 §9.5).
+    // If the server has closed it meanwhile, this is no failure: it may do so at any time (RFC 9112 §9.5).
     if let Some(kept) = slot
         && kept.sender.ready().await.is_ok()
     {
@@ -104,7 +104,7 @@ async fn attempt(
             }
         }
     }
-    // The old one is closed first: it counts where descriptors are few.
+    // The old one is closed first, in case descriptors are few.
     drop(slot.take());
     connecting.set(true);
     let mut fresh = connect(dial).await?;
@@ -131,7 +131,7 @@ async fn answer(
 ) -> Result<Outcome, Failure> {
     let status = response.status();
     if status.is_informational() {
-        // 101 to a question that did not ask for it; all others of them hyper has passed over.
+        // A 101 that was not requested; hyper skips all other 1xx responses.
         return Err(Failure::BadResponse);
     }
     let reason = match status.is_success() {
@@ -174,7 +174,7 @@ async fn connect(dial: &Dial) -> Result<Connection, Failure> {
     connected.map_err(|error| failure(&error))
 }
 
-/// Connects as a request would, and no more.
+/// Only connects, as a request would.
 ///
 /// # Errors
 /// As connect(2); `TimedOut` after `limit`.
@@ -200,7 +200,7 @@ async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<tokio::n
         socket.bind(SocketAddr::new(source, 0))?;
     }
     let stream = socket.connect(address).await?;
-    // A request is one write; nothing is gained by waiting for more of it.
+    // A request is a single write; Nagle's algorithm would only delay it.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -213,7 +213,7 @@ where
         .max_buf_size(BUFFER)
         .handshake(TokioIo::new(stream))
         .await?;
-    // How it ends is told to whoever waits for an answer on it.
+    // The requests on it report how it ended.
     let task = tokio::task::spawn_local(async move { drop(connection.await) });
     Ok(Connection {
         sender,
@@ -241,7 +241,7 @@ fn connect_failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What went wrong before there was the head of an answer.
+/// The failure before the head of an answer.
 fn failure(error: &hyper::Error) -> Failure {
     if error.is_parse() {
         return Failure::BadResponse;
@@ -253,7 +253,7 @@ fn failure(error: &hyper::Error) -> Failure {
     }
 }
 
-/// What went wrong after it.
+/// The failure after it.
 fn in_body(error: &hyper::Error) -> Failure {
     match cause(error).map(io::Error::kind) {
         Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => Failure::BadResponse,
@@ -262,7 +262,7 @@ fn in_body(error: &hyper::Error) -> Failure {
     }
 }
 
-/// The connection ended before anything of an answer came.
+/// Whether the connection ended before any part of an answer came.
 fn is_end(error: &hyper::Error) -> bool {
     error.is_incomplete_message()
         || matches!(
@@ -282,7 +282,7 @@ fn cause(error: &hyper::Error) -> Option<&io::Error> {
     None
 }
 
-/// The last member's details, or else its error (RFC 9209 §2): weir says its reason there.
+/// The details of the last member, otherwise its error (RFC 9209 §2): weir puts its reason there.
 fn proxy_status(headers: &HeaderMap) -> Option<Cow<'static, str>> {
     let value = headers.get_all("proxy-status").iter().next_back()?;
     let text = value.to_str().ok()?;
@@ -295,13 +295,13 @@ fn proxy_status(headers: &HeaderMap) -> Option<Cow<'static, str>> {
         word.filter(|word| !word.is_empty())
     };
     let word = parameter("details=").or_else(|| parameter("error="))?;
-    // It goes to terminals and pages, and is an outsider's.
+    // The text comes from the server and is shown on terminals and pages.
     let plain = |c: &char| c.is_ascii_alphanumeric() || "_-. :".contains(*c);
     let word: String = word.chars().filter(plain).take(LONGEST_REASON).collect();
     (!word.is_empty()).then(|| known(word))
 }
 
-/// Without memory of its own for each, where it is one of weir's words.
+/// Avoids an allocation for weir's own words.
 fn known(word: String) -> Cow<'static, str> {
     let words = [
         "queue_full",
@@ -317,10 +317,10 @@ fn known(word: String) -> Cow<'static, str> {
     }
 }
 
-/// Of each connection, bytes: heads that are longer are refused.
+/// Buffer size of each connection, bytes: longer heads are refused.
 const BUFFER: usize = 64 << 10;
 
-/// Characters of a reason.
+/// Maximum length of a reason, characters.
 const LONGEST_REASON: usize = 64;
 
 /// The process has no descriptor left (errno(3)).

@@ -1,11 +1,11 @@
-//! Sends a load: threads, each with a reactor of its own, that share nothing but counters.
+//! Sends a load with several threads. Each has its own reactor; they share only counters.
 //!
 //! - Closed loop: each user is a task that sends, waits for the answer, and sends again.
-//! - Open loop: a task sends each request at its time, whatever has become of those before. A request that finds all
-//!   connections busy waits here; its time counts from when it should have been sent, so that a server that stands
-//!   still is seen by all who would have come meanwhile ("coordinated omission").
+//! - Open loop: a task sends each request at its time, whatever happens to earlier ones. A request that finds all
+//!   connections busy waits here; its time counts from when it should have been sent, so that a stalled server
+//!   affects all requests that were due meanwhile ("coordinated omission").
 //!
-//! Who gives up closes the connection. What is under way when the time of sending is over is waited for.
+//! After a timeout the connection is closed. When the sending time is over, running requests are still awaited.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,44 +33,44 @@ use super::{
     work::{Random, Schedule},
 };
 
-/// What a load did.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Run {
     /// All that happened.
     pub record: Recorder,
-    /// How long requests were sent, those of warming up not counted.
+    /// How long requests were sent, without the warm-up.
     pub window: Duration,
-    /// Processor time of all threads that sent.
+    /// CPU time of all sending threads.
     pub cpu: Duration,
-    /// The largest part of the time that one of these threads was at work, 0 to 1.
+    /// The highest share of time that one of these threads was busy, 0 to 1.
     pub busiest: f64,
     /// Threads.
     pub threads: usize,
-    /// Requests that were under way when the load was ended early.
+    /// Requests that were running when the load was ended early.
     pub unfinished: u64,
-    /// Somebody ended it early.
+    /// It was ended early.
     pub stopped: bool,
-    /// Most connections in use at the same time, where that is limited.
+    /// The highest number of connections in use at once, if that is limited.
     pub most_connections: u64,
 }
 
-/// A load that runs.
+/// A running load.
 #[derive(Debug)]
 pub struct Running {
     threads: Vec<thread::JoinHandle<io::Result<Part>>>,
     shared: Arc<Shared>,
 }
 
-/// How far it is.
+/// The progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Good answers.
     pub good: u64,
     /// Refusals.
     pub refused: u64,
-    /// Everything else that ended.
+    /// All other results.
     pub failed: u64,
-    /// Requests under way.
+    /// Running requests.
     pub in_flight: u64,
 }
 
@@ -84,7 +84,7 @@ struct Shared {
     counters: Vec<Counters>,
 }
 
-/// Of one thread, on a cache line of its own.
+/// Counters of one thread, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Counters {
@@ -94,7 +94,7 @@ struct Counters {
     in_flight: AtomicI64,
 }
 
-/// What one thread did.
+/// The result of one thread.
 struct Part {
     record: Recorder,
     cpu: Duration,
@@ -106,12 +106,12 @@ struct Part {
 /// Starts a load.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// If no thread can be started.
 pub fn start(plan: &Plan) -> io::Result<Running> {
     let threads = plan.threads.max(1);
     let shared = Arc::new(Shared {
         plan: plan.clone(),
-        // All begin at the same time, when all are there.
+        // All threads start at the same time.
         start: Instant::now() + START,
         issued: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -135,12 +135,12 @@ pub fn start(plan: &Plan) -> io::Result<Running> {
 }
 
 impl Running {
-    /// Whether nothing is left to do.
+    /// Whether the load is over.
     pub fn is_over(&self) -> bool {
         self.threads.iter().all(thread::JoinHandle::is_finished)
     }
 
-    /// How far it is.
+    /// The present progress.
     pub fn progress(&self) -> Progress {
         let mut sum = Progress::default();
         for counters in &self.shared.counters {
@@ -152,7 +152,7 @@ impl Running {
         sum
     }
 
-    /// Ends it now: what is under way is left.
+    /// Ends the load now; running requests are abandoned.
     pub fn end(&self) {
         self.shared.end();
     }
@@ -160,7 +160,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Errors
-    /// A thread could not begin: no descriptor is left for its reactor.
+    /// If a thread could not start because no descriptor is left for its reactor.
     pub fn finish(self) -> io::Result<Run> {
         let threads = self.threads.len();
         let plan = &self.shared.plan;
@@ -204,7 +204,7 @@ impl Shared {
     }
 }
 
-/// A thread's whole life.
+/// Runs one thread.
 fn work(shared: &Arc<Shared>, number: usize) -> io::Result<Part> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -215,7 +215,7 @@ fn work(shared: &Arc<Shared>, number: usize) -> io::Result<Part> {
     let began = Instant::now();
     let done = tasks.block_on(&runtime, async {
         let stopped = shared.stopped.notified();
-        // It was asked for before anybody listened.
+        // The stop was requested before anybody listened.
         if shared.stop.load(Relaxed) {
             return Ok(());
         }
@@ -252,7 +252,7 @@ async fn all(hand: &Rc<Hand>) -> io::Result<()> {
                 tasks.push(tokio::task::spawn_local(user(hand.clone(), index)));
             }
             for task in tasks {
-                // None of them panics or is aborted; if one did, the others go on.
+                // No task panics or is aborted; if one did, the others would go on.
                 let _ = task.await;
             }
             Ok(())
@@ -261,7 +261,7 @@ async fn all(hand: &Rc<Hand>) -> io::Result<()> {
     }
 }
 
-/// What a thread's tasks share.
+/// Shared by the tasks of a thread.
 struct Hand {
     shared: Arc<Shared>,
     number: usize,
@@ -270,9 +270,9 @@ struct Hand {
     dials: Vec<Dial>,
     next_dial: Cell<usize>,
     random: RefCell<Random>,
-    /// Kept connections that nobody uses, the last used last.
+    /// Idle connections, the one used last at the end.
     idle: RefCell<Vec<Connection>>,
-    /// Requests whose time has come and that have no connection: when they should have been sent, and which.
+    /// Due requests without a connection: when they should have been sent, and which ones.
     behind: RefCell<VecDeque<(Instant, usize)>>,
     in_flight: Cell<u64>,
     most_in_flight: Cell<u64>,
@@ -312,7 +312,7 @@ impl Hand {
         &self.shared.counters[self.number]
     }
 
-    /// The next of the requests; none: enough were sent, or the time is over.
+    /// The next request; `None`: enough were sent, or the time is over.
     fn next(&self) -> Option<usize> {
         let end = self.plan().end;
         if end
@@ -336,14 +336,14 @@ impl Hand {
         }
     }
 
-    /// Sources take turns.
+    /// Source addresses are used in turns.
     fn dial(&self) -> &Dial {
         let turn = self.next_dial.get();
         self.next_dial.set(turn.wrapping_add(1));
         &self.dials[turn % self.dials.len()]
     }
 
-    /// Sends a request that began (or should have) at `began`, and counts how it ends.
+    /// Sends a request that began (or should have) at `began`, and counts its result.
     async fn send(
         &self,
         client: Option<usize>,
@@ -397,7 +397,7 @@ async fn user(hand: Rc<Hand>, index: usize) {
         }
         let outcome = hand.send(Some(index), &dial, &mut slot, which, began).await;
         match outcome {
-            // Nobody who finds a shut door knocks a hundred thousand times a second.
+            // A user that cannot connect pauses, so that it does not try a hundred thousand times a second.
             Outcome::Failed(failure) if failure.is_at_the_door() => {
                 tokio::time::sleep(rest).await;
                 rest = (rest * 2).min(LONGEST_REST);
@@ -407,7 +407,7 @@ async fn user(hand: Rc<Hand>, index: usize) {
     }
 }
 
-/// An open loop's share of this thread.
+/// This thread's part of an open loop.
 async fn arrivals(hand: &Rc<Hand>) -> io::Result<()> {
     let shared = hand.shared.clone();
     let Load::Arrivals {
@@ -435,7 +435,7 @@ async fn arrivals(hand: &Rc<Hand>) -> io::Result<()> {
             None => hand.which((count * threads + hand.number) as u64),
         };
         launch(hand, due, which, most);
-        // Where many are due at once, answers are to be read meanwhile.
+        // If many are due at once, answers must be read meanwhile.
         if count % BURST == BURST - 1 {
             tokio::task::yield_now().await;
         }
@@ -472,7 +472,7 @@ async fn one(hand: Rc<Hand>, due: Instant, which: usize) {
     let mut next = Some((due, which));
     while let Some((due, which)) = next {
         if due.elapsed() < hand.plan().timeout {
-            // The last used is the least likely to have been closed.
+            // The server is least likely to have closed the one used last.
             let mut slot = hand.idle.borrow_mut().pop();
             let dial = hand.dial().clone();
             hand.send(None, &dial, &mut slot, which, due).await;
@@ -491,7 +491,7 @@ async fn one(hand: Rc<Hand>, due: Instant, which: usize) {
 }
 
 impl Failure {
-    /// No connection was made, and the next attempt would end as soon.
+    /// Whether no connection was made, so that the next attempt would end as fast.
     fn is_at_the_door(self) -> bool {
         matches!(
             self,
@@ -504,24 +504,24 @@ impl Failure {
     }
 }
 
-/// How much of `total` is the part of `number` of `parts`.
+/// The share of part `number` of `parts` in `total`.
 fn share(total: usize, number: usize, parts: usize) -> usize {
     total / parts + usize::from(number < total % parts)
 }
 
-/// For threads to begin.
+/// Time for the threads to start.
 const START: Duration = Duration::from_millis(20);
 
-/// A user's rest after it could not connect, doubled each time.
+/// First pause of a user that could not connect; it doubles each time.
 const REST: Duration = Duration::from_millis(1);
 
-/// The longest of them.
+/// Maximum of these pauses.
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
-/// Requests that are sent before what has come is looked at.
+/// How many requests are sent before answers are read.
 const BURST: usize = 32;
 
-/// Requests that wait for a connection, of one thread.
+/// Maximum number of requests per thread that wait for a connection.
 const MOST_BEHIND: usize = 1_000_000;
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 //! | file | what it is for |
 //! |---|---|
 //! | `args` | what is typed |
-//! | `plan` | what that means, or what stands against it; with `target` (URL, whose machine), `urls`, `replay`, `work` |
-//! | `probe` | asks once before the load begins |
+//! | `plan` | what that means, or why it is impossible; with `target` (URL, whose machine), `urls`, `replay`, `work` |
+//! | `probe` | sends one request before the load begins |
 //! | `engine` | sends: closed and open loop; with `client`, one connection |
 //! | `record` | adds up what happened; with `series`, by seconds |
-//! | `report` | what of it is told: `summary`, then `text`, `json`, `html` |
+//! | `report` | the results: `summary`, then `text`, `json`, `html` |
 //! | `advise` | loads in steps, and proposes a pool's limits |
 //!
-//! It knows nothing of the gateway: what it measures is what any client would see.
+//! It uses nothing of the gateway: it measures what any client would see.
 
 mod advise;
 mod args;
@@ -53,11 +53,11 @@ pub struct Stop {
     /// The exit code.
     code: u8,
     message: String,
-    /// What to do about it; may be empty.
+    /// How to fix it; may be empty.
     hint: String,
 }
 
-/// Performs `weir bench`.
+/// Runs `weir bench`.
 pub fn main(args: &BenchArgs) -> ExitCode {
     say(bench(args))
 }
@@ -74,7 +74,7 @@ fn say(done: Result<ExitCode, Stop>) -> ExitCode {
 
 fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     let mut plan = Plan::of(args)?;
-    // Before the load: what cannot be written is not measured for nothing.
+    // Opened before the load, so that a load is not run in vain.
     let page = match &args.html {
         Some(path) => {
             let made = File::create(path).map(|page| (page, path));
@@ -103,13 +103,13 @@ fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::from(u8::from(too_low)))
 }
 
-/// What comes before each load: descriptors, the question whether anybody answers, signals.
+/// The preparation of each load: descriptors, the probe, signals.
 fn begin(plan: &mut Plan, args: &BenchArgs) -> Result<Signals, Stop> {
     allow_descriptors(plan)?;
     if !args.no_probe {
         probe::ask(plan)?;
     }
-    // Not before: until there is something to report, Ctrl-C just ends it.
+    // Not earlier: until there is something to report, Ctrl-C just ends the program.
     Signals::take(&[Signal::Int, Signal::Term])
         .map_err(|error| Stop::internal(format!("signals: {error}")))
 }
@@ -119,7 +119,7 @@ fn print(text: &str) -> Result<(), Stop> {
     console::print(text).map_err(|error| Stop::internal(format!("standard output: {error}")))
 }
 
-/// Runs a load to its end, or until somebody ends it, and shows how far it is where somebody looks.
+/// Runs a load to its end, or until it is interrupted, and shows its progress on a terminal.
 fn load(plan: &Plan, signals: &Signals) -> Result<Run, Stop> {
     let wrong = |error: io::Error| Stop::internal(format!("the load: {error}"));
     let running = engine::start(plan).map_err(wrong)?;
@@ -143,9 +143,9 @@ fn show(running: &Running, progress: &mut report::Progress) {
     progress.show(&running.progress());
 }
 
-/// Raises the limit of open files as far as it goes; a load that does not fit is refused, or has fewer connections.
+/// Raises the limit of open files as far as possible; a load that does not fit is refused or gets fewer connections.
 fn allow_descriptors(plan: &mut Plan) -> Result<(), Stop> {
-    // Where it cannot be raised, it is looked at as it is.
+    // If it cannot be raised, the present limit counts.
     let _ = limits::raise_open_files();
     let limit = limits::open_files().soft;
     let wanted = plan.descriptors();
@@ -177,7 +177,7 @@ impl Stop {
         }
     }
 
-    /// There is nobody to load.
+    /// The target does not answer.
     fn unavailable(message: impl Into<String>) -> Self {
         Self {
             code: EX_UNAVAILABLE,
@@ -185,7 +185,7 @@ impl Stop {
         }
     }
 
-    /// Something of our own does not work.
+    /// An internal error.
     fn internal(message: impl Into<String>) -> Self {
         Self {
             code: EX_SOFTWARE,
@@ -205,5 +205,5 @@ const EX_SOFTWARE: u8 = 70;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a load is over.
+/// How often the end of a load is checked.
 const LOOK: Duration = Duration::from_millis(20);

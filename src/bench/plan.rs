@@ -1,4 +1,4 @@
-//! What was typed → what is to be done, or what stands against it. Nothing is sent here.
+//! Turns the command line into a plan, or reports why it is impossible. Nothing is sent here.
 
 use std::{
     fs,
@@ -26,48 +26,48 @@ use super::{
 /// A load, with everything that it needs.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The URL as it is shown.
+    /// The URL as it is shown in reports.
     pub shown: String,
-    /// What the URL means; the one that answers first is taken.
+    /// The addresses of the URL; the first one that answers is used.
     pub places: Vec<Place>,
-    /// Addresses to connect from, in turn; none: the kernel chooses.
+    /// Addresses to connect from, in turns; empty: the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// What is sent.
+    /// The requests.
     pub requests: Requests,
-    /// How.
+    /// The kind of load.
     pub load: Load,
-    /// Until when.
+    /// When it ends.
     pub end: End,
-    /// How long an answer is waited for.
+    /// Timeout of an answer.
     pub timeout: Duration,
-    /// Connections are used again.
+    /// Whether connections are reused.
     pub keepalive: bool,
-    /// What is sent before does not count.
+    /// Requests in this time at the start do not count.
     pub warm_up: Duration,
-    /// That send.
+    /// Number of sending threads.
     pub threads: usize,
-    /// Of random numbers.
+    /// Seed of random numbers.
     pub seed: u64,
-    /// What was found out meanwhile and whoever reads the report should know.
+    /// Notes for the reader of the report.
     pub notes: Vec<String>,
 }
 
-/// Who decides when the next request is sent.
+/// What decides when the next request is sent.
 #[derive(Debug, Clone)]
 pub enum Load {
-    /// So many users, each when its answer is there (closed loop).
+    /// This many users; each sends when its last answer has arrived (closed loop).
     Users(u32),
     /// The clock (open loop).
     Arrivals {
         /// When.
         arrivals: Arrivals,
-        /// Connections at a time.
+        /// Maximum number of connections.
         connections: u32,
     },
 }
 
 impl Plan {
-    /// What the command line means.
+    /// Makes the plan for a command line.
     ///
     /// # Errors
     /// What is wrong with it, or that the target is not this machine.
@@ -84,7 +84,7 @@ impl Plan {
             (Some(log), _) => arrivals(args, Arrivals::Log(log)),
             (None, Some(rate)) if args.poisson => arrivals(args, Arrivals::Poisson(rate)),
             (None, Some(rate)) => arrivals(args, Arrivals::Even(rate)),
-            // Who has nothing to ask for is no user.
+            // More users than requests make no sense.
             (None, None) => Load::Users(users(args)?.min(most_users(args.requests))),
         };
         let is_log = matches!(
@@ -134,7 +134,7 @@ impl Plan {
         })
     }
 
-    /// How long requests are sent, without warming up; none: until enough were answered.
+    /// How long requests are sent, without the warm-up; `None`: until enough were answered.
     pub fn window(&self) -> Option<Duration> {
         let whole = match (&self.load, self.end.requests, self.end.time) {
             (Load::Arrivals { arrivals, .. }, requests, time) => {
@@ -151,15 +151,15 @@ impl Plan {
                 };
                 [last, time].into_iter().flatten().min()
             }
-            // Whichever comes first; only the clock is known before.
+            // Whichever comes first; only the time is known in advance.
             (Load::Users(_), None, time) => time,
             (Load::Users(_), Some(_), _) => None,
         };
-        // A log of one moment has no length.
+        // A log of a single moment has no duration.
         whole.map(|whole| whole.saturating_sub(self.warm_up).max(SHORTEST))
     }
 
-    /// Each of the requests, whole.
+    /// The complete requests.
     pub fn requests(&self) -> Vec<Request<Full<Bytes>>> {
         let request = |shot: &Shot| {
             let mut request = Request::new(Full::new(self.requests.body.clone()));
@@ -171,7 +171,7 @@ impl Plan {
         self.requests.shots.iter().map(request).collect()
     }
 
-    /// The ways to connect: one for each address to connect from.
+    /// The ways to connect: one per source address.
     pub fn dials(&self) -> Vec<Dial> {
         let place = match self.places.first() {
             Some(place) => place.clone(),
@@ -187,7 +187,7 @@ impl Plan {
         }
     }
 
-    /// Connections that it may have at once.
+    /// Maximum number of connections.
     pub fn connections(&self) -> u64 {
         match &self.load {
             Load::Users(users) => (*users).into(),
@@ -195,12 +195,12 @@ impl Plan {
         }
     }
 
-    /// Descriptors that it may need at once.
+    /// Maximum number of descriptors.
     pub fn descriptors(&self) -> u64 {
         self.connections() + OTHER_DESCRIPTORS * self.threads as u64
     }
 
-    /// Has no more than so many connections; false: that would be another load.
+    /// Limits the connections; false: this would change the load.
     pub fn limit_connections(&mut self, most: u32) -> bool {
         match &mut self.load {
             Load::Users(_) => false,
@@ -239,7 +239,7 @@ fn most_users(requests: Option<u64>) -> u32 {
     u32::try_from(requests).unwrap_or(u32::MAX)
 }
 
-/// Only what is on this machine may be loaded without more ado.
+/// Without --yes, only targets on this machine may be loaded.
 fn expect_own(url: &Url, places: &[Place]) -> Result<(), Stop> {
     let Some(far) = places.iter().find(|place| !place.is_own()) else {
         return Ok(());
@@ -283,7 +283,7 @@ fn expect_sources(sources: &[IpAddr], places: &[Place]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A time for each, and which of the requests.
+/// A time and an index into the requests for each entry.
 type Log = Vec<(Duration, u32)>;
 
 fn requests(
@@ -392,22 +392,22 @@ fn read(file: &Path, flag: &str) -> Result<String, Stop> {
     String::from_utf8(bytes).map_err(|_| wrong("the text is not UTF-8".into()))
 }
 
-/// Without -t and -n.
+/// The default without -t and -n.
 const USUAL_TIME: Duration = Duration::from_secs(10);
 
-/// Without -c, -r and --replay.
+/// The default without -c, -r and --replay.
 const USUAL_USERS: u32 = 10;
 
-/// Each is a task and a connection.
+/// Maximum number of users: each is a task and a connection.
 const MOST_USERS: u32 = 1_000_000;
 
-/// Of a body and of a file of URLs, bytes.
+/// Maximum size of a body and of a file of URLs, bytes.
 const LARGEST_BODY: u64 = 256 << 20;
 
-/// Nothing is divided by less.
+/// Minimum duration, to avoid a division by zero.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// A reactor's own, and the standard ones.
+/// Descriptors of a reactor, and the standard ones.
 const OTHER_DESCRIPTORS: u64 = 16;
 
 #[cfg(test)]

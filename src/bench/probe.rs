@@ -1,7 +1,7 @@
-//! Before the load: does anybody answer there at all?
+//! Checks before the load whether the target answers.
 //!
-//! One request is sent where that is harmless (a method that changes nothing); else it is only connected. Whatever
-//! status comes is fine, for some load an error page on purpose; one that is no success is told.
+//! Sends one request if that is harmless (a method that changes nothing); otherwise only connects. Any status is
+//! accepted, because some people load an error page on purpose; a status that is no success is reported.
 
 use std::{
     io,
@@ -19,10 +19,10 @@ use super::{
     target::Place,
 };
 
-/// Asks once; the place that answered is the only one that is left in the plan.
+/// Probes once; the plan keeps only the address that answered.
 ///
 /// # Errors
-/// Nobody listens, or nobody answers.
+/// If nobody listens or answers.
 pub fn ask(plan: &mut Plan) -> Result<(), Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -36,7 +36,7 @@ pub fn ask(plan: &mut Plan) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The first place that takes a connection.
+/// The first address that accepts a connection.
 async fn find(plan: &Plan) -> Result<Place, Stop> {
     let mut said = Vec::new();
     for place in &plan.places {
@@ -59,7 +59,7 @@ async fn find(plan: &Plan) -> Result<Place, Stop> {
     })
 }
 
-/// One request, and what is to be said of its answer.
+/// Sends one request; returns a note about its answer.
 async fn first(plan: &Plan) -> Result<Option<String>, Stop> {
     let (Some(request), Some(dial)) = (
         plan.requests().into_iter().next(),
@@ -124,5 +124,5 @@ fn why(error: &io::Error) -> String {
     }
 }
 
-/// For a connection.
+/// Timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! What happened to each request, added up: counts, times, a point for each second, a line for each client.
+//! Records the results of requests: counts, times, a point per second, a line per client.
 //!
 //! Each thread has a [`Recorder`]; at the end they are merged. Times are in microseconds.
 
@@ -15,56 +15,56 @@ use super::series::Series;
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// There was a whole answer.
+    /// A complete answer.
     Answered {
         /// Its status.
         status: u16,
-        /// Why, where the answer says so: `Proxy-Status`, its details or else its error (RFC 9209).
+        /// The reason in the answer: `Proxy-Status`, its details or otherwise its error (RFC 9209).
         reason: Option<Cow<'static, str>>,
         /// Bytes of its body.
         bytes: u64,
-        /// When to come again, s, where it says so (`Retry-After` as a number, RFC 9110 §10.2.3).
+        /// The advised pause, s, if the answer has one (`Retry-After` as a number, RFC 9110 §10.2.3).
         retry_after: Option<u32>,
     },
-    /// There was none.
+    /// No complete answer.
     Failed(Failure),
 }
 
-/// Why there was no whole answer.
+/// Why there was no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Nobody listens there.
     ConnectRefused,
-    /// The accept queue of a unix socket is full (TCP keeps who knocks waiting instead).
+    /// The accept queue of a unix socket is full (TCP clients would wait instead).
     AcceptQueueFull,
     /// No connection within the timeout.
     ConnectTimeout,
     /// No connection for another reason.
     ConnectFailed,
-    /// No whole answer within the timeout.
+    /// No complete answer within the timeout.
     Timeout,
     /// The connection was closed before the answer.
     Closed,
     /// The connection was reset before the answer.
     Reset,
-    /// The answer ended before its end.
+    /// The answer was incomplete.
     Truncated,
-    /// What came is no answer of HTTP/1.1.
+    /// It is not a valid HTTP/1.1 answer.
     BadResponse,
     /// The load generator has no descriptor left.
     NoDescriptor,
     /// The load generator has no local port left.
     NoPort,
-    /// The load generator had no connection left until the timeout was over.
+    /// All connections of the load generator were in use until the timeout.
     NotSent,
 }
 
-/// All that happened, or what of it one thread saw.
+/// All results, or those of one thread.
 #[derive(Debug)]
 pub struct Recorder {
-    /// What began before does not count.
+    /// Requests that began earlier do not count.
     from: Instant,
-    /// How long requests are sent; none: it is not known yet.
+    /// How long requests are sent; `None`: not known yet.
     window: Option<Duration>,
     /// Times of answers below 400.
     pub good: Histogram<u64>,
@@ -72,66 +72,66 @@ pub struct Recorder {
     pub refused: Histogram<u64>,
     /// Times of all other failures.
     pub failed: Histogram<u64>,
-    /// How much later than they should have been requests were sent, where times are given.
+    /// How late requests were sent, if they have given times.
     pub late: Histogram<u64>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Failures by status (0: there was no answer) and reason.
     pub reasons: BTreeMap<(u16, Cow<'static, str>), u64>,
-    /// What refusals say of when to come again.
+    /// Retry-After values of refusals.
     pub retry_after: RetryAfter,
-    /// A point for each second.
+    /// One point per second.
     pub series: Series,
-    /// What each client got, by number.
+    /// The results of each client, by number.
     pub clients: Vec<Client>,
-    /// Of good answers, µs.
+    /// Sum for good answers, µs.
     pub good_time: u64,
-    /// Of all that was answered or failed, µs.
+    /// Sum for all answers and failures, µs.
     pub all_time: u64,
-    /// Good answers that came while requests were sent.
+    /// Good answers that arrived while requests were being sent.
     pub good_in_window: u64,
     /// Bytes of answers' bodies.
     pub bytes: u64,
-    /// The same, of those that came while requests were sent.
+    /// The same for answers that arrived while requests were being sent.
     pub bytes_in_window: u64,
-    /// Connections that were made.
+    /// New connections.
     pub connections: u64,
     /// Requests that were sent again, because the server had closed the kept connection.
     pub sent_again: u64,
-    /// Requests that count, without those of warming up.
+    /// Requests that count, without the warm-up.
     pub ended: u64,
-    /// Those of warming up.
+    /// Requests of the warm-up.
     pub warm_up: u64,
-    /// When the last of all ended, since the count began, µs.
+    /// When the last request ended, since the count began, µs.
     pub last: u64,
 }
 
-/// What refusals say of when to come again.
+/// Retry-After values of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetryAfter {
-    /// How many say it.
+    /// How many had a value.
     pub count: u64,
-    /// The soonest, s; 0 where nobody says it.
+    /// The lowest value, s; 0 if there is none.
     pub soonest: u32,
     /// The latest, s.
     pub latest: u32,
 }
 
-/// What one client got.
+/// The results of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Client {
     /// Good answers.
     pub served: u64,
-    /// Everything else.
+    /// All other results.
     pub failed: u64,
-    /// Its longest waiting, µs, for a good answer or in vain.
+    /// Its longest wait, µs, successful or not.
     pub longest: u64,
-    /// When what it waits for began; none: it waits for nothing.
+    /// When its present wait began; `None`: it is not waiting.
     pub waits_since: Option<Instant>,
 }
 
 impl Recorder {
-    /// Counts what begins at `from` or later, for so many clients; `window`: how long requests are sent.
+    /// Counts requests that begin at `from` or later, for this many clients; `window`: how long requests are sent.
     pub fn new(from: Instant, window: Option<Duration>, clients: usize) -> Self {
         Self {
             from,
@@ -240,7 +240,7 @@ impl Recorder {
             }
             Outcome::Failed(failure) => (0, Cow::Borrowed(failure.word())),
         };
-        // Whoever answers may say what it likes.
+        // Limited, because the server decides about the texts.
         let is_new = self.reasons.len() >= MOST_REASONS && !self.reasons.contains_key(&key);
         let key = match is_new {
             true => (key.0, Cow::Borrowed("other")),
@@ -250,7 +250,7 @@ impl Recorder {
         verdict
     }
 
-    /// Ends the waiting of those who still do, as their longest if it is.
+    /// Ends the present waits, which may be the longest.
     pub fn give_up(&mut self, now: Instant) {
         for client in &mut self.clients {
             if let Some(since) = client.waits_since.take() {
@@ -261,7 +261,7 @@ impl Recorder {
         }
     }
 
-    /// Adds what another thread saw. Its clients come behind these.
+    /// Adds the results of another thread. Its clients come after these.
     pub fn merge(&mut self, other: Recorder) {
         for (own, more) in [
             (&mut self.good, &other.good),
@@ -269,7 +269,7 @@ impl Recorder {
             (&mut self.failed, &other.failed),
             (&mut self.late, &other.late),
         ] {
-            // All have the same bounds, so that each value fits.
+            // All have the same bounds, so every value fits.
             let _ = own.add(more);
         }
         for (status, count) in other.statuses {
@@ -312,7 +312,7 @@ impl RetryAfter {
     }
 }
 
-/// What a request's end means for the one who sent it.
+/// What a result means for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// A whole answer below 400, within the timeout.
@@ -324,7 +324,7 @@ pub enum Verdict {
 }
 
 impl Outcome {
-    /// What it means.
+    /// The meaning of this result.
     pub fn verdict(&self) -> Verdict {
         match self {
             Outcome::Answered {
@@ -365,12 +365,12 @@ pub fn micros(time: Duration) -> u64 {
 fn times() -> Histogram<u64> {
     match Histogram::new_with_bounds(1, 86_400_000_000, 3) {
         Ok(histogram) => histogram,
-        // The bounds are the ones above.
+        // The bounds are valid.
         Err(error) => unreachable!("{error}"),
     }
 }
 
-/// Different reasons that are kept apart.
+/// Maximum number of different reasons.
 const MOST_REASONS: usize = 64;
 
 #[cfg(test)]

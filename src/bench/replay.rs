@@ -1,9 +1,9 @@
-//! An access log → the requests in it, and their times.
+//! Reads the requests of an access log, with their times.
 //!
-//! Lines are combined or common, as nginx, Apache and weir write them, or JSON objects with the keys that weir and
-//! most nginx configurations have. Servers write a line when the request has ended: where the log says how long it
-//! took, that is taken off again. Times of whole seconds have the requests of a second spread evenly over it, in the
-//! order of the log. What is no such line, and what changes something on the server, is passed over and counted.
+//! Lines are combined or common, as nginx, Apache and weir write them, or JSON objects with the keys of weir and most
+//! nginx configurations. Servers write a line when the request has ended: if the log has the duration, it is
+//! subtracted. If times are whole seconds, the requests of a second are distributed evenly over it, in the order of
+//! the log. Invalid lines, and requests that change something on the server, are skipped and counted.
 
 use std::{
     collections::HashMap,
@@ -19,34 +19,34 @@ use serde_json::Value;
 
 use super::work::Shot;
 
-/// What is in a log.
+/// The content of a log.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// Different requests.
     pub shots: Vec<Shot>,
-    /// When, since the first, and which; in order.
+    /// The time since the first request, and which request; in order.
     pub log: Vec<(Duration, u32)>,
-    /// Lines that are none of an access log, or have no request.
+    /// Invalid lines, or lines without a request.
     unreadable: u64,
     /// Requests that change something.
     unsafe_methods: u64,
 }
 
-/// A line, understood.
+/// A parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     method: String,
     uri: String,
     /// When it came, µs since 1970.
     time: i64,
-    /// The time is of whole seconds.
+    /// The time has only whole seconds.
     coarse: bool,
 }
 
-/// Reads a log; `all`: also what changes something.
+/// Reads a log; `all`: including requests that change something.
 ///
 /// # Errors
-/// It cannot be read, or there is nothing in it to send.
+/// If it cannot be read, or has nothing to send.
 pub fn read(file: &Path, all: bool) -> Result<Replay, String> {
     let wrong = |why: &str| format!("--replay {}: {why}", file.display());
     let opened = File::open(file).map_err(|error| wrong(&error.to_string()))?;
@@ -61,7 +61,7 @@ pub fn read(file: &Path, all: bool) -> Result<Replay, String> {
 }
 
 impl Replay {
-    /// What the reader of a report should know.
+    /// Notes for the reader of a report.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.unreadable > 0 {
@@ -129,9 +129,9 @@ fn of(reader: impl BufRead, all: bool) -> Result<Replay, String> {
     Ok(replay)
 }
 
-/// In order, from the first on; those of a second that is all that is known are spread over it.
+/// In order, relative to the first one; requests with only a second are distributed over that second.
 fn spread(mut times: Vec<(i64, bool, u32)>) -> Vec<(Duration, u32)> {
-    // Stable: the log's order stays where times are the same.
+    // A stable sort: equal times keep the order of the log.
     times.sort_by_key(|(time, _, _)| *time);
     let Some((first, _, _)) = times.first().copied() else {
         return Vec::new();
@@ -172,7 +172,7 @@ fn combined(text: &str) -> Option<Line> {
     })
 }
 
-/// What stands before the closing quote, with what nginx, Apache and weir escape turned back.
+/// The text before the closing quote, with the escapes of nginx, Apache and weir decoded.
 fn quoted(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
@@ -207,7 +207,7 @@ fn request(text: &str) -> Option<(String, String)> {
 fn json(text: &str) -> Option<Line> {
     let object: Value = serde_json::from_str(text).ok()?;
     let word = |names: &[&str]| names.iter().find_map(|name| object[name].as_str());
-    // Some write numbers as text.
+    // Some logs write numbers as strings.
     let number = |names: &[&str]| {
         names.iter().find_map(|name| {
             let value = &object[name];
@@ -253,7 +253,7 @@ fn json(text: &str) -> Option<Line> {
     })
 }
 
-/// What was asked for, without the host that a request to a proxy has; none: it cannot be sent.
+/// The path, without the host of a proxy request; `None`: it cannot be sent.
 fn path(text: &str) -> Option<Uri> {
     let uri: Uri = text.parse().ok()?;
     let path = uri.path_and_query()?;
@@ -262,13 +262,13 @@ fn path(text: &str) -> Option<Uri> {
         .then(|| Uri::from(path.clone()))
 }
 
-/// Requests of a log: 24 bytes each, and their texts once.
+/// Maximum number of requests: 24 bytes each, and each text once.
 const MOST: usize = 20_000_000;
 
-/// Bytes; what is longer is cut, and the rest is a line that is none.
+/// Maximum length of a line, bytes; a longer one is cut, and the rest is an invalid line.
 const LONGEST_LINE: u64 = 256 << 10;
 
-/// Seconds that a request may have taken.
+/// Maximum duration of a request, seconds.
 const LONGEST_REQUEST: f64 = 86_400.0;
 
 /// In µs.

@@ -1,4 +1,4 @@
-//! A run as it went: a point for each second, or for longer where a run is long.
+//! A run over time: one point per second, or per longer time in a long run.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ pub struct Series {
     points: Vec<Point>,
 }
 
-/// What happened in one of them.
+/// The results within one point.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Requests that should have been sent, or were.
+    /// Requests that were sent, or should have been.
     pub sent: u64,
     /// Good answers that came.
     pub good: u64,
@@ -27,12 +27,12 @@ pub struct Point {
     pub failed: u64,
     /// Times of the good answers, µs.
     pub times: Histogram<u64>,
-    /// The longest of the refusals', µs.
+    /// The longest of the refusals, µs.
     pub refused_longest: u64,
 }
 
 impl Series {
-    /// Seconds that a point stands for.
+    /// Seconds per point.
     pub fn step(&self) -> u64 {
         self.step
     }
@@ -54,7 +54,7 @@ impl Series {
         &mut self.points[index]
     }
 
-    /// Adds another of the same start.
+    /// Adds another series with the same start.
     pub fn merge(&mut self, mut other: Series) {
         while self.step < other.step {
             self.coarser();
@@ -98,7 +98,7 @@ impl Point {
         match verdict {
             Verdict::Good => {
                 self.good += 1;
-                // It grows as it must, which a saturating one would not.
+                // The histogram grows as needed.
                 let _ = self.times.record(time.min(LONGEST));
             }
             Verdict::Refused => {
@@ -115,14 +115,14 @@ impl Point {
         self.refused += other.refused;
         self.failed += other.failed;
         self.refused_longest = self.refused_longest.max(other.refused_longest);
-        // It grows as it must.
+        // The histogram grows as needed.
         let _ = self.times.add(&other.times);
     }
 }
 
 impl Default for Point {
     fn default() -> Self {
-        // To two digits, and no larger than what was seen: there is one for every second.
+        // Two digits, and only as large as needed, because there is one per second.
         let times = match Histogram::new(2) {
             Ok(histogram) => histogram,
             Err(error) => unreachable!("{error}"),
@@ -141,7 +141,7 @@ impl Default for Point {
 /// A day, µs.
 const LONGEST: u64 = 86_400_000_000;
 
-/// More of them become half as many, each of twice the time.
+/// With more points than this, two points are merged into one.
 const MOST_POINTS: u64 = 600;
 
 #[cfg(test)]

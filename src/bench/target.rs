@@ -1,6 +1,6 @@
-//! Where a load goes: reads the URL, finds the addresses, and says whether they are this machine's own.
+//! The target of a load: parses the URL, resolves the addresses, and checks whether they belong to this machine.
 //!
-//! A host is looked up once. What was checked is what is connected to: a name that changes its mind is not followed.
+//! A host is resolved once. The checked addresses are the ones that are connected to, even if DNS changes.
 
 use std::{
     fmt,
@@ -17,11 +17,11 @@ pub struct Url {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// What the `Host` header says.
+    /// The value of the `Host` header.
     pub authority: String,
-    /// The socket, where it is no TCP.
+    /// The socket, if it is not TCP.
     pub unix: Option<PathBuf>,
-    /// What is asked for.
+    /// The path and query.
     pub path: PathAndQuery,
 }
 
@@ -39,7 +39,7 @@ impl Url {
     /// `http://unix:SOCKET[:/PATH]`; `unix` is a socket that was named beside.
     ///
     /// # Errors
-    /// What is wrong with it, and what to write.
+    /// What is wrong with it, and what to write instead.
     pub fn read(text: &str, unix: Option<&Path>) -> Result<Url, String> {
         let bare = text.strip_prefix("http://").unwrap_or(text);
         if let Some(socket) = bare.strip_prefix("unix:") {
@@ -54,7 +54,7 @@ impl Url {
             true => text.to_owned(),
             false => format!("http://{text}"),
         };
-        // What is behind a hash never leaves a client.
+        // A fragment is never sent.
         let whole = whole.split('#').next().unwrap_or_default();
         let uri: Uri = whole
             .parse()
@@ -90,10 +90,10 @@ impl Url {
         })
     }
 
-    /// The places that it means, each once.
+    /// The different addresses that it means.
     ///
     /// # Errors
-    /// The name is not known.
+    /// If the name is not known.
     pub fn places(&self) -> Result<Vec<Place>, String> {
         if let Some(path) = &self.unix {
             return Ok(vec![Place::Unix(path.clone())]);
@@ -125,8 +125,8 @@ impl Place {
     }
 }
 
-/// Loopback, or an address that this machine has. The kernel is asked by connecting a datagram socket, which sends
-/// nothing: the source that it chooses for an address of its own is that address (RFC 6724 §5, rule 1).
+/// Loopback, or an address of this machine. The kernel is asked by connecting a datagram socket, which sends nothing:
+/// for an address of this machine it chooses that address as the source (RFC 6724 §5, rule 1).
 fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     if ip.is_loopback() || ip.is_unspecified() {
@@ -172,7 +172,7 @@ fn root() -> PathAndQuery {
     PathAndQuery::from_static("/")
 }
 
-/// Of the protocol that throws everything away (RFC 863). Nothing is sent.
+/// The port of the discard protocol (RFC 863). Nothing is sent.
 const DISCARD: u16 = 9;
 
 impl fmt::Display for Place {

@@ -1,5 +1,5 @@
-//! A file of requests: a line each, `[METHOD] /PATH` or `[METHOD] URL`; empty lines and those that begin with `#` are
-//! passed over.
+//! A file of requests: one per line, `[METHOD] /PATH` or `[METHOD] URL`; empty lines and those that begin with `#`
+//! are skipped.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use http::{Method, Uri};
 
 use super::{target::Url, work::Shot};
 
-/// Reads such a file. All are of the host that `base` names; those without a method have `usual`.
+/// Reads such a file. All requests are for the host of `base`; those without a method get `usual`.
 ///
 /// # Errors
-/// The line, what is wrong with it, and what to write.
+/// The line, what is wrong with it, and what to write instead.
 pub fn read(file: &Path, text: &str, base: &Url, usual: &Method) -> Result<Vec<Shot>, String> {
     let mut shots = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -64,7 +64,7 @@ fn shot(line: &str, base: &Url, usual: &Method) -> Result<Shot, String> {
     Ok(Shot { method, uri })
 }
 
-/// Different requests.
+/// Maximum number of different requests.
 const MOST: usize = 1_000_000;
 
 #[cfg(test)]

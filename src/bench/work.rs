@@ -1,4 +1,4 @@
-//! What is sent, and when: requests, their order, their times.
+//! The requests of a load, their order, and their times.
 
 use std::time::Duration;
 
@@ -14,40 +14,40 @@ pub struct Shot {
     pub uri: Uri,
 }
 
-/// All that is sent.
+/// All requests.
 #[derive(Debug, Clone)]
 pub struct Requests {
     /// Different ones; never empty.
     pub shots: Vec<Shot>,
-    /// Of each, `Host` included.
+    /// Headers of each request, including `Host`.
     pub headers: HeaderMap,
-    /// Of each.
+    /// Body of each request.
     pub body: Bytes,
-    /// One after the other, or any.
+    /// In random order, not one after the other.
     pub random: bool,
 }
 
-/// When requests come, whatever becomes of those before.
+/// When requests are sent, whatever happens to earlier ones.
 #[derive(Debug, Clone)]
 pub enum Arrivals {
-    /// So many a second, the same time apart.
+    /// This many per second, at equal distances.
     Even(f64),
-    /// So many a second on average, at times that know nothing of one another.
+    /// This many per second on average, at independent random times.
     Poisson(f64),
     /// At these times, with these of the requests.
     Log(Vec<(Duration, u32)>),
 }
 
-/// Where a run ends.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// After so many requests.
+    /// After this many requests.
     pub requests: Option<u64>,
-    /// After so much time, that of warming up included.
+    /// After this time, including the warm-up.
     pub time: Option<Duration>,
 }
 
-/// The times of one thread of several: each takes every n-th request.
+/// The times of one of several threads: each takes every n-th request.
 #[derive(Debug)]
 pub struct Schedule<'a> {
     arrivals: &'a Arrivals,
@@ -55,12 +55,12 @@ pub struct Schedule<'a> {
     next: u64,
     step: u64,
     random: Random,
-    /// Of the last random arrival, seconds.
+    /// Time of the last random arrival, seconds.
     last: f64,
 }
 
 impl<'a> Schedule<'a> {
-    /// Of thread `thread` of `threads`.
+    /// For thread `thread` of `threads`.
     pub fn new(arrivals: &'a Arrivals, end: End, thread: u64, threads: u64, seed: u64) -> Self {
         Self {
             arrivals,
@@ -74,7 +74,7 @@ impl<'a> Schedule<'a> {
 }
 
 impl Iterator for Schedule<'_> {
-    /// The time since the start, and which of the log's requests; none: the next in order.
+    /// The time since the start, and which of the log's requests; `None`: the next one in order.
     type Item = (Duration, Option<u32>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -86,7 +86,7 @@ impl Iterator for Schedule<'_> {
         let (at, which) = match self.arrivals {
             Arrivals::Even(rate) => (seconds(number as f64 / rate), None),
             Arrivals::Poisson(rate) => {
-                // Each thread's share is such a process too, and together they are one again.
+                // Each thread's part is a Poisson process too, and together they form one again.
                 self.last += self.random.gap() * self.step as f64 / rate;
                 (seconds(self.last), None)
             }
@@ -106,13 +106,13 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Numbers that look random and are the same for the same seed (SplitMix64, Steele et al. 2014). Nothing that must not
-/// be guessed depends on them.
+/// Pseudo-random numbers that are the same for the same seed (SplitMix64, Steele et al. 2014). They are not used for
+/// anything that must be unpredictable.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Begins with `seed`.
+    /// Starts with `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,10 +1,11 @@
-//! Measurements → how many workers, how long a queue. Pure: no clock, no machine; what it is told is all it knows.
+//! Derives from measurements how many workers and how long a queue a pool needs. Pure: no clock, no machine; it knows
+//! only its input.
 //!
-//! The reasoning is Little's law (requests at work = rate × time that each is at work) with two bounds: the processors
-//! (rate ≤ cores ÷ processor time of a request), and what the load has shown to be the most (where something else,
-//! such as a database, is the limit).
+//! The calculation is Little's law (requests at work = rate × time that each is at work) with two limits: the
+//! processors (rate ≤ cores ÷ CPU time of a request), and the highest rate that the load has shown (if something
+//! else, such as a database, is the limit).
 
-/// What one step of the load showed: so many users, each waiting for its answer.
+/// The result of one step of the load: this many users, each waiting for its answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// Users.
@@ -13,34 +14,34 @@ pub struct Step {
     pub rate: f64,
     /// Mean time of good answers, s.
     pub mean: f64,
-    /// 95 of 100 were there within, s.
+    /// 95 of 100 answers came within this time, s.
     pub p95: f64,
-    /// What was refused or failed, of all, 0 to 1.
+    /// Share of refused and failed requests, 0 to 1.
     pub failed: f64,
-    /// Processors at work for it, the load generator's own left out; none: it cannot be seen from here.
+    /// Processors that worked for the load, without the load generator; `None`: it cannot be seen.
     pub cpu: Option<f64>,
 }
 
-/// All that is known.
+/// Everything that is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// With growing numbers of users.
+    /// With increasing numbers of users.
     pub steps: Vec<Step>,
     /// Processors.
     pub cores: f64,
-    /// Of these: as many as other work kept busy before the load began.
+    /// How many of these other programs kept busy before the load began.
     pub others: f64,
-    /// Time that a worker is at work for a request when it is alone, s; none: nobody said, the answer's time is taken.
+    /// Time that a worker needs for a request without other load, s; `None`: not known, the answer's time is used.
     pub service: Option<f64>,
-    /// What a worker costs, bytes.
+    /// Memory of a worker, bytes.
     pub worker_memory: Option<u64>,
-    /// What workers may take in all, bytes.
+    /// Memory that all workers together may use, bytes.
     pub memory: Option<u64>,
-    /// Workers that there may be now.
+    /// The present maximum of workers.
     pub workers: Option<u32>,
     /// How long a request may wait, s.
     pub target_wait: f64,
-    /// Longest accept queue that the kernel grants.
+    /// The kernel's maximum for accept queues.
     pub somaxconn: Option<u32>,
 }
 
@@ -53,40 +54,40 @@ pub enum Bound {
     Workers,
     /// Memory for more workers.
     Memory,
-    /// Something that is not seen from here: a database, a lock, a disk, another host.
+    /// Something that cannot be seen: a database, a lock, a disk, another host.
     Elsewhere,
 }
 
-/// What to write, and why.
+/// The advice, with reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// Users at which more of them made no difference.
+    /// Number of users from which on more users make no difference.
     pub knee: u32,
     /// Good answers a second at most, measured.
     pub measured_rate: f64,
-    /// The same with this advice, as far as can be said.
+    /// The same with this advice, estimated.
     pub rate: f64,
-    /// Time of a request alone, s.
+    /// Time of a request without other load, s.
     pub service: f64,
-    /// Processor time of a request, s.
+    /// CPU time of a request, s.
     pub cpu_per_request: Option<f64>,
-    /// What limits it then.
+    /// The limit that remains then.
     pub bound: Bound,
-    /// Workers, and requests at work.
+    /// Number of workers, and of requests at work.
     pub workers: u32,
-    /// Waiting at most, s.
+    /// Maximum wait, s.
     pub timeout: f64,
-    /// Requests waiting at most.
+    /// Maximum number of waiting requests.
     pub max_queue: u64,
     /// The kernel's accept queue.
     pub backlog: u32,
-    /// Why, a sentence each.
+    /// The reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// What should be looked at before it is believed.
+    /// Doubts that should be checked before the advice is used.
     pub doubts: Vec<String>,
 }
 
-/// The users of the step after these; none: enough is known.
+/// The number of users of the next step; `None`: enough is known.
 pub fn next(steps: &[Step]) -> Option<u32> {
     let Some(last) = steps.last() else {
         return Some(1);
@@ -106,7 +107,7 @@ pub fn next(steps: &[Step]) -> Option<u32> {
 /// Decides.
 ///
 /// # Errors
-/// There is nothing to decide from, and why.
+/// If there is nothing to decide from; with the reason.
 pub fn decide(facts: &Facts) -> Result<Advice, String> {
     let usable: Vec<&Step> = facts
         .steps
@@ -135,14 +136,14 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
         rate(best.rate)
     ));
 
-    // Of the step that had the most of everything: there the idle machine's own work counts least.
+    // From the step with the highest rate: there the machine's other work matters least.
     let cpu = best.cpu.map(|cores| (cores / best.rate).max(1e-7));
     let busy = best.cpu.map_or(0.0, |cores| cores / facts.cores);
-    // What others take of the processors is taken from the load.
+    // CPU time that others use is missing for the load.
     let crowded = facts.others >= facts.cores * CROWDED;
     let all_busy = busy + facts.others / facts.cores >= BUSY;
     let by_cpu = cpu.map(|cpu| facts.cores / cpu);
-    // More than this many at work would have been needed for the measured rate (Little's law).
+    // More workers than this would be needed for the measured rate (Little's law).
     let at_work = best.rate * service;
     let full = facts
         .workers
@@ -178,7 +179,7 @@ pub fn decide(facts: &Facts) -> Result<Advice, String> {
             ));
         }
     }
-    // A machine that others keep busy answers slowly whoever asks, so that few requests seem to be enough.
+    // A machine that others keep busy answers slowly under any load, so few requests seem to be enough.
     let least = facts.cores.ceil().clamp(1.0, f64::from(MOST_WORKERS)) as u32;
     if crowded && workers < least {
         workers = least;
@@ -310,7 +311,7 @@ fn backlog(rate: f64) -> u32 {
     (wanted as u32).next_power_of_two().min(MOST_BACKLOG)
 }
 
-/// To two digits, up.
+/// Rounded up to two digits.
 fn round_up(value: f64) -> u64 {
     let digits = value.max(1.0).log10().floor() as i32 - 1;
     let unit = 10_f64.powi(digits.max(0));
@@ -333,37 +334,37 @@ fn time(seconds: f64) -> String {
     crate::bench::report::span(seconds)
 }
 
-/// A rate that is so near to the best is as good.
+/// A rate this near to the best counts as equal.
 const AT_THE_KNEE: f64 = 0.95;
 
-/// A step that brings less than so much more has brought nothing.
+/// A step with a smaller gain has brought nothing.
 const STILL_GROWS: f64 = 1.05;
 
-/// A step of which more than this failed says nothing of what can be served.
+/// A step with more failures says nothing about the capacity.
 const MOST_FAILED: f64 = 0.05;
 
-/// Processors that are at work for so much of the time are all at work.
+/// Processors that are busy for this share of the time count as fully busy.
 const BUSY: f64 = 0.85;
 
-/// Of processors that others keep busy for so much of the time, little can be learnt.
+/// If others keep the processors busy for this share of the time, little can be learned.
 const CROWDED: f64 = 0.25;
 
-/// Workers that were at work for so much of the time were all at work.
+/// Workers that were busy for this share of the time count as all busy.
 const ALL_AT_WORK: f64 = 0.85;
 
-/// Workers beyond what is needed on average, for requests are not all alike.
+/// Additional workers beyond the mean need, because requests differ.
 const ROOM: f64 = 1.1;
 
-/// Users of the last step at most.
+/// Maximum number of users in the last step.
 const MOST_USERS: u32 = 1024;
 
-/// Workers at most.
+/// Maximum number of workers.
 const MOST_WORKERS: u32 = 10_000;
 
-/// Times as many workers as were measured.
+/// Maximum factor over the measured number of workers.
 const MOST_GROWTH: u32 = 10;
 
-/// What may come in a crowd, as a multiple of the rate.
+/// The assumed size of a burst, as a multiple of the rate.
 const FLASH: f64 = 3.0;
 
 const LEAST_BACKLOG: u32 = 512;
@@ -376,16 +377,16 @@ const MIN_TIMEOUT: f64 = 0.01;
 mod tests {
     use super::*;
 
-    /// A machine that serves: workers, processors, and something behind that only so many can use at once.
+    /// A simulated machine: workers, processors, and a backend with a limited rate.
     struct World {
         cores: f64,
         workers: u32,
         /// Processor time and other time of a request, s.
         cpu: f64,
         idle: f64,
-        /// What is behind serves so many a second.
+        /// Requests per second that the backend can serve.
         behind: f64,
-        /// More users than this make it swap.
+        /// With more users than this it starts to swap.
         thrashes_at: u32,
     }
 
@@ -469,7 +470,7 @@ mod tests {
         assert_eq!(advice.bound, Bound::Cpu, "{advice:?}");
         assert!((110..=115).contains(&advice.workers), "{advice:?}");
         assert_eq!(advice.max_queue, 1000);
-        // The same where there are too few workers today: they are the limit, and it is seen that more would do.
+        // The same with too few workers: they are the limit, and more would help.
         let few = World {
             workers: 20,
             ..world
@@ -478,7 +479,7 @@ mod tests {
         assert_eq!(few.bound, Bound::Workers, "{few:?}");
         assert!((110..=115).contains(&few.workers), "{few:?}");
         assert!((few.measured_rate - 196.0).abs() < 1.0, "{few:?}");
-        // Very few: not further than ten times what was measured.
+        // With very few workers: at most ten times the measured number.
         let two = World {
             cpu: 0.002,
             idle: 0.1,
@@ -497,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_others_keep_busy_is_not_given_a_single_worker() {
-        // Others hold nearly all of 8 processors: 30 ms of work take 10 times as long, whoever asks.
+        // Other programs hold nearly all of 8 processors: 30 ms of work take 10 times as long under any load.
         let steps = |cpu: Option<f64>| -> Vec<Step> {
             [(1_u32, 3.3), (2, 3.4), (4, 3.4)]
                 .map(|(users, rate)| Step {
@@ -524,7 +525,7 @@ mod tests {
                 let told = advice.reasons.iter().chain(&advice.doubts);
                 let told: String = told.map(String::as_str).collect();
                 assert!(told.contains("other work"), "{told}");
-                // The same answers of a quiet machine say that what is behind is the limit.
+                // On a quiet machine the same answers show that the backend is the limit.
                 let quiet = decide(&Facts {
                     others: 0.0,
                     ..facts

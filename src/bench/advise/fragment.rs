@@ -1,7 +1,7 @@
-//! Advice as lines of a weir.toml, and where in a given one they go.
+//! Writes advice as lines of weir.toml, and merges them into a given one.
 //!
-//! Merging is done on the text, line by line, so that comments and order stay; it is used to check that the result is
-//! right, and understands what people write: tables with headers, dotted keys below their table.
+//! Merging is done on the text, line by line, so that comments and order stay. It is used to check that the result is
+//! valid, and understands the usual notations: tables with headers, dotted keys below their table.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::decide::Advice;
 /// A key to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// `pool.shop.queue`
+    /// The table: `pool.shop.queue`
     pub table: String,
     /// `timeout`
     pub key: &'static str,
-    /// As it is written.
+    /// The value as it is written.
     pub value: String,
-    /// What stands there now.
+    /// The present value.
     pub before: String,
 }
 
-/// What to set for a pool, and for the listener that was loaded.
+/// The settings for a pool, and for the loaded listener.
 pub fn settings(advice: &Advice, pool: &Pool, listener: Option<&Listener>) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut set = |table: String, key, value: String, before: String| {
@@ -43,7 +43,7 @@ pub fn settings(advice: &Advice, pool: &Pool, listener: Option<&Listener>) -> Ve
             advice.workers.to_string(),
             count(workers.max_children),
         );
-        // What would be more than all of them is refused.
+        // More than the maximum of workers would be refused.
         let most = advice.workers as usize;
         let lower: &[(&'static str, usize)] = match workers.pm {
             Pm::Dynamic {
@@ -92,7 +92,7 @@ pub fn settings(advice: &Advice, pool: &Pool, listener: Option<&Listener>) -> Ve
         duration(Duration::from_secs_f64(advice.timeout)),
         duration(queue.timeout),
     );
-    // A longer one costs nothing and is left as it is.
+    // A longer backlog costs nothing and is kept.
     if let Some(listener) = listener.filter(|listener| listener.backlog < advice.backlog) {
         set(
             format!("listen.{}", quoted(&listener.name)),
@@ -104,7 +104,7 @@ pub fn settings(advice: &Advice, pool: &Pool, listener: Option<&Listener>) -> Ve
     settings
 }
 
-/// The settings as a piece of weir.toml; what stands there now is a comment behind each.
+/// The settings as lines of weir.toml; comments show the present values.
 pub fn toml(settings: &[Setting]) -> String {
     let mut out = String::new();
     for (index, setting) in settings.iter().enumerate() {
@@ -131,7 +131,7 @@ pub fn merge(text: &str, settings: &[Setting]) -> String {
 
 fn set(lines: &mut Vec<String>, setting: &Setting) {
     let path = path(&setting.table);
-    // From the table itself up: `timeout` in [pool.a.queue], `queue.timeout` in [pool.a].
+    // From the innermost table up: `timeout` in [pool.a.queue], `queue.timeout` in [pool.a].
     for depth in (1..=path.len()).rev() {
         let (table, rest) = path.split_at(depth);
         let Some(range) = section(lines, table) else {
@@ -154,7 +154,7 @@ fn set(lines: &mut Vec<String>, setting: &Setting) {
     lines.push(format!("{} = {}", setting.key, setting.value));
 }
 
-/// The lines of a table behind its header.
+/// The lines of a table after its header.
 fn section(lines: &[String], table: &[String]) -> Option<std::ops::Range<usize>> {
     let is_header = |line: &&String| line.trim_start().starts_with('[');
     let header = lines.iter().position(|line| {

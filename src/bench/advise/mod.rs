@@ -1,7 +1,8 @@
 //! `weir bench --advise`: loads a URL in steps, and proposes a pool's limits.
 //!
-//! `decide` has the reasoning and knows no machine; `observe` looks at this one and at the running weir; `fragment`
-//! writes lines of weir.toml. What is printed is such lines as a whole: everything else is a comment in them.
+//! `decide` has the calculation and no access to the machine; `observe` reads the state of this machine and of the
+//! running weir; `fragment` writes lines of weir.toml. The output consists of such lines; everything else in it is a
+//! comment.
 
 mod decide;
 mod fragment;
@@ -26,19 +27,19 @@ use super::{
 };
 use crate::console;
 
-/// What is known of the weir that is to be advised.
+/// What is known about the weir that gets the advice.
 pub struct Known<'a> {
     /// Its configuration.
     pub config: &'a Config,
     /// The same as text.
     pub text: &'a str,
-    /// Whether another text would be taken, or what is wrong with it.
+    /// Whether another text would be valid, or what is wrong with it.
     pub accepts: &'a dyn Fn(&str) -> Result<(), String>,
-    /// What its window says now, or why nothing.
+    /// The present status from its window, or why there is none.
     pub status: &'a dyn Fn() -> Result<Value, String>,
-    /// What one of these processes costs on average, bytes.
+    /// Memory of one of these processes, on average, bytes.
     pub cost: fn(&[u32]) -> Option<u64>,
-    /// What workers may still take of this machine's memory, bytes.
+    /// Memory of this machine that workers may still use, bytes.
     pub memory_left: fn() -> u64,
     /// Processors.
     pub cores: usize,
@@ -46,7 +47,7 @@ pub struct Known<'a> {
     pub somaxconn: Option<u32>,
 }
 
-/// Performs `weir bench --advise`.
+/// Runs `weir bench --advise`.
 pub fn main(args: &BenchArgs, known: &Known<'_>) -> ExitCode {
     say(advise(args, known))
 }
@@ -96,14 +97,14 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
         cores: known.cores as f64,
         others: match scope {
             Scope::Tree(_, others) => others,
-            // It is this machine, too busy to be looked at.
+            // It is this machine, which is too busy for measurements.
             Scope::Nothing if is_own => known.cores as f64,
             Scope::Machine(_) | Scope::Nothing => 0.0,
         },
         service: figures.as_ref().and_then(|seen| seen.service),
         worker_memory,
         memory: is_own.then(|| (known.memory_left)().saturating_add(taken)),
-        // A pool of servers may not say how many; then it finds that out by itself.
+        // A pool of servers may not know its number of workers; it finds it by measuring.
         workers: figures
             .as_ref()
             .and_then(|seen| seen.limit)
@@ -129,7 +130,7 @@ fn advise(args: &BenchArgs, known: &Known<'_>) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The steps, and what the window said after the first, if `is_right` has nothing against that.
+/// Runs the steps. Also returns the status after the first step, if `is_right` accepts it.
 fn measure(
     plan: &mut Plan,
     signals: &Signals,
@@ -138,7 +139,7 @@ fn measure(
     is_right: impl Fn(Option<&Value>) -> Result<(), Stop>,
 ) -> Result<(Vec<Step>, Option<Value>), Stop> {
     let length = plan.end.time.unwrap_or(STEP);
-    // What is started because of a step, such as workers, is not measured in it.
+    // Workers that are started because of a step are not measured in it.
     plan.warm_up = length / 4;
     plan.end.time = Some(length + plan.warm_up);
     let threads = plan.threads;
@@ -190,7 +191,7 @@ fn row(step: &Step) -> String {
     )
 }
 
-/// The pool that `--pool` names, if it names one.
+/// The pool that `--pool` names, if given.
 fn named_pool<'a>(args: &BenchArgs, known: &Known<'a>) -> Result<Option<&'a Pool>, Stop> {
     let pools = &known.config.pools;
     let Some(name) = &args.pool else {
@@ -211,7 +212,7 @@ fn named_pool<'a>(args: &BenchArgs, known: &Known<'a>) -> Result<Option<&'a Pool
     }
 }
 
-/// A pool that got none of the requests is not advised by them: the URL is a file, or that of another weir.
+/// A pool that got none of the requests cannot be advised: the URL is a file, or belongs to another weir.
 fn see_to_requests(
     named: Option<&Pool>,
     before: Option<&Value>,
@@ -238,7 +239,7 @@ fn see_to_requests(
     })
 }
 
-/// The one that is named, or else the one that got the requests.
+/// The named pool, otherwise the one that got the requests.
 fn pool<'a>(named: Option<&'a Pool>, seen: &Seen, known: &Known<'a>) -> Result<&'a Pool, Stop> {
     if let Some(pool) = named {
         return Ok(pool);
@@ -274,7 +275,7 @@ fn listener<'a>(plan: &Plan, known: &Known<'a>) -> Option<&'a Listener> {
         })
 }
 
-/// Lines of weir.toml; the rest as comments.
+/// The advice as lines of weir.toml, with comments.
 fn in_toml(
     plan: &Plan,
     facts: &Facts,
@@ -301,7 +302,7 @@ fn in_toml(
     out
 }
 
-/// A sentence on lines that are not too long.
+/// A sentence on comment lines of limited width.
 fn comment(mark: &str, text: &str) -> String {
     let mut out = format!("# {mark}");
     let mut length = 0;
@@ -368,7 +369,7 @@ fn in_json(
     format!("{value:#}\n")
 }
 
-/// Of each step, where -t says nothing.
+/// Duration of each step without -t.
 const STEP: Duration = Duration::from_secs(3);
 
 /// Of a comment, characters.

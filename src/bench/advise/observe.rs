@@ -1,4 +1,4 @@
-//! What can be seen while a load runs: the machine's processors, and what the running weir says of its pools.
+//! Observes a load: the machine's processors, and the status of the running weir's pools.
 
 use std::{
     collections::BTreeMap,
@@ -8,19 +8,19 @@ use std::{
 
 use serde_json::Value;
 
-/// Whose processor time is looked at.
+/// Whose CPU time is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scope {
-    /// All of the machine's, less what it does by itself (processors): what a request causes elsewhere on it, in a
-    /// database for example, is in it.
+    /// That of the whole machine, minus what it uses without load (processors): this includes the work that a request
+    /// causes elsewhere on it, for example in a database.
     Machine(f64),
-    /// That of a process and all that it has started: where others keep the machine (so many processors) busy.
+    /// That of a process and its descendants, if others keep the machine busy (with this many processors).
     Tree(u32, f64),
     /// It cannot be seen.
     Nothing,
 }
 
-/// Processor time at a moment.
+/// CPU time at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
     at: Instant,
@@ -29,7 +29,7 @@ pub struct Cpu {
 }
 
 impl Scope {
-    /// The whole machine where it is quiet, else the running weir, if its window has said who that is.
+    /// The whole machine if it is quiet, otherwise the running weir, if its window names its process.
     pub fn choose(status: Option<&Value>, cores: f64) -> Scope {
         let idle = idle(IDLE);
         let weir = status.and_then(|status| u32::try_from(status["manager_pid"].as_u64()?).ok());
@@ -41,7 +41,7 @@ impl Scope {
         }
     }
 
-    /// Looks; none: it cannot be seen.
+    /// Reads the CPU time; `None`: it cannot be seen.
     pub fn now(&self) -> Option<Cpu> {
         let ticks = match self {
             Scope::Machine(_) => ticks(&fs::read_to_string("/proc/stat").ok()?)?,
@@ -54,7 +54,7 @@ impl Scope {
         })
     }
 
-    /// Processors at work between two looks, on average; `own`: those of this process.
+    /// Mean number of busy processors between two readings, without `own`, those of this process.
     pub fn between(&self, before: &Cpu, after: &Cpu, own: f64) -> f64 {
         let busy = after.since(before);
         match self {
@@ -71,7 +71,7 @@ impl Cpu {
     }
 }
 
-/// Processors that are at work when nothing is asked for, over so much time.
+/// Processors that are busy without load, measured over `time`.
 fn idle(time: Duration) -> Option<f64> {
     let machine = Scope::Machine(0.0);
     let before = machine.now()?;
@@ -102,7 +102,7 @@ fn processes() -> Processes {
     .collect()
 }
 
-/// Fields 4 and 14 to 17 of a process's line (proc_pid_stat(5)); its name may have anything in it.
+/// Fields 4 and 14 to 17 of a process's line (proc_pid_stat(5)); its name may contain anything.
 fn process(text: &str) -> Option<(u32, u64)> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;
@@ -113,7 +113,7 @@ fn process(text: &str) -> Option<(u32, u64)> {
     Some((parent, ticks.sum::<Option<u64>>()?))
 }
 
-/// The ticks of a process and of all below it; none: it is not there.
+/// The ticks of a process and its descendants; `None`: it does not exist.
 fn tree(all: &Processes, root: u32) -> Option<u64> {
     let mut sum = all.get(&root)?.1;
     let mut below = vec![root];
@@ -128,7 +128,7 @@ fn tree(all: &Processes, root: u32) -> Option<u64> {
     Some(sum)
 }
 
-/// What the window said before, after the first step, and after all of them.
+/// The window's status before the load, after the first step, and after all steps.
 #[derive(Debug, Default)]
 pub struct Seen {
     pools: BTreeMap<String, Figures>,
@@ -137,18 +137,18 @@ pub struct Seen {
 /// Of one pool.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
-    /// Requests that it got meanwhile.
+    /// Requests that it got in between.
     pub taken: u64,
-    /// Time that a request kept a worker when it was alone, s.
+    /// Time that a request kept a worker busy without other load, s.
     pub service: Option<f64>,
-    /// Workers that there may be.
+    /// Maximum of workers.
     pub limit: Option<u32>,
     /// Processes of its workers.
     pub pids: Vec<u32>,
 }
 
 impl Seen {
-    /// Compares.
+    /// Compares the status values.
     pub fn of(before: Option<&Value>, first: Option<&Value>, after: Option<&Value>) -> Seen {
         let mut pools = BTreeMap::new();
         for pool in list(after, "pools") {
@@ -179,12 +179,12 @@ impl Seen {
         Seen { pools }
     }
 
-    /// What is known of a pool.
+    /// The figures of a pool.
     pub fn pool(&self, name: &str) -> Option<Figures> {
         self.pools.get(name).cloned()
     }
 
-    /// The pool that got the most; none: none got any.
+    /// The pool that got the most requests; `None`: none got any.
     pub fn busiest(&self) -> Option<&str> {
         let most = self.pools.iter().max_by_key(|(_, figures)| figures.taken)?;
         (most.1.taken > 0).then_some(most.0.as_str())
@@ -202,10 +202,10 @@ fn find<'a>(status: Option<&'a Value>, name: &str) -> Option<&'a Value> {
         .find(|pool| pool["name"] == name)
 }
 
-/// A machine of which less than this is at work by itself is quiet.
+/// A machine on which less than this is busy without load counts as quiet.
 const QUIET: f64 = 0.1;
 
-/// For seeing what the machine does by itself.
+/// How long the machine is observed without load.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Of a second (USER_HZ, which is 100 on all that Linux runs on today).

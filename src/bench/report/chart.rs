@@ -1,16 +1,16 @@
-//! Charts as SVG that stand alone: no script, no font, nothing from elsewhere; for light and dark; told apart by dashes
-//! and names as well as by colour.
+//! Charts as standalone SVG: no scripts, fonts or external resources; for light and dark screens; lines differ by
+//! dashes and names as well as by colour.
 
 use std::fmt::Write;
 
 /// What a chart shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Of the picture, unique on a page.
+    /// Id of the picture, unique on a page.
     pub id: &'a str,
-    /// For who sees it.
+    /// The title.
     pub title: &'a str,
-    /// For who does not: what there is to be seen.
+    /// A description for people who cannot see the chart.
     pub description: &'a str,
     /// Writes a value of the vertical axis.
     pub value: fn(f64) -> String,
@@ -32,7 +32,7 @@ pub fn lines(frame: &Frame<'_>, lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let last = all().map(|point| point.0).fold(0.0, f64::max);
     let most = all().map(|point| point.1).fold(0.0, f64::max);
-    // Time ends where the run does, not at a round number.
+    // The time axis ends with the run, not at a round number.
     let (round, x_step) = scale(last, 8);
     let end = if last > 0.0 { last } else { round };
     let (top, y_step) = scale(most, 4);
@@ -84,13 +84,13 @@ pub fn lines(frame: &Frame<'_>, lines: &[Line]) -> String {
     out
 }
 
-/// How often each of some values came.
+/// A bar chart of counts.
 pub fn bars(frame: &Frame<'_>, bars: &[(String, u64)]) -> String {
     let most = bars.iter().map(|bar| bar.1).max().unwrap_or(0) as f64;
     let (top, y_step) = scale(most, 4);
     let y = |value: f64| BOTTOM - (BOTTOM - TOP) * value / top;
     let slot = (WIDTH - LEFT - 10.0) / bars.len().max(1) as f64;
-    // Names that would stand in one another are left out.
+    // Labels that would overlap are left out.
     let every = (NAME / slot).ceil().max(1.0) as usize;
     let mut out = begin(frame);
     for tick in ticks(top, y_step) {
@@ -121,7 +121,7 @@ pub fn bars(frame: &Frame<'_>, bars: &[(String, u64)]) -> String {
     out
 }
 
-/// A text as it stands in HTML and in SVG, in attributes too.
+/// Escapes text for HTML and SVG, also for attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -131,7 +131,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Neither HTML nor XML has a place for them.
+            // Control characters are not allowed in HTML and XML.
             c if c.is_control() && c != '\n' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -161,10 +161,10 @@ fn grid(out: &mut String, y: f64, name: &str) {
     );
 }
 
-/// The lines' names at their ends, moved apart where they would stand in one another.
+/// Draws the lines' names at their ends, moved apart if they would overlap.
 fn names(out: &mut String, mut ends: Vec<(f64, f64, &Line)>) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // From below up, so that the lowest stays above the axis.
+    // From the bottom up, so that the lowest stays above the axis.
     let mut free = BOTTOM + 4.0;
     let mut placed = Vec::new();
     for (y, x, line) in ends.into_iter().rev() {
@@ -172,7 +172,7 @@ fn names(out: &mut String, mut ends: Vec<(f64, f64, &Line)>) {
         free = at - ROW;
         placed.push((at, x, line));
     }
-    // And down again, where there was no room for all above.
+    // Then from the top down, if there was not enough room.
     let mut free = TOP;
     for (at, x, line) in placed.into_iter().rev() {
         let at = at.max(free);
@@ -187,7 +187,7 @@ fn names(out: &mut String, mut ends: Vec<(f64, f64, &Line)>) {
     }
 }
 
-/// The end of an axis that holds `most`, and the distance of its ticks: 1, 2 or 5 of a power of ten.
+/// The end of an axis up to `most`, and the distance of its ticks: 1, 2 or 5 times a power of ten.
 fn scale(most: f64, ticks: u32) -> (f64, f64) {
     if !(most.is_finite() && most > 0.0) {
         return (1.0, 1.0);
@@ -207,7 +207,7 @@ fn ticks(end: f64, step: f64) -> impl Iterator<Item = f64> {
     (0..=count).map(move |number| f64::from(number) * step)
 }
 
-/// Without digits that say nothing.
+/// Without useless digits.
 fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

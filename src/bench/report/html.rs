@@ -1,5 +1,5 @@
-//! The report as one page: figures, charts, and under each chart its figures as a table. It needs no network, runs no
-//! script, and says so to the browser.
+//! The report as one page: figures, charts, and below each chart its values as a table. It needs no network, runs no
+//! script, and declares that to the browser.
 
 use std::fmt::Write;
 
@@ -83,7 +83,7 @@ fn over_time(out: &mut String, summary: &Summary) {
     let points = &summary.points;
     let middle = |moment: &Moment| moment.at + moment.span / 2.0;
     let rate = |of: fn(&Moment) -> u64| -> Vec<(f64, f64)> {
-        // The rest of a second at the end says little of a rate, and much of chance.
+        // A partial second at the end gives no reliable rate.
         let whole =
             |moment: &&Moment| points.len() == 1 || moment.span >= summary.step as f64 / 4.0;
         let point = |moment: &Moment| (middle(moment), of(moment) as f64 / moment.span);
@@ -98,7 +98,7 @@ fn over_time(out: &mut String, summary: &Summary) {
         class,
         points,
     };
-    // Nothing is sent while the last answers are waited for.
+    // Nothing is sent while the last answers are awaited.
     let sent = points
         .iter()
         .filter(|moment| moment.at < summary.elapsed - 0.001)

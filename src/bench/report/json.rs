@@ -1,4 +1,4 @@
-//! The report for programs. Keys stay as they are; new ones may come. docs/bench.md says what they mean.
+//! The report as JSON. Existing keys stay; new ones may be added. docs/bench.md explains them.
 
 use serde_json::{Map, Value, json};
 
@@ -85,9 +85,9 @@ pub fn json(summary: &Summary) -> String {
 fn times(times: &Times) -> Value {
     let mut object = Map::new();
     let mut put = |name: &str, value: f64| {
-        // Nothing was measured: that is not 0 seconds.
+        // Without measurements the value is null, not 0 seconds.
         let value = (times.count > 0).then_some(value);
-        // A dot would be a path to some.
+        // Some programs treat a dot as a path.
         object.insert(name.replace('.', "_"), value.into());
     };
     put("mean", times.mean);

@@ -1,4 +1,4 @@
-//! What of a load is told, and how: the same [`Summary`] as text, as JSON, and as a page.
+//! The report of a load: the same [`Summary`] as text, as JSON, and as a page.
 
 mod chart;
 mod html;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::{bench::engine, console};
 
-/// A line that is written again each second; nothing where nobody looks.
+/// A line that is updated each second; nothing without a terminal.
 #[derive(Debug)]
 pub struct Progress {
     shown: bool,
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `shown`: somebody looks.
+    /// `shown`: there is a terminal.
     pub fn new(shown: bool) -> Self {
         Self {
             shown,
@@ -40,13 +40,13 @@ impl Progress {
             now.failed,
             now.in_flight,
         );
-        // To the beginning, and the rest of the old line away (ECMA-48 EL).
+        // Moves to the start of the line and clears the rest of the old text (ECMA-48 EL).
         console::say(format_args!("\r{line}\x1b[K"));
         self.last = *now;
         self.at = Instant::now();
     }
 
-    /// Takes it away.
+    /// Removes the line.
     pub fn end(&self) {
         if self.shown {
             console::say("\r\x1b[K");

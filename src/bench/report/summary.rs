@@ -1,4 +1,4 @@
-//! The figures of a load, from what was recorded. All that is printed anywhere is computed here.
+//! The figures of a load, computed from the records. All printed values are computed here.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::bench::{
 pub struct Summary {
     /// What was loaded.
     pub url: String,
-    /// How, in words.
+    /// The kind of load, in words.
     pub load: String,
     /// `closed`, `open` or `replay`.
     pub mode: &'static str,
     /// Users of a closed loop.
     pub users: Option<u32>,
-    /// Requests a second that were asked for.
+    /// The requested rate per second.
     pub rate_asked: Option<f64>,
-    /// How long an answer was waited for.
+    /// Timeout of an answer.
     pub timeout: f64,
     /// Good answers: whole, below 400, within the timeout.
     pub good: u64,
@@ -32,11 +32,11 @@ pub struct Summary {
     pub refused: u64,
     /// Everything else.
     pub failed: u64,
-    /// Good ones of all, percent; none: nothing ended.
+    /// Share of good answers, percent; `None`: nothing ended.
     pub availability: Option<f64>,
     /// How long requests were sent.
     pub elapsed: f64,
-    /// How much longer the last of them took.
+    /// How much longer the last requests took.
     pub tail: f64,
     /// Of bodies.
     pub bytes: u64,
@@ -52,29 +52,29 @@ pub struct Summary {
     pub refusals: Times,
     /// Times of other failures.
     pub failures: Times,
-    /// How late requests were sent that had a time.
+    /// How late requests with a given time were sent.
     pub late: Option<Times>,
     /// Answers by status.
     pub statuses: Vec<(u16, u64)>,
-    /// Refusals and failures: status (0: no answer), reason, how many; the most first.
+    /// Refusals and failures: status (0: no answer), reason, count; the most frequent first.
     pub reasons: Vec<(u16, String, u64)>,
-    /// What refusals say of when to come again.
+    /// Retry-After values of refusals.
     pub retry_after: RetryAfter,
-    /// What clients got, where there are some.
+    /// The distribution over clients, if there are any.
     pub fairness: Option<Fairness>,
     /// The distribution of good answers' times.
     pub histogram: Vec<Bar>,
     /// Seconds of each point.
     pub step: u64,
-    /// The run as it went.
+    /// The run over time.
     pub points: Vec<Moment>,
-    /// The generator's own.
+    /// Figures of the load generator.
     pub own: Own,
-    /// What the reader should know, the most important first.
+    /// Warnings for the reader, the most important first.
     pub warnings: Vec<String>,
     /// What was said at the start.
     pub notes: Vec<String>,
-    /// Somebody ended it early, with so many requests under way.
+    /// It was ended early, with this many running requests.
     pub stopped: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ pub struct Times {
     pub percentiles: [f64; 6],
 }
 
-/// What clients got.
+/// The distribution over clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fairness {
     /// Clients.
@@ -114,7 +114,7 @@ pub struct Fairness {
     pub worst_wait: f64,
 }
 
-/// How many good answers took a time above `from` and up to `to`, seconds.
+/// Number of good answers with a time above `from` and up to `to`, seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bar {
     /// Above it.
@@ -130,7 +130,7 @@ pub struct Bar {
 pub struct Moment {
     /// Its beginning, s.
     pub at: f64,
-    /// How much of it was there, s: the last one ends where the run did.
+    /// Its length, s: the last one ends with the run.
     pub span: f64,
     /// Requests sent, or due.
     pub sent: u64,
@@ -150,14 +150,14 @@ pub struct Moment {
     pub refused_longest: f64,
 }
 
-/// The load generator's own.
+/// Figures of the load generator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Own {
-    /// Processor time, s.
+    /// CPU time, s.
     pub cpu: f64,
     /// The same for each request, µs.
     pub cpu_per_request: f64,
-    /// The largest part of the time that a thread was at work, 0 to 1.
+    /// The highest share of time that a thread was busy, 0 to 1.
     pub busiest: f64,
     /// Threads.
     pub threads: usize,
@@ -171,7 +171,7 @@ pub struct Own {
     pub most_connections: Option<u64>,
 }
 
-/// Percentiles that are told, with their names.
+/// The reported percentiles, with their names.
 pub const PERCENTILES: [(&str, f64); 6] = [
     ("p50", 50.0),
     ("p75", 75.0),
@@ -182,7 +182,7 @@ pub const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 impl Summary {
-    /// The times of each kind of end that happened, with its name.
+    /// The times of each kind of result that occurred, with its name.
     pub fn columns(&self) -> Vec<(&'static str, &Times)> {
         [
             ("answered", &self.times),
@@ -262,7 +262,7 @@ impl Summary {
         summary
     }
 
-    /// How many failed without an answer, for this reason.
+    /// How many failed without an answer for this reason.
     pub fn failures_for(&self, word: &str) -> u64 {
         let same = |(status, reason, _): &&(u16, String, u64)| *status == 0 && reason == word;
         self.reasons
@@ -272,7 +272,7 @@ impl Summary {
             .sum()
     }
 
-    /// What speaks against taking these figures for the server's.
+    /// Reasons to doubt that these figures are the server's.
     fn doubts(&self, plan: &Plan) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.own.busiest >= BUSY {
@@ -325,7 +325,7 @@ impl Times {
             return Times::default();
         }
         let seconds = |micros: u64| micros as f64 / 1e6;
-        // To three digits each; no percentile is longer than the longest.
+        // Both have three digits; no percentile may exceed the longest time.
         let longest = histogram.max();
         Times {
             count: histogram.len(),
@@ -363,7 +363,7 @@ impl Fairness {
     }
 }
 
-/// What was done, in words.
+/// The load in words.
 fn words(plan: &Plan) -> String {
     let kept = match plan.keepalive {
         true => "connections kept",
@@ -388,7 +388,7 @@ fn words(plan: &Plan) -> String {
     format!("{who}{until}, {kept}, timeout {:?}", plan.timeout)
 }
 
-/// Bars whose times grow in steps: 1, 1.5, 2, 3, 5, 7, 10, … as far as there is something.
+/// Bars whose bounds grow in steps: 1, 1.5, 2, 3, 5, 7, 10, … as far as there are values.
 fn bars(histogram: &Histogram<u64>) -> Vec<Bar> {
     if histogram.is_empty() {
         return Vec::new();
@@ -407,7 +407,7 @@ fn bars(histogram: &Histogram<u64>) -> Vec<Bar> {
     }
     let mut counts = vec![0; edges.len() - 1];
     for step in histogram.iter_recorded() {
-        // What is recorded is known to three digits; a step of it is in one bar only, so that they add up.
+        // Recorded values have three digits; each step belongs to one bar only, so that the sum is right.
         let value = step.value_iterated_to().min(histogram.max());
         let above = edges[1..].partition_point(|edge| *edge < value);
         if let Some(count) = counts.get_mut(above) {
@@ -450,10 +450,10 @@ fn moments(run: &Run, end: f64) -> Vec<Moment> {
     points.map(moment).collect()
 }
 
-/// A thread that is at work for so much of the time keeps requests waiting.
+/// A thread that is busy for this share of the time delays requests.
 const BUSY: f64 = 0.9;
 
-/// A request that is sent so late was not sent when it was due.
+/// A request that is sent this late was not sent on time.
 const LATE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -473,7 +473,7 @@ mod tests {
         assert!(bars.last().unwrap().to >= 3.0);
     }
 
-    /// What is doubted of a run of nothing, changed so.
+    /// The doubts about an empty run with this change.
     fn doubts(change: impl FnOnce(&mut Run)) -> Vec<String> {
         use clap::Parser;
         #[derive(Debug, Parser)]

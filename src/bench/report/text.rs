@@ -1,4 +1,4 @@
-//! The report for people: siege's lines, and what they do not say.
+//! The report as text: siege's lines, and additional ones.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub fn text(summary: &Summary) -> String {
     out
 }
 
-/// As siege prints them.
+/// The lines that siege prints.
 fn lines(out: &mut String, summary: &Summary) {
     let mut line = |name: &str, value: String, unit: &str| {
         let line = format!("{:<25}{value:>12} {unit}", format!("{name}:"));
@@ -63,7 +63,7 @@ fn lines(out: &mut String, summary: &Summary) {
     line("Shortest transaction", seconds(times.shortest), "");
 }
 
-/// A table with a column for each kind of end that happened.
+/// A table with a column for each kind of result that occurred.
 fn percentiles(out: &mut String, summary: &Summary) {
     let columns = summary.columns();
     if columns.is_empty() {
@@ -106,7 +106,7 @@ fn failures(out: &mut String, summary: &Summary) {
     }
 }
 
-/// What refusals say of when to come again.
+/// Retry-After values of refusals.
 pub(super) fn come_again(summary: &Summary) -> String {
     let said = &summary.retry_after;
     match said.count {
@@ -185,7 +185,7 @@ fn own(out: &mut String, summary: &Summary) {
     out.push('\n');
 }
 
-/// Two digits, never rounded up to what it is not: 99.999 % is not 100 %.
+/// Two digits, never rounded up: 99.999 % is not 100 %.
 fn floor(percent: f64) -> String {
     format!("{:.2}", (percent * 100.0).floor() / 100.0)
 }
@@ -194,12 +194,12 @@ fn seconds(seconds: f64) -> String {
     format!("{seconds:.2}")
 }
 
-/// As siege counts them: 1024 × 1024.
+/// In siege's unit: 1024 × 1024.
 pub(super) fn megabytes(bytes: f64) -> String {
     format!("{:.2}", bytes / (1024.0 * 1024.0))
 }
 
-/// A time in the unit that fits it.
+/// A time in a suitable unit.
 pub fn span(seconds: f64) -> String {
     let three = |value: f64| match value {
         value if value >= 99.95 => format!("{value:.0}"),
