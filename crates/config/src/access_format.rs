@@ -1,7 +1,8 @@
-//! `access_format`: a line of PHP-FPM's access log with `%` codes, as its `access.format` (fpm_log.c).
+//! `access_format`: the format of a line in PHP-FPM's access log, with the `%` codes of its `access.format`
+//! (fpm_log.c).
 //!
-//! A code may have an argument in braces before its letter: `%{mili}d`, `%{HTTP_HOST}e`. A code that PHP-FPM does not
-//! know, or an argument that one does not take, is a diagnostic when the configuration is checked.
+//! A code may have an argument in braces before its letter: `%{mili}d`, `%{HTTP_HOST}e`. The check of the
+//! configuration reports a code that PHP-FPM does not know, and an argument that a code does not take.
 
 use core::fmt;
 
@@ -12,88 +13,89 @@ use crate::scalar::{Checked, wrong};
 pub struct AccessFormat {
     /// The pieces.
     pub pieces: Vec<FormatPiece>,
-    /// As written.
+    /// The format as written.
     text: String,
 }
 
 /// A piece of an [`AccessFormat`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormatPiece {
-    /// Text as it is.
+    /// Literal text.
     Text(String),
-    /// What a code stands for.
+    /// A `%` code.
     Code(FormatCode),
 }
 
-/// What a `%` code stands for.
+/// The meaning of a `%` code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormatCode {
-    /// `%C`: processor time of the request in percent of its duration.
+    /// `%C`: processor time of the request, in percent of its duration.
     Cpu(CpuTime),
-    /// `%d`: how long the request took.
+    /// `%d`: duration of the request.
     Duration(TimeUnit),
-    /// `%{NAME}e`: a parameter of the request, as the worker gets it.
+    /// `%{NAME}e`: a FastCGI parameter of the request, as sent to the worker.
     Parameter(String),
-    /// `%f`: the script's file.
+    /// `%f`: file name of the script.
     Script,
     /// `%l`: length of the request's body, bytes.
     ContentLength,
     /// `%m`
     Method,
-    /// `%M`: the most memory that PHP took for the request.
+    /// `%M`: peak memory of PHP during the request.
     Memory(MemoryUnit),
     /// `%n`: the pool's NAME.
     Pool,
     /// `%{NAME}o`: a header of the response.
     Header(String),
-    /// `%p`: the worker's process.
+    /// `%p`: process id of the worker.
     Pid,
-    /// `%P`: the process that started weir's others.
+    /// `%P`: process id of weir's main process.
     ParentPid,
-    /// `%q`: the query without its question mark.
+    /// `%q`: the query string, without the question mark.
     Query,
-    /// `%Q`: a question mark where there is a query.
+    /// `%Q`: a question mark if there is a query string.
     QuestionMark,
-    /// `%r`: the script's URL path, without the query.
+    /// `%r`: URL path of the script, without the query string.
     Path,
-    /// `%R`: the address of the client, or of the web server in front.
+    /// `%R`: address of the client, or of the web server in front of weir.
     RemoteAddr,
-    /// `%s`: the response's status.
+    /// `%s`: status of the response.
     Status,
-    /// `%t`: when the request came; the argument is a format of strftime(3), none: as in the combined format.
+    /// `%t`: time at which the request arrived. The argument is a format of strftime(3). `None`: as in the combined
+    /// format.
     Begun(Option<String>),
-    /// `%T`: when the line is written, as [`Begun`](Self::Begun).
+    /// `%T`: time at which the line is written. Argument: see [`Begun`](Self::Begun).
     Written(Option<String>),
-    /// `%u`: the user that the client says it is.
+    /// `%u`: user name that the client sent.
     User,
 }
 
-/// Which processor time.
+/// Kind of processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuTime {
-    /// All of it.
+    /// User and system time.
     Total,
-    /// In the program.
+    /// User time: in the program.
     User,
-    /// In the kernel.
+    /// System time: in the kernel.
     System,
 }
 
-/// How a duration is written.
+/// Unit of a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// With three decimals.
     Seconds,
     /// With three decimals.
     Milliseconds,
-    /// Whole.
+    /// Without decimals.
     Microseconds,
 }
 
-/// How an amount of memory is written.
+/// Unit of an amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryUnit {
-    /// Whole, as the other units, rounded down.
+    /// Bytes. All three units are rounded down to a whole number.
     Bytes,
     /// Of 1,024 bytes.
     Kilobytes,
@@ -102,7 +104,7 @@ pub enum MemoryUnit {
 }
 
 impl AccessFormat {
-    /// Reads a format.
+    /// Parses a format.
     pub(crate) fn parse(text: &str) -> Checked<Self> {
         if text.is_empty() {
             return wrong("this is empty", "leave the key out for its default");
@@ -141,7 +143,7 @@ impl AccessFormat {
     }
 }
 
-/// As it is written in weir.toml.
+/// Writes the format as it is written in weir.toml.
 impl fmt::Display for AccessFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -188,7 +190,7 @@ impl FormatCode {
     }
 }
 
-/// The braces at the beginning of `text`, and what follows.
+/// Splits `text` into the argument in braces at its beginning and the rest.
 fn argument(text: &str) -> Checked<(Option<&str>, &str)> {
     let Some(inside) = text.strip_prefix('{') else {
         return Ok((None, text));
@@ -199,7 +201,7 @@ fn argument(text: &str) -> Checked<(Option<&str>, &str)> {
     }
 }
 
-/// The first of `words` where there is no argument.
+/// Finds the argument in `words`. Without an argument: the first of `words`.
 fn one_of<T: Copy>(letter: char, argument: Option<&str>, words: &[(&str, T)]) -> Checked<T> {
     let known = |word: &str| {
         words
@@ -252,7 +254,7 @@ const TIME_UNITS: [(&str, TimeUnit); 7] = [
     ("seconds", TimeUnit::Seconds),
     ("milliseconds", TimeUnit::Milliseconds),
     ("milli", TimeUnit::Milliseconds),
-    // As PHP-FPM wrote them first.
+    // PHP-FPM's original spelling.
     ("miliseconds", TimeUnit::Milliseconds),
     ("mili", TimeUnit::Milliseconds),
     ("microseconds", TimeUnit::Microseconds),
@@ -267,7 +269,7 @@ const MEMORY_UNITS: [(&str, MemoryUnit); 5] = [
     ("mega", MemoryUnit::Megabytes),
 ];
 
-/// The codes that take nothing in braces.
+/// The codes that take no argument.
 const PLAIN: [(char, FormatCode); 12] = [
     ('f', FormatCode::Script),
     ('l', FormatCode::ContentLength),
@@ -283,7 +285,7 @@ const PLAIN: [(char, FormatCode); 12] = [
     ('u', FormatCode::User),
 ];
 
-/// The conversions of strftime(3) that do not depend on a locale's alternatives.
+/// The conversions of strftime(3), without those for alternative formats of a locale.
 const CONVERSIONS: &str = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tables → [`Config`]: names become indices, defaults are filled in, and what does not fit together is said.
+//! Tables → [`Config`]: resolves names to indices, fills in defaults, and reports settings that do not fit together.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::{
     value::Value,
 };
 
-/// Puts a document together. What it returns may be used only if `sink` has no errors.
+/// Builds the configuration from a document. The caller may use the result only if `sink` has no errors.
 pub(crate) fn config(document: &Document, env: &Environment, sink: &mut Sink) -> Config {
     let pool_names: Vec<String> = document
         .pools
@@ -92,7 +92,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
         emergency_restart_threshold: entries.count("emergency_restart_threshold"),
         emergency_restart_interval: entries.duration("emergency_restart_interval"),
     };
-    // A connection may have a file or a temporary file beside its socket.
+    // A connection may use a file or a temporary file in addition to its socket.
     let needed = (max_connections as u64).saturating_mul(2);
     if entries.entry("max_connections").is_some() && needed > env.open_files {
         let message = format!(
@@ -110,7 +110,7 @@ fn server(entries: &Entries, env: &Environment, sink: &mut Sink) -> Server {
     server
 }
 
-/// What `SERVER_SOFTWARE` says where nothing else is said: applications look for servers that they know.
+/// Default of `SERVER_SOFTWARE`. It names nginx because applications look for servers that they know.
 pub(crate) fn default_server_software() -> String {
     concat!("weir/", env!("CARGO_PKG_VERSION"), " (nginx compatible)").to_owned()
 }
@@ -198,7 +198,7 @@ fn site_listeners(entries: &Entries, listeners: &[Named], sink: &mut Sink) -> Ve
     indices
 }
 
-/// On one listener a host belongs to one site, and so does the place of the default site.
+/// Checks that each host belongs to only one site per listener, and that each listener has only one default site.
 fn check_hosts<'t>(
     name: &'t str,
     entries: &Entries,
@@ -274,7 +274,7 @@ fn routes(tables: &[Entries], site: &Overlay, pools: &[String], sink: &mut Sink)
     routes
 }
 
-/// A route for what stands behind a script's name is never reached behind one for the script itself.
+/// Reports a route for path-info of a script that a route for the script itself makes unreachable.
 fn behind_a_script(entries: &Entries, path: &PathPattern, before: &[Route], sink: &mut Sink) {
     let PathPattern::Glob(path) = path else {
         return;
@@ -504,7 +504,7 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     let pm = entries.text("pm").unwrap_or_else(|| usual.to_owned());
     let max_children = match entries.is_written("max_children") {
         true if entries.entry("max_children").is_some() => entries.count("max_children"),
-        // That it is wrong, or misspelt, has been said: the numbers beside it are not compared with a guess.
+        // The value is wrong or misspelt, and that was reported. Do not compare the numbers beside it with a guess.
         true => MOST_WORKERS,
         false if pm == "auto" => env.most_workers(),
         false => env.default_workers(),
@@ -538,15 +538,15 @@ fn workers(entries: &Entries, usual: &str, env: &Environment, sink: &mut Sink) -
     }
 }
 
-/// What PHP takes for a switch.
+/// The values that PHP accepts for a switch.
 const SWITCHES: [&str; 10] = [
     "1", "0", "on", "off", "yes", "no", "true", "false", "none", "",
 ];
 
-/// More than any pool may have.
+/// Maximum number of workers of a pool.
 const MOST_WORKERS: usize = 100_000;
 
-/// PHP-FPM's rules for its spare servers (php-fpm.conf, "Process Manager").
+/// Checks PHP-FPM's rules for spare servers (php-fpm.conf, "Process Manager").
 fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
     let used: &[&str] = match pm {
         "dynamic" => &["start_servers", "min_spare_servers", "max_spare_servers"],
@@ -566,7 +566,7 @@ fn pm(pm: &str, max_children: usize, entries: &Entries, sink: &mut Sink) -> Pm {
         }
     }
     let count = |key: &str| entries.entry(key).map(|_| entries.count(key));
-    // Where what was written cannot be read, that has been said.
+    // A value that cannot be read was already reported.
     let max_children = match max_children {
         0 => usize::MAX,
         known => known,
@@ -653,7 +653,7 @@ fn log(entries: &Entries, sink: &mut Sink) -> Log {
     }
 }
 
-/// Only errors are few enough for the system's log.
+/// Reports `syslog` for a log other than the error log: only errors are few enough for the system's log.
 fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
     if entries.is_written(key) && entries.log_target(key) == LogTarget::Syslog {
         let message = format!("`{key}` cannot go to syslog");
@@ -665,7 +665,7 @@ fn no_syslog(entries: &Entries, key: &str, sink: &mut Sink) {
 /// syslog(3)'s LOG_DAEMON.
 const DAEMON: u8 = 3;
 
-/// What nobody uses, and what is not there at all.
+/// Reports sections that are not used, and sections that are missing.
 fn check_use(document: &Document, config: &Config, sink: &mut Sink) {
     let only_egress = config.egress.is_some() && !document.has_listeners && !document.has_sites;
     if !document.has_listeners && !only_egress {

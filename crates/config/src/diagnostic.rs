@@ -1,7 +1,7 @@
-//! What is wrong with a configuration, and how it is shown.
+//! Problems of a configuration, and how they are displayed.
 //!
-//! A diagnostic is a byte range of the text, a sentence and, where there is one, what to write instead. The
-//! file and the text are kept once, in [`Diagnostics`], which is what is displayed:
+//! A diagnostic is a byte range of the text, a sentence and, if known, a hint what to write instead. [`Diagnostics`]
+//! keeps the file name and the text once, and displays the diagnostics:
 //!
 //! ```text
 //! weir.toml:2:1: error: `adress` is not a key of [listen.NAME]
@@ -13,29 +13,29 @@
 use core::{fmt, ops::Range};
 use std::sync::Arc;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can be used, and does not do what it seems to say, or will bite.
+    /// The configuration can be used, but does something else than it seems to say, or will cause a problem.
     Warning,
 }
 
-/// One thing that is wrong, at one place.
+/// One problem at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Bytes of the text that it is about; may be empty. `0..0` is the file as a whole.
+    /// The byte range of the text. It may be empty. `0..0` means the whole file.
     pub span: Range<usize>,
-    /// What is wrong, one line.
+    /// The problem, in one line.
     pub message: String,
-    /// What to write instead, where that is known.
+    /// What to write instead, if known.
     pub hint: Option<String>,
 }
 
-/// Everything that is wrong with one file, in the order of the text.
+/// All diagnostics of one file, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostics {
     file: String,
@@ -44,7 +44,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Sorts `list` by place and drops repetitions.
+    /// Sorts `list` by place and removes duplicates.
     pub fn new(file: &str, text: Arc<str>, mut list: Vec<Diagnostic>) -> Self {
         list.sort_by(|a, b| {
             let key = |d: &Diagnostic| (d.span.start, d.severity, d.span.end);
@@ -58,7 +58,7 @@ impl Diagnostics {
         }
     }
 
-    /// A list of one error that belongs to no place in particular (the file cannot be read, …).
+    /// Returns a list with one error about the whole file (for example: the file cannot be read).
     pub fn of_file(file: &str, message: impl Into<String>) -> Self {
         let diagnostic = Diagnostic {
             severity: Severity::Error,
@@ -74,7 +74,7 @@ impl Diagnostics {
         self.list.iter()
     }
 
-    /// Where one of them is: `weir.toml:12:3:`; what is about the file as a whole has no line.
+    /// Place of a diagnostic: `weir.toml:12:3:`. A diagnostic about the whole file has no line.
     pub fn place(&self, diagnostic: &Diagnostic) -> String {
         if self.text.is_empty() || diagnostic.span == (0..0) {
             return format!("{}:", self.file);
@@ -83,24 +83,25 @@ impl Diagnostics {
         format!("{}:{}:{}:", self.file, place.number, place.column)
     }
 
-    /// Nothing was found.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// At least one of them is an error.
+    /// Whether there is at least one error.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// Adds what another pass over the same text found.
+    /// Adds the diagnostics of another pass over the same text.
     pub fn extend(&mut self, more: impl IntoIterator<Item = Diagnostic>) {
         let mut list = core::mem::take(&mut self.list);
         list.extend(more);
         *self = Self::new(&self.file, Arc::clone(&self.text), list);
     }
 
-    /// All of them as text; with `colour`, marked with ANSI escapes (the caller knows whether a terminal reads).
+    /// Renders all diagnostics as text. With `colour`, it uses ANSI escapes: the caller knows whether the output is a
+    /// terminal.
     pub fn render(&self, colour: bool) -> String {
         let mut out = String::new();
         let lines = Lines::of(&self.text);
@@ -174,13 +175,13 @@ impl Paint {
     }
 }
 
-/// Where the lines of a text begin.
+/// The beginnings of the lines of a text.
 struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
-/// A byte offset as a person counts it: lines and characters from 1.
+/// Line and column of a byte offset. Both count from 1; the column counts characters.
 struct Place<'t> {
     number: usize,
     column: usize,
@@ -200,7 +201,7 @@ impl<'t> Lines<'t> {
     fn place(&self, offset: usize) -> Place<'t> {
         let offset = floor_boundary(self.text, offset.min(self.text.len()));
         let mut index = self.starts.partition_point(|start| *start <= offset) - 1;
-        // The end of a text that ends with a newline is shown as the end of its last line.
+        // If the text ends with a newline, show its end as the end of the last line.
         if index > 0 && offset == self.text.len() && self.starts[index] == offset {
             index -= 1;
         }
@@ -220,7 +221,7 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// A line and what is marked in it, cut so that it fits a terminal.
+/// A line with the marked range, cut to the width of a terminal.
 struct Excerpt {
     line: String,
     indent: String,
@@ -261,7 +262,7 @@ impl Excerpt {
         if last < line.len() {
             shown.push('…');
         }
-        // A mark behind the last character (something is missing there) has no character to stand under.
+        // A mark after the last character (something is missing there) has no character above it.
         for _ in line.len()..mark {
             indent.push(' ');
         }
@@ -273,7 +274,7 @@ impl Excerpt {
     }
 }
 
-/// The largest character boundary that is not behind `at`.
+/// The largest character boundary that is not after `at`.
 fn floor_boundary(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -281,7 +282,7 @@ fn floor_boundary(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// A configuration cannot write escapes to the terminal of whoever checks it.
+/// Replaces control characters: a configuration must not write escapes to the terminal of the user who checks it.
 fn visible(text: &str) -> String {
     text.chars()
         .map(|c| if c == '\n' { c } else { visible_char(c) })

@@ -1,5 +1,5 @@
-//! The whole file as tables: which sections there are, and the keys of each. Values are checked by themselves
-//! here; how they fit each other is seen to by `build`.
+//! The whole file as tables: which sections there are, and the keys of each. This module checks each value alone;
+//! `build` checks how the values fit together.
 
 use core::ops::Range;
 use std::path::Path;
@@ -25,9 +25,9 @@ pub(crate) struct Document {
     pub(crate) pools: Vec<PoolTables>,
     pub(crate) egress: Option<EgressTables>,
     pub(crate) log: Entries,
-    /// A `listen` stands in the file, rightly or wrongly.
+    /// The file has a `listen` section, valid or not.
     pub(crate) has_listeners: bool,
-    /// A `site` does.
+    /// The file has a `site` section, valid or not.
     pub(crate) has_sites: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct EgressTables {
 }
 
 impl Document {
-    /// Reads the tables of a file; relative paths are relative to `folder`.
+    /// Reads the tables of a file. Relative paths are relative to `folder`.
     pub(crate) fn read(root: &DeTable<'_>, folder: &Path, sink: &mut Sink) -> Self {
         let mut document = Self {
             server: Entries::none(Section::Server, "server", 0..0),
@@ -236,7 +236,7 @@ impl Walk<'_> {
                 continue;
             };
             let (fits, hint) = match section {
-                // PHP-FPM's pools may have any name, and theirs are ours.
+                // PHP-FPM allows any name for a pool, and its pools become ours.
                 Section::Pool => (
                     is_pool_name(name),
                     "a pool's name has 1 to 64 characters, no control characters, and no blanks around it",
@@ -295,7 +295,7 @@ impl Walk<'_> {
     }
 }
 
-/// There is such a key, and it is no empty table: what is wrong in it has been said.
+/// Whether the key is there and is not an empty table. Errors inside the table were already reported.
 fn says(root: &DeTable<'_>, key: &str) -> bool {
     let empty = |node: &Node<'_>| {
         node.get_ref()
@@ -327,7 +327,7 @@ const TABLES: [&str; 6] = [
     "[egress]",
     "[log]",
 ];
-/// What other programs call our tables.
+/// Names that other programs use for our tables.
 const THEIRS: [(&str, &str); 8] = [
     ("global", "[server]"),
     ("frontend", "[listen.NAME]"),

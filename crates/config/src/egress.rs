@@ -12,7 +12,7 @@ use crate::{
     value::Value,
 };
 
-/// What is in force, none without the table; `sink` is told what does not fit together.
+/// Returns the settings in force, or `None` without the table. Reports settings that do not fit together to `sink`.
 pub(crate) fn egress(document: &Document, sink: &mut Sink) -> Option<Egress> {
     let tables = document.egress.as_ref()?;
     let egress = model(tables);
@@ -63,7 +63,7 @@ struct Over<'a> {
 }
 
 impl<'a> Over<'a> {
-    /// The table that says what `key` is.
+    /// The table that sets `key`.
     fn of(&self, key: &str) -> &'a Entries {
         match self.host {
             Some(host) if host.is_written(key) => host,
@@ -116,7 +116,7 @@ impl<'a> Over<'a> {
         }
     }
 
-    /// Those of `[egress]`, with the host's added or put in their place.
+    /// The headers of `[egress]`, with the host's headers added or replacing them.
     fn set_headers(&self) -> Vec<(String, Secret)> {
         let mut all = secrets(self.egress);
         for (name, value) in self.host.map(secrets).unwrap_or_default() {
@@ -171,7 +171,7 @@ mod tests {
         );
     }
 
-    /// A key that only one of them had would be lost without a word.
+    /// If a key exists in only one of the two tables, it would be ignored silently.
     #[test]
     fn what_holds_for_hosts_may_be_said_for_one() {
         let of_all: Vec<&str> = rows::of(Section::Egress).map(|row| row.name).collect();

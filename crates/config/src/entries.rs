@@ -1,4 +1,5 @@
-//! Tables of the file → [`Entries`]: the keys of one table, each known, allowed there and of the right kind.
+//! Tables of the file → [`Entries`]: the keys of one table. Each key is known, allowed in the table and of the right
+//! type.
 
 use core::ops::Range;
 use std::{
@@ -29,26 +30,26 @@ pub(crate) struct Entries {
     section: Section,
     /// `site.shop.route[0]`: the table, as [`crate::Places`] names it.
     pub(crate) path: String,
-    /// The table's header.
+    /// Place of the table's header.
     pub(crate) header: Range<usize>,
     written: BTreeMap<&'static str, Entry>,
-    /// Written, and wrong or misspelt: that has been said.
+    /// Keys that are there but wrong or misspelt. They were already reported.
     wrong: BTreeSet<&'static str>,
 }
 
-/// One key that was written.
+/// One key of the file.
 pub(crate) struct Entry {
     pub(crate) value: Value,
-    /// The key's place.
+    /// Place of the key.
     pub(crate) key: Range<usize>,
-    /// The value's place.
+    /// Place of the value.
     pub(crate) span: Range<usize>,
-    /// Where the elements of a list or table stand.
+    /// Places of the elements of a list or table.
     pub(crate) parts: Vec<Range<usize>>,
 }
 
 impl Entries {
-    /// A table that is not there.
+    /// A table that is not in the file.
     pub(crate) fn none(section: Section, path: &str, header: Range<usize>) -> Self {
         Self {
             section,
@@ -59,7 +60,7 @@ impl Entries {
         }
     }
 
-    /// Reads a table's keys; those in `inner` are tables of their own and left to the caller.
+    /// Reads the keys of a table. The keys in `inner` are tables of their own; the caller reads them.
     pub(crate) fn read(
         section: Section,
         path: &str,
@@ -109,7 +110,7 @@ impl Entries {
         entries
     }
 
-    /// The table's header as it is written: `[site.shop]`, `[[site.shop.route]]`.
+    /// The header of the table as written: `[site.shop]`, `[[site.shop.route]]`.
     pub(crate) fn title(&self) -> String {
         match self
             .path
@@ -121,29 +122,29 @@ impl Entries {
         }
     }
 
-    /// What was written for `name`.
+    /// The entry for `name`, if the file has it.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.written.get(name)
     }
 
-    /// The key is there, rightly, wrongly or misspelt.
+    /// Whether the file has the key: valid, wrong or misspelt.
     pub(crate) fn is_written(&self, name: &str) -> bool {
         self.written.contains_key(name) || self.wrong.contains(name)
     }
 
-    /// The key is there, wrong or misspelt: that has been said.
+    /// Whether the file has the key, but wrong or misspelt. That was already reported.
     pub(crate) fn is_wrong(&self, name: &str) -> bool {
         self.wrong.contains(name)
     }
 
-    /// Place of the key's value; of the table's header, if it was not written.
+    /// Place of the key's value. Without the key: place of the table's header.
     pub(crate) fn span(&self, name: &str) -> Range<usize> {
         self.written
             .get(name)
             .map_or_else(|| self.header.clone(), |entry| entry.span.clone())
     }
 
-    /// Places of what was written.
+    /// Places of all keys.
     pub(crate) fn places(&self) -> impl Iterator<Item = (String, Range<usize>)> {
         let values = self
             .written
@@ -154,7 +155,7 @@ impl Entries {
             .chain(self.headers())
     }
 
-    /// Places of headers that say what stands elsewhere: `egress.set_headers.Authorization`.
+    /// Places of headers whose values are elsewhere: `egress.set_headers.Authorization`.
     fn headers(&self) -> impl Iterator<Item = (String, Range<usize>)> {
         let tables = self.written.iter().filter_map(move |(name, entry)| {
             let Value::Secrets(headers) = &entry.value else {
@@ -168,7 +169,7 @@ impl Entries {
         tables.flatten()
     }
 
-    /// Says so if a key that has no default is missing.
+    /// Reports missing keys that have no default.
     pub(crate) fn check_required(&self, sink: &mut Sink) {
         for row in rows::of(self.section) {
             if matches!(row.default, RowDefault::Required) && !self.is_written(row.name) {
@@ -189,7 +190,7 @@ impl Entries {
         }
     }
 
-    /// What was written, or the row's default.
+    /// The value from the file, or the row's default.
     pub(crate) fn value(&self, name: &str) -> Option<Value> {
         if let Some(entry) = self.written.get(name) {
             return Some(entry.value.clone());
@@ -202,7 +203,7 @@ impl Entries {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
 
-    /// A count, size, mode or status; 0 where there is none.
+    /// A count, size, mode or status. 0 without a value.
     pub(crate) fn number(&self, name: &str) -> u64 {
         match self.value(name) {
             Some(Value::Number(number)) => number,
@@ -210,7 +211,7 @@ impl Entries {
         }
     }
 
-    /// A number that may be negative; 0 where there is none.
+    /// A number that may be negative. 0 without a value.
     pub(crate) fn signed(&self, name: &str) -> i64 {
         match self.value(name) {
             Some(Value::Signed(number)) => number,
@@ -218,7 +219,7 @@ impl Entries {
         }
     }
 
-    /// As [`Self::number`], for what is kept in memory.
+    /// As [`Self::number`], as a `usize`.
     pub(crate) fn count(&self, name: &str) -> usize {
         usize::try_from(self.number(name)).unwrap_or(usize::MAX)
     }
@@ -329,7 +330,7 @@ impl Entries {
     }
 }
 
-/// A table's entries in the order of the text.
+/// Entries of a table, in the order of the text.
 pub(crate) fn in_order<'t, 'i>(
     table: &'t DeTable<'i>,
 ) -> Vec<(&'t Key<'i>, &'t Spanned<DeValue<'i>>)> {
@@ -340,7 +341,7 @@ pub(crate) fn in_order<'t, 'i>(
 
 pub(crate) type Key<'i> = Spanned<toml::de::DeString<'i>>;
 
-/// Says what a key that is not known could be; returns the key of this table that was meant, if one was.
+/// Reports an unknown key with a suggestion. Returns the key of this table that was meant, if there is one.
 fn unknown_key(
     entries: &Entries,
     key: &Key<'_>,
@@ -361,8 +362,8 @@ fn unknown_key(
     meant
 }
 
-/// What a key could be: PHP-FPM has it for something that is said elsewhere here, it belongs in another table, another
-/// program calls one of ours so, or it is misspelt.
+/// Guesses what an unknown key means: a key of PHP-FPM that has another place here, a key of another table, another
+/// program's name for one of our keys, or a misspelt key.
 fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Option<&'static str>) {
     if section == Section::Pool
         && let Some((_, hint)) = OF_PHP_FPM.iter().find(|(known, _)| *known == name)
@@ -381,7 +382,7 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
             Some(row.name),
         );
     }
-    // Keys of calls have nothing to do with those of clients.
+    // Keys for outgoing calls are not suggested for incoming requests, and the reverse.
     let of_calls = |section: &Section| matches!(section, Section::Egress | Section::EgressHost);
     let mut sections = rows::all()
         .filter(|row| row.name == name)
@@ -420,7 +421,7 @@ fn guess(section: Section, name: &str, inner: &[&str]) -> (Option<String>, Optio
     (None, None)
 }
 
-/// Keys of PHP-FPM's pools that are no keys of `[pool.NAME]`: `status.path` is a table of that name to TOML.
+/// Keys of PHP-FPM's pools that are not keys of `[pool.NAME]`. TOML reads `status.path` as a table `status`.
 const OF_PHP_FPM: &[(&str, &str)] = &[
     (
         "listen",
@@ -439,7 +440,7 @@ const OF_PHP_FPM: &[(&str, &str)] = &[
     ("security", "it is called `limit_extensions` here"),
 ];
 
-/// The sections that have the key.
+/// Titles of the sections that have the key.
 fn titles(name: &str) -> String {
     let titles: Vec<&str> = Section::ALL
         .into_iter()
@@ -453,7 +454,7 @@ fn normal(name: &str) -> String {
     name.to_lowercase().replace(['-', '.', ' '], "_")
 }
 
-/// Says how PHP-FPM's keys that begin with `pm.` are called; returns those that were meant.
+/// Reports the names of PHP-FPM's keys that begin with `pm.`. Returns the keys that were meant.
 fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
     let mut all = Vec::new();
     for (key, _) in in_order(table) {
@@ -468,7 +469,7 @@ fn dotted_pm(table: &DeTable<'_>, sink: &mut Sink) -> Vec<&'static str> {
     all
 }
 
-/// The row's default, read as if it had been written.
+/// The row's default, parsed like a value from the file.
 fn default_of(row: &Row) -> Option<Value> {
     let RowDefault::Value(text) = row.default else {
         return None;
@@ -484,7 +485,7 @@ fn default_of(row: &Row) -> Option<Value> {
     reader.read(&row.kind, &node)
 }
 
-/// Says that something that should be a table is none.
+/// Reports a value that should be a table.
 pub(crate) fn expected_table(title: &str, node: &Spanned<DeValue<'_>>, sink: &mut Sink) {
     let message = format!("{title} is a table, not {}", type_of(node.get_ref()));
     sink.error(
@@ -494,7 +495,7 @@ pub(crate) fn expected_table(title: &str, node: &Spanned<DeValue<'_>>, sink: &mu
     );
 }
 
-/// So many keys are listed where nothing is near to what was written; more would be no help.
+/// If no key is similar, up to this many keys are listed. A longer list would not help.
 const FEW: usize = 12;
 
 #[cfg(test)]

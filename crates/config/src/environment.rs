@@ -1,23 +1,24 @@
-//! What defaults depend on besides the text.
+//! The environment that defaults depend on.
 
 use std::path::{Path, PathBuf};
 
-/// The machine, as far as defaults depend on it. Given by the caller, so that a text means the same wherever the
-/// same environment is given.
+/// The properties of the machine that defaults depend on. The caller passes them in, so a text has the same meaning
+/// wherever the environment is the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// The configuration file's folder, absolute: relative paths are relative to it.
+    /// Folder of the configuration file, absolute. Relative paths are relative to it.
     pub folder: PathBuf,
-    /// Cores that may be used.
+    /// Number of usable cores.
     pub cores: usize,
-    /// Memory that may be used, bytes.
+    /// Usable memory, bytes.
     pub memory: u64,
-    /// Files that may be open (the hard limit).
+    /// Maximum number of open files (the hard limit).
     pub open_files: u64,
 }
 
 impl Environment {
-    /// This machine: cores, memory (of the control group, where that is less) and limits, from /proc and /sys.
+    /// The environment of this machine: cores, memory (or the limit of the control group, if lower) and limits, from
+    /// /proc and /sys.
     pub fn of_this_machine(folder: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let total = memory_total(&read("/proc/meminfo"));
@@ -30,30 +31,30 @@ impl Environment {
         }
     }
 
-    /// Workers of a pool that does not say how many: four per core, since scripts wait for databases more than
-    /// they compute; at least 4; and no more than fit half the memory at 64 MiB each.
+    /// Default number of workers of a pool: four per core, because scripts wait for databases more than they compute.
+    /// At least 4, and at most as many as fit into half of the memory at 64 MiB each.
     pub fn default_workers(&self) -> usize {
         let by_cores = self.cores.saturating_mul(4).max(4);
         let by_memory = usize::try_from(self.memory / 2 / (64 << 20)).unwrap_or(usize::MAX);
         by_cores.min(by_memory).clamp(1, 256)
     }
 
-    /// Workers that `pm = "auto"` may come to where nothing else is said: as many as fit three quarters of the memory
-    /// at 16 MiB each. What a worker really costs is measured then, and limits them further.
+    /// Default maximum number of workers with `pm = "auto"`: as many as fit into three quarters of the memory at 16
+    /// MiB each. At run time weir measures the real memory of a worker and limits the number further.
     pub fn most_workers(&self) -> usize {
         let by_memory = usize::try_from(self.memory / 4 * 3 / (16 << 20)).unwrap_or(usize::MAX);
         by_memory.clamp(self.default_workers(), 1000)
     }
 
-    /// Client connections of a server that does not say how many: two fifths of the open files, since each may
-    /// have a file or a temporary file beside its socket, and workers and logs need some too.
+    /// Default maximum of client connections: two fifths of the open files, because each connection may use a file or
+    /// a temporary file in addition to its socket, and workers and logs need some too.
     pub(crate) fn default_max_connections(&self) -> usize {
         let by_files = usize::try_from(self.open_files / 5 * 2).unwrap_or(usize::MAX);
         by_files.clamp(1, 20_000)
     }
 
-    /// Of these, those that one address may have: it is not to take all of them, and a proxy in front, or a large household,
-    /// is not to notice.
+    /// Default maximum of connections of one address. One address must not take all connections, but a proxy in front
+    /// or a large NAT must not notice the limit.
     pub(crate) fn default_max_per_address(max_connections: usize) -> usize {
         (max_connections / 4 * 3).max(256)
     }

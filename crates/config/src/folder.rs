@@ -1,4 +1,4 @@
-//! The weir.toml that `weir serve FOLDER` means.
+//! Generates the weir.toml for `weir serve FOLDER`.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,52 +7,52 @@ use std::{
 
 use crate::{model::Address, scalar, settings::default_hide_files, texts::quote};
 
-/// A folder to be served, and what was found out about it.
+/// A folder to serve, and its properties.
 #[derive(Debug, Clone)]
 pub struct Folder {
     /// The folder, absolute.
     pub root: PathBuf,
-    /// Addresses to listen on, as written; none: 127.0.0.1:8080.
+    /// Addresses to listen on, as written. Empty: 127.0.0.1:8080.
     pub listen: Vec<String>,
-    /// What runs its scripts; none: it has none.
+    /// The PHP that runs its scripts. `None`: the folder has no scripts.
     pub php: Option<FolderPhp>,
-    /// Identity of gateway and workers, where weir is started by root.
+    /// User of gateway and workers if root starts weir.
     pub user: Option<String>,
-    /// Routes in order: a `path`, and whether it is denied.
+    /// Routes in order: a `path`, and whether access to it is denied.
     pub routes: Vec<(String, bool)>,
-    /// URL prefixes below which scripts do not run.
+    /// URL prefixes below which no script runs.
     pub deny_scripts: Vec<String>,
 }
 
-/// PHP of a [`Folder`].
+/// PHP settings of a [`Folder`].
 #[derive(Debug, Clone)]
 pub struct FolderPhp {
-    /// What runs scripts.
+    /// The program that runs scripts.
     pub runtime: FolderRuntime,
-    /// Number of workers; none: from cores and memory.
+    /// Number of workers. `None`: computed from cores and memory.
     pub workers: Option<usize>,
-    /// `/index.php` is there and takes every URL that is no file.
+    /// `/index.php` exists and handles every URL that is not a file.
     pub index: bool,
 }
 
-/// What runs the scripts of a [`Folder`].
+/// The program that runs the scripts of a [`Folder`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FolderRuntime {
     /// weir's own PHP.
     Own,
-    /// php-cgi: a path, or a name to be found in PATH.
+    /// php-cgi: a path, or a name to find in PATH.
     Cgi(String),
 }
 
 impl Folder {
-    /// A script is somewhere in `root`: `index.php`, or any `*.php` not too deep below.
+    /// Whether there is a script in `root`: `index.php`, or any `*.php` within a limited depth.
     pub fn has_php(root: &Path) -> bool {
         let mut budget = SEARCH_ENTRIES;
         root.join("index.php").is_file() || finds_php(root, SEARCH_DEPTH, &mut budget)
     }
 }
 
-/// Writes the configuration that serving a folder means. It can be saved and changed: it is all there is to it.
+/// Writes the configuration for serving a folder. The text is complete: users can save and change it.
 pub fn folder_toml(folder: &Folder) -> String {
     let mut out = String::new();
     let mut line = |text: &str| {
@@ -106,15 +106,15 @@ pub fn folder_toml(folder: &Folder) -> String {
     match &php.runtime {
         FolderRuntime::Own => {
             line("runtime = \"php\"");
-            // Who serves a folder so is likely to be writing in it: what was saved is what runs.
+            // The user is probably editing files in this folder: run the saved version at once.
             line("php_define = { opcache.revalidate_freq = 0 }");
         }
         FolderRuntime::Cgi(program) => {
             line("runtime = \"command\"");
-            // Neither cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, nor
-            // discard_path, which breaks PHP_SELF: the script is there, so PHP has nothing to fix.
+            // Do not set cgi.fix_pathinfo=0, with which PHP runs PATH_TRANSLATED and not SCRIPT_FILENAME, and do not
+            // set discard_path, which breaks PHP_SELF. The script exists, so PHP has nothing to fix.
             line(&format!("command = [{}]", quote(program)));
-            // A worker of weir's is one process that stays: php-cgi neither forks nor leaves by itself.
+            // A worker of weir is one permanent process: php-cgi must neither fork nor exit by itself.
             line("env = { PHP_FCGI_CHILDREN = \"0\", PHP_FCGI_MAX_REQUESTS = \"0\" }");
         }
     }
@@ -129,10 +129,10 @@ pub fn folder_toml(folder: &Folder) -> String {
     out
 }
 
-/// An address as it may be given with `--listen`.
+/// Parses an address of `--listen`.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead, in one sentence.
+/// The problem and what to write instead, in one sentence.
 pub fn parse_address(text: &str) -> Result<Address, String> {
     scalar::address(text).map_err(|wrong| match wrong.hint {
         Some(hint) => format!("{}: {hint}", wrong.message),
@@ -140,7 +140,7 @@ pub fn parse_address(text: &str) -> Result<Address, String> {
     })
 }
 
-/// A duration as it may be written in weir.toml: `500ms`, `30s`, `2m`; a bare number is seconds.
+/// Parses a duration as in weir.toml: `500ms`, `30s`, `2m`. A bare number means seconds.
 ///
 /// # Errors
 /// As [`parse_address`].
@@ -178,10 +178,11 @@ fn finds_php(folder: &Path, depth: usize, budget: &mut usize) -> bool {
         .any(|folder| finds_php(folder, depth - 1, budget))
 }
 
-/// Where a folder is served if nothing else is said.
+/// Default address for serving a folder.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-/// A weir.toml in the folder names paths, users and hosts, and so do its editor's copies: they are nobody's business.
+/// A weir.toml in the folder contains paths, users and hosts, and so do backup copies of editors. They are never
+/// served.
 const HIDDEN_CONFIGURATION: &str = r"^/weir\.toml";
 
 const SEARCH_DEPTH: usize = 4;

@@ -1,6 +1,6 @@
-//! Keys of other programs for which there is no key here: what takes their place, or that it is not built.
+//! Keys of other programs that weir does not have: what to use instead, or that the feature does not exist.
 
-/// What to do in place of a key or table that another program has; `name` in lower case, with underscores.
+/// Hint for a key or table of another program. `name` is in lower case, with underscores.
 pub(crate) fn hint(name: &str) -> Option<&'static str> {
     FOREIGN
         .iter()

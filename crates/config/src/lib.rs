@@ -1,10 +1,10 @@
-//! Text of `weir.toml` → [`Config`], or every diagnostic at once with file, line, column and a hint.
+//! Text of `weir.toml` → [`Config`], or all diagnostics at once with file, line, column and a hint.
 //!
-//! The parser is pure: it takes a text and an [`Environment`], and opens nothing. What only the machine can tell
-//! (users, programs, folders) is a second pass, [`check_environment`], over what the first one returned.
+//! The parser is pure: it takes a text and an [`Environment`], and opens nothing. A second pass,
+//! [`check_environment`], checks what depends on the machine (users, programs, folders).
 //!
-//! One table of rows (`rows.rs`) has every key: from it come reading, defaults, hints, [`to_toml`] and the
-//! reference page, [`reference`].
+//! One table of rows (`rows.rs`) defines every key: its parser, default and hints, and its part in [`to_toml`] and in
+//! the reference page, [`reference`].
 #![forbid(unsafe_code)]
 
 extern crate alloc;
@@ -58,26 +58,26 @@ pub use template::{Piece, Template, Variable};
 use document::Document;
 use sink::Sink;
 
-/// A configuration without errors, and what goes with it.
+/// A configuration without errors, with warnings and places.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What is in force.
+    /// The configuration in force.
     pub config: Config,
-    /// What will bite; has no errors.
+    /// Warnings; there are no errors among them.
     pub warnings: Diagnostics,
-    /// Where it stands.
+    /// Places of the keys in the text.
     pub places: Places,
 }
 
-/// Where keys stand in the text: `server.user`, `listen.web.address`, `site.shop.route[0].root`,
-/// `pool.shop.queue.maxconn`, `egress.host.payments.set_headers.Authorization`; and tables: `site.shop`.
+/// Places of keys in the text: `server.user`, `listen.web.address`, `site.shop.route[0].root`,
+/// `pool.shop.queue.maxconn`, `egress.host.payments.set_headers.Authorization`. Also of tables: `site.shop`.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     places: BTreeMap<String, Range<usize>>,
 }
 
 impl Places {
-    /// Bytes of the key's value; where it was not written, of the nearest table around it; else `0..0`.
+    /// Byte range of the key's value. If the key is not written: of the nearest table around it, else `0..0`.
     pub fn of(&self, path: &str) -> Range<usize> {
         let mut path = path;
         loop {
@@ -92,10 +92,10 @@ impl Places {
     }
 }
 
-/// Reads and checks a configuration. `file_name` is what diagnostics call it.
+/// Reads and checks a configuration. `file_name` is the name of the file in diagnostics.
 ///
 /// # Errors
-/// Everything that is wrong with it, warnings included, in the order of the text.
+/// All problems, warnings included, in the order of the text.
 pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, Diagnostics> {
     let shared: Arc<str> = Arc::from(text);
     let mut sink = Sink::default();
@@ -115,7 +115,7 @@ pub fn read(file_name: &str, text: &str, env: &Environment) -> Result<Checked, D
     }
 }
 
-/// The name that was most likely meant, if one is near to what was written.
+/// The name that was most likely meant, if one is similar to `written`.
 pub fn nearest_name<'n>(
     written: &str,
     names: impl IntoIterator<Item = &'n str>,
@@ -123,7 +123,7 @@ pub fn nearest_name<'n>(
     scalar::nearest(written, names)
 }
 
-/// As [`read`], for who only needs the configuration.
+/// As [`read`], for callers that only need the configuration.
 ///
 /// # Errors
 /// As [`read`].

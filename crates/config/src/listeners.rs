@@ -1,4 +1,4 @@
-//! `[listen.NAME]` → [`Listener`]: addresses, who may connect, and what is spoken there.
+//! `[listen.NAME]` → [`Listener`]: addresses, allowed clients, and the protocol.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(crate) fn listeners(tables: &[Named], pools: &[String], sink: &mut Sink) -> 
             Some(Value::Address(address)) => address,
             _ => Address::Unix("/".into()),
         };
-        // Port 0 is a free port of the kernel's choice: never the same twice.
+        // Port 0: the kernel chooses a free port, so two of them never conflict.
         let fixed = !matches!(&address, Address::Tcp(socket) if socket.port() == 0);
         if entries.entry("address").is_some() && fixed {
             if let Some(first) = seen.get(&address) {
@@ -141,7 +141,7 @@ fn protocol(
     })
 }
 
-/// What is spoken on a listener.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoken {
     Http,
@@ -149,7 +149,7 @@ pub(crate) enum Spoken {
     AgentCheck,
 }
 
-/// What a listener's table says.
+/// The protocol that a listener's table sets.
 pub(crate) fn spoken(entries: &Entries) -> Spoken {
     match entries.text("protocol").as_deref() {
         Some("fastcgi") => Spoken::FastCgi,
@@ -158,7 +158,7 @@ pub(crate) fn spoken(entries: &Entries) -> Spoken {
     }
 }
 
-/// What means something where only one line is said.
+/// The keys that an agent-check listener uses.
 const AGENT_CHECK: [&str; 10] = [
     "address",
     "protocol",
@@ -172,7 +172,7 @@ const AGENT_CHECK: [&str; 10] = [
     "allowed_clients",
 ];
 
-/// What means nothing to an HTTP listener.
+/// The keys that an HTTP listener does not use.
 const FASTCGI_ONLY: [&str; 5] = [
     "pool",
     "status_only",
@@ -181,10 +181,10 @@ const FASTCGI_ONLY: [&str; 5] = [
     "allowed_clients",
 ];
 
-/// What limits heads of HTTP. Parameters of FastCGI have a limit of their own.
+/// The limits of HTTP request heads. FastCGI parameters have a limit of their own.
 const HTTP_ONLY: [&str; 3] = ["max_head", "max_headers", "proxy_protocol"];
 
-/// What a request is worth: for an HTTP listener its sites say that.
+/// The keys of a request's policy. For an HTTP listener, its sites set them.
 const POLICY: [&str; 7] = [
     "timeout",
     "timeout_header",

@@ -1,4 +1,4 @@
-//! What only the machine can tell about a configuration: users, programs, folders, the kernel's limits.
+//! Checks of a configuration that depend on the machine: users, programs, folders, limits of the kernel.
 
 mod egress;
 
@@ -11,56 +11,56 @@ use crate::{
     scalar, texts,
 };
 
-/// What [`check_environment`] asks of a machine.
+/// The questions that [`check_environment`] asks about a machine.
 pub trait Machine {
-    /// There is such a user.
+    /// Whether the user exists.
     fn has_user(&self, name: &str) -> bool;
-    /// There is such a group.
+    /// Whether the group exists.
     fn has_group(&self, name: &str) -> bool;
-    /// It is a folder.
+    /// Checks that the path is a folder.
     ///
     /// # Errors
-    /// Why not, as `path: reason`.
+    /// Why it is not, as `path: reason`.
     fn folder(&self, path: &Path) -> Result<(), Obstacle>;
-    /// There is something at this path.
+    /// Whether something exists at this path.
     fn exists(&self, path: &Path) -> bool;
-    /// Where a path leads, links followed; the path itself where that cannot be told.
+    /// The target of a path, with links resolved. If that fails, the path itself.
     fn real(&self, path: &Path) -> PathBuf {
         path.to_owned()
     }
-    /// Where a program is: a path as it stands, a name as PATH says.
+    /// The path of a program: a path is used as it is, a name is looked up in PATH.
     fn program(&self, name: &str) -> Option<PathBuf>;
-    /// There is a PHP that weir's own workers can run, of this version (`8.2`) if one is named.
+    /// Checks that there is a PHP for weir's own workers, of this version (`8.2`) if one is given.
     ///
     /// # Errors
-    /// What is wrong, and what mends it.
+    /// The problem, and how to solve it.
     fn php(&self, version: Option<&str>) -> Result<(), (String, String)>;
-    /// The first folder on the way to `path` that `user` may not enter, or `path` itself, if it may not be listed.
-    /// Judged by permission bits alone, which access control lists may widen.
+    /// The first folder on the way to `path` that `user` cannot enter, or `path` itself if `user` cannot list it. It
+    /// looks at permission bits only; access control lists may allow more.
     fn barred(&self, path: &Path, user: &str) -> Option<PathBuf>;
-    /// `user` may write this file, or make files in this folder, judged as [`Self::barred`] does; none: who asks. Yes
-    /// where it cannot be told.
+    /// Whether `user` may write this file, or create files in this folder, judged as in [`Self::barred`]. `None`: the
+    /// current user. True if unknown.
     fn may_write(&self, path: &Path, user: Option<&str>) -> bool;
-    /// It is a file that who asks may read.
+    /// Checks that the current user may read this file.
     ///
     /// # Errors
     /// Why not, as `path: reason`.
     fn readable(&self, path: &Path) -> Result<(), Obstacle>;
-    /// The permission bits of this file let everybody read or write it.
+    /// Whether the permission bits of this file let everybody read or write it.
     fn open_to_all(&self, path: &Path) -> bool;
-    /// There is such a variable in the environment of who asks.
+    /// Whether the environment of this process has the variable.
     fn has_variable(&self, name: &str) -> bool;
-    /// Who asks is root.
+    /// Whether this process runs as root.
     fn is_root(&self) -> bool;
-    /// Whom root makes of the gateway where the configuration does not say.
+    /// The default user of the gateway if root starts weir.
     fn usual_user(&self) -> Option<String>;
-    /// A symbolic link in a root's upper folders that leads out of it, and where to.
+    /// A symbolic link in the upper folders of a root that leads out of it, and its target.
     fn link_out(&self, root: &Path) -> Option<(PathBuf, PathBuf)> {
         let _ = root;
         None
     }
-    /// What keeps `user` from running a program: the program, or a folder on the way to it. Judged as [`Self::barred`]
-    /// does it.
+    /// What prevents `user` from running a program: the program, or a folder on the way to it. Judged as in
+    /// [`Self::barred`].
     fn may_not_run(&self, program: &Path, user: &str) -> Option<PathBuf> {
         let _ = (program, user);
         None
@@ -69,19 +69,19 @@ pub trait Machine {
     fn somaxconn(&self) -> Option<u32>;
 }
 
-/// Why something is no folder, or no file, that can be used.
+/// Why a path cannot be used as a folder or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It is not there, or is something else.
+    /// It does not exist, or has another type.
     Absent(String),
-    /// We may not look.
+    /// No permission to look.
     Barred(String),
 }
 
-/// Checks a configuration against the machine that it is to run on, and returns what is wrong, with its place.
+/// Checks a configuration against the machine that it will run on. Returns the problems with their places.
 ///
-/// Who checks need not be who starts weir, and folders in /run may be made only then: what depends on that is a
-/// warning, or is left to the start.
+/// The user who checks may be another one than the user who starts weir, and folders in /run may be created only at
+/// the start. Problems that depend on this are warnings, or are left to the start.
 pub fn check_environment(checked: &Checked, machine: &dyn Machine) -> Vec<Diagnostic> {
     let mut pass = Pass {
         checked,
@@ -130,7 +130,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Whom the gateway becomes; none: it stays who starts it.
+    /// The user of the gateway. `None`: the user who starts weir.
     fn gateway_user(&self) -> Option<String> {
         let user = self.checked.config.server.user.clone();
         user.or_else(|| match self.machine.is_root() {
@@ -194,7 +194,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The folders of a site; of a route only where they are not its site's.
+    /// Checks the folders of a site, and those of a route if they differ from its site's.
     fn settings(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
         let at = |key: &str| format!("{path}.{key}");
         if let Some(root) = &settings.root
@@ -240,7 +240,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A fallback that is not there.
+    /// Checks that the fallback exists.
     fn fallback(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
         let folder = |settings: &Settings| match &settings.alias {
             Some(alias) => Some((alias.folder.clone(), alias.prefix.len())),
@@ -266,7 +266,7 @@ impl Pass<'_> {
             let name = regex.captures(url)?.get(1)?.as_str().to_owned();
             Some(name)
         });
-        // A program that is not PHP knows names that are no files.
+        // A program other than PHP may know names that are not files.
         let is_php = |name: &str| name.ends_with(".php") || settings.check_files == Some(true);
         if let (Some(name), Some(pool)) = (&script, pool)
             && pool.php().is_none()
@@ -283,7 +283,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Links that lead out of a root, as Debian's packages have them.
+    /// Checks for links that lead out of a root, as in Debian's packages.
     fn links(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
         if settings.follow_symlinks {
             return;
@@ -312,7 +312,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A root that workers in a chroot do not see.
+    /// Checks that workers in a chroot can see the root.
     fn inside(&mut self, path: &str, settings: &Settings, site: Option<&Settings>) {
         let pool = settings
             .pool
@@ -415,7 +415,7 @@ impl Pass<'_> {
         else {
             return;
         };
-        // As another user only root starts it.
+        // Only root can start it as another user.
         let user = command
             .workers
             .user
@@ -462,7 +462,7 @@ impl Pass<'_> {
 
     fn logs(&mut self) {
         let log = &self.checked.config.log;
-        // Where nothing is said of calls they go where requests do.
+        // Without a setting of their own, calls are logged where requests are.
         let egress = match log.egress == log.access {
             true => &LogTarget::Off,
             false => &log.egress,
@@ -479,7 +479,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A log is opened by whoever starts weir, for appending.
+    /// Checks a log file: the user who starts weir opens it for appending.
     fn log_file(&mut self, at: &str, file: &Path) {
         if self.machine.folder(file).is_ok() {
             return self.error(at, format!("{} is a folder", file.display()), "");
@@ -494,7 +494,7 @@ impl Pass<'_> {
         };
         if !self.machine.may_write(written, None) {
             let message = format!("who checks may not write {}", written.display());
-            // Where the gateway becomes somebody else, root starts weir, and may.
+            // If the gateway changes its user, root starts weir, and root may write.
             match self.machine.is_root() || self.checked.config.server.user.is_none() {
                 true => self.error(at, message, "let the user who starts weir write there"),
                 false => self.warning(at, message, "root starts weir, it seems, and may"),
@@ -502,7 +502,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The identity that a process takes is known, and not root.
+    /// Checks that the identity of a process exists and is not root.
     fn identity(&mut self, path: &str, user: &Option<String>, group: &Option<String>, why: &str) {
         let at = format!("{path}.user");
         self.names(
@@ -555,7 +555,7 @@ impl Pass<'_> {
         false
     }
 
-    /// The folder of a file that weir makes.
+    /// Checks the folder of a file that weir creates.
     fn parent(&mut self, at: &str, file: &Path) {
         let Some(folder) = file.parent() else {
             return;
@@ -563,7 +563,7 @@ impl Pass<'_> {
         let hint = format!("mkdir -p {}, or correct the path", folder.display());
         match self.machine.folder(folder) {
             Ok(()) => {}
-            // These are empty after every boot, and filled by whoever starts weir.
+            // These folders are empty after every boot; the user who starts weir creates their content.
             Err(Obstacle::Absent(reason))
                 if ["/run", "/var/run", "/tmp"]
                     .iter()
@@ -610,9 +610,9 @@ impl Pass<'_> {
     }
 }
 
-/// Whether a text stands for a user by its number, which needs no entry among the users.
+/// Whether a text is a user's number. A number needs no entry in the user database.
 fn is_number(text: &str) -> bool {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    // The last one means "unchanged" to the kernel.
+    // The largest number means "unchanged" to the kernel.
     digits && text.parse().is_ok_and(|number: u32| number != u32::MAX)
 }

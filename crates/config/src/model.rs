@@ -1,9 +1,9 @@
-//! What a checked configuration means, defaults included.
+//! The checked configuration, defaults included.
 //!
-//! The text of `weir.toml` says little; this says everything. Every value is resolved: a route carries the
-//! whole [`Settings`] in force for it (the site's, overlaid by its own), names have become indices, and every
-//! limit has a number. Regular expressions and globs are kept as checked source text, so that this crate
-//! needs no matcher at run time and the gateway compiles them once.
+//! `weir.toml` contains only some keys; this model contains all values, resolved. A route has the complete
+//! [`Settings`] in force for it (the site's, overridden by its own), names are replaced by indices, and every limit
+//! has a number. Regular expressions and globs are kept as checked source text, so this crate needs no matcher at run
+//! time and the gateway compiles them once.
 //!
 //! Durations are [`Duration`], sizes are bytes.
 
@@ -26,7 +26,7 @@ pub use servers::{Adaptive, Balance, Check, HashBy, Servers, Upstream, UpstreamS
 
 use crate::{access_format::AccessFormat, template::Template};
 
-/// A whole configuration, as the manager performs it and the gateway serves it.
+/// A whole configuration. The manager applies it and the gateway serves it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[server]`
@@ -37,82 +37,84 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// `[pool.NAME]`, in the order of the file. [`PoolId`] is an index into it.
     pub pools: Vec<Pool>,
-    /// `[egress]`; none: there is no such table.
+    /// `[egress]`. `None`: there is no such table.
     pub egress: Option<Egress>,
     /// `[log]`
     pub log: Log,
 }
 
-/// `[server]`: the process, its identity, and the limits that hold for all sites.
+/// `[server]`: the process, its identity, and the limits for all sites.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// Identity of the gateway when weir is started by root; none: stay who we are; for root the
-    /// first of `weir`, `www-data` and `nobody` that there is.
+    /// User of the gateway if root starts weir. `None`: the current user, or for root the first existing one of
+    /// `weir`, `www-data` and `nobody`.
     pub user: Option<String>,
-    /// Group of the gateway; none: the user's primary group.
+    /// Group of the gateway. `None`: the user's primary group.
     pub group: Option<String>,
-    /// Folder that the gateway locks itself into.
+    /// Folder that the gateway changes its root to.
     pub chroot: Option<PathBuf>,
-    /// Reactors; 0: one for every two cores.
+    /// Number of reactors. 0: one for every two cores.
     pub threads: usize,
-    /// Where the manager's process id is written.
+    /// File for the manager's process id.
     pub pid_file: Option<PathBuf>,
-    /// How long a graceful stop waits for what runs.
+    /// How long a graceful stop waits for running requests.
     pub shutdown_timeout: Duration,
-    /// Configurations that were replaced and still finish what runs, at most; a further reload waits.
+    /// Maximum number of replaced configurations that still finish requests. A further reload waits.
     pub max_old_generations: usize,
-    /// A gateway that gives no sign of life for so long is replaced; zero: never.
+    /// A gateway that does not respond for this long is replaced. Zero: never.
     pub gateway_timeout: Duration,
-    /// Client connections in all; more wait in the kernel's queue.
+    /// Maximum number of client connections. More connections wait in the kernel's backlog.
     pub max_connections: usize,
-    /// Client connections of one address; more are closed at once. 0: no limit.
+    /// Maximum number of client connections of one address. More are closed at once. 0: no limit.
     pub max_connections_per_address: usize,
-    /// What `SERVER_SOFTWARE` says to scripts.
+    /// Value of `SERVER_SOFTWARE` for scripts.
     pub server_software: String,
-    /// Where bodies that do not fit memory are spooled (unnamed files).
+    /// Folder for temporary (unnamed) files with bodies that do not fit into memory.
     pub spool_dir: PathBuf,
-    /// All temporary files together may take so many bytes.
+    /// Maximum size of all temporary files together, bytes.
     pub max_spool: u64,
-    /// The operator's window.
+    /// The socket of the admin API.
     pub admin: Window,
-    /// DNS servers; none: those of /etc/resolv.conf.
+    /// DNS servers. Empty: those of /etc/resolv.conf.
     pub resolver: Vec<SocketAddr>,
-    /// It is on this address too.
+    /// TCP address on which the admin API listens too.
     pub admin_tcp: Option<SocketAddr>,
-    /// Where the token stands that actions over TCP need; none: there are no such actions.
+    /// File with the token for actions over TCP. `None`: no actions over TCP.
     pub admin_token_file: Option<PathBuf>,
-    /// Per cent of a pool's queue from which on weir is not ready; 0: however full it is.
+    /// weir reports not ready if a pool's queue is at least this full, in percent. 0: the queue does not matter.
     pub ready_saturation: u64,
-    /// weir is not ready once all workers of a pool have been busy with the same requests for so long; zero: it is.
+    /// weir reports not ready if all workers of a pool have been busy with the same requests for this long. Zero:
+    /// never for this reason.
     pub ready_stalled: Duration,
-    /// `/metrics` has the durations of each site.
+    /// `/metrics` contains the request durations of each site.
     pub site_histograms: bool,
-    /// Nice value of the gateway; none: [`GATEWAY_FIRST`] before weir's own, where that is allowed.
+    /// Nice value of the gateway. `None`: [`GATEWAY_FIRST`] lower than weir's own, if that is permitted.
     pub priority: Option<i32>,
-    /// Workers of all pools together; 0: no limit but each pool's own.
+    /// Maximum number of workers of all pools together. 0: only each pool's own limit.
     pub process_max: usize,
-    /// So many workers of a pool killed by SIGSEGV or SIGBUS within `emergency_restart_interval` start it anew; 0: never.
+    /// If this many workers of a pool die by SIGSEGV or SIGBUS within `emergency_restart_interval`, the pool is
+    /// restarted. 0: never.
     pub emergency_restart_threshold: usize,
     /// See `emergency_restart_threshold`.
     pub emergency_restart_interval: Duration,
 }
 
-/// So much before weir's own priority (nice values) the gateway runs where nothing else is said.
+/// By default the gateway's nice value is this much lower than weir's own.
 pub const GATEWAY_FIRST: i32 = 5;
 
-/// Where the operator's window is.
+/// The socket of the admin API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Window {
-    /// Where the machine has such sockets: `weir/admin.sock` in the folder for them. It is done without where that
-    /// cannot be.
+    /// At the usual place of the machine's sockets: `weir/admin.sock` in that folder. If that is not possible, weir
+    /// runs without it.
     Usual,
-    /// Nowhere.
+    /// No socket.
     Off,
-    /// On this unix socket.
+    /// At this path.
     At(PathBuf),
 }
 
-/// Where a listener or a server is.
+/// Address of a listener or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// `host:port`, `[::]:port`
@@ -121,7 +123,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// As it is written in weir.toml.
+/// Writes the address as in weir.toml.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,11 +138,11 @@ impl fmt::Display for Address {
 pub struct Listener {
     /// The NAME.
     pub name: String,
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
-    /// What is spoken there.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// Length of the kernel's accept queue (cut by net.core.somaxconn).
+    /// Length of the kernel's accept backlog (limited by net.core.somaxconn).
     pub backlog: u32,
     /// Owner of a unix socket.
     pub owner: Option<String>,
@@ -148,60 +150,60 @@ pub struct Listener {
     pub group: Option<String>,
     /// Mode of a unix socket (default 0660).
     pub mode: u32,
-    /// Users that may connect to a unix socket, by an access control list.
+    /// Users that may connect to a unix socket (access control list).
     pub acl_users: Vec<String>,
-    /// Groups that may connect to a unix socket, by an access control list.
+    /// Groups that may connect to a unix socket (access control list).
     pub acl_groups: Vec<String>,
-    /// Largest request head (request line and headers), bytes; more: 431.
+    /// Maximum size of a request head (request line and headers), bytes. Above: 431.
     pub max_head: usize,
-    /// Most header fields in a request; more: 431.
+    /// Maximum number of header fields in a request. Above: 431.
     pub max_headers: usize,
-    /// From the head's first byte to its last; longer: 408.
+    /// Timeout from the first to the last byte of the request head. After it: 408.
     pub header_timeout: Duration,
-    /// Between two reads of a body; longer: 408.
+    /// Timeout between two reads of a request body. After it: 408.
     pub body_timeout: Duration,
-    /// Between two requests of a kept connection.
+    /// Timeout between two requests of a keep-alive connection.
     pub idle_timeout: Duration,
-    /// Between two writes to a client that does not read.
+    /// Timeout between two writes to a client that does not read.
     pub send_timeout: Duration,
-    /// Requests served by one connection; 0: no limit.
+    /// Maximum number of requests on one connection. 0: no limit.
     pub max_requests_per_connection: u64,
 }
 
-/// What is spoken on a listener.
+/// Protocol of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.
     Http,
-    /// FastCGI 1.0, with a web server in front.
+    /// FastCGI 1.0, from a web server in front.
     FastCgi(FastCgi),
-    /// HAProxy's agent-check: one line that says what the pool can take.
+    /// HAProxy's agent-check: one line with the state of a pool.
     AgentCheck(AgentCheck),
 }
 
 /// A listener with `protocol = "agent-check"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCheck {
-    /// Of which pool is told.
+    /// The pool whose state is reported.
     pub pool: PoolId,
-    /// Addresses that may connect over TCP; empty: any.
+    /// Addresses that may connect over TCP. Empty: any.
     pub allowed_clients: Vec<IpAddr>,
 }
 
 /// A listener with `protocol = "fastcgi"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FastCgi {
-    /// Whose workers answer.
+    /// The pool that handles the requests.
     pub pool: PoolId,
-    /// Only the status page and the ping page are answered.
+    /// Only the status page and the ping page are served.
     pub status_only: bool,
-    /// Where a worker failed: 502 and 504 are answers of weir's own. Else the connection is closed, as by PHP-FPM.
+    /// If a worker fails, weir responds with 502 or 504. Otherwise it closes the connection, as PHP-FPM does.
     pub answers_failures: bool,
-    /// Refusals say why in `Proxy-Status`.
+    /// Error responses contain the reason in `Proxy-Status`.
     pub proxy_status: bool,
-    /// Addresses that may connect over TCP; empty: any.
+    /// Addresses that may connect over TCP. Empty: any.
     pub allowed_clients: Vec<IpAddr>,
-    /// What the requests are worth.
+    /// Timeout, priority and order of the requests.
     pub policy: Policy,
 }
 
@@ -210,9 +212,9 @@ pub struct FastCgi {
 pub enum HostPattern {
     /// `shop.example` (lower case, no port).
     Exact(String),
-    /// `*.shop.example`: any name that ends so (kept with its leading dot: `.shop.example`).
+    /// `*.shop.example`: any name with this suffix (stored with its leading dot: `.shop.example`).
     Suffix(String),
-    /// `shop.*`: any name that begins so (kept with its last dot: `shop.`).
+    /// `shop.*`: any name with this prefix (stored with its last dot: `shop.`).
     Prefix(String),
 }
 
@@ -221,48 +223,49 @@ pub enum HostPattern {
 pub struct Site {
     /// The NAME.
     pub name: String,
-    /// Hosts it answers to; none: the default site of its listeners.
+    /// Its host names. Empty: it is the default site of its listeners.
     pub hosts: Vec<HostPattern>,
-    /// Indices of its listeners; never empty (all HTTP listeners where the file names none).
+    /// Indices of its listeners. Never empty (all HTTP listeners if the file names none).
     pub listen: Vec<usize>,
-    /// What holds where no route says otherwise.
+    /// Settings for requests without a route that overrides them.
     pub settings: Settings,
-    /// `[[site.NAME.route]]`, first match wins.
+    /// `[[site.NAME.route]]`; the first match wins.
     pub routes: Vec<Route>,
 }
 
 /// `[[site.NAME.route]]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// Which paths.
+    /// The paths that match.
     pub path: PathPattern,
-    /// Which methods; empty: any.
+    /// The methods that match. Empty: any.
     pub methods: Vec<String>,
-    /// An answer without file or script; none: go on to files and scripts with `settings`.
+    /// A response without file or script. `None`: continue with files and scripts, with `settings`.
     pub action: Option<Action>,
-    /// The path and query that stand for the request's; `$1` to `$9` and `${name}` are groups of `path`'s expression.
+    /// Path and query that replace the request's. `$1` to `$9` and `${name}` are groups of `path`'s expression.
     pub rewrite: Option<String>,
-    /// The site's settings overlaid by the route's.
+    /// The site's settings, overridden by the route's.
     pub settings: Settings,
 }
 
-/// How a route's `path` is written. Matched against the decoded, normalised path.
+/// Pattern of a route's `path`. It is matched against the decoded, normalised path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPattern {
-    /// A glob over the whole path; `*` matches any run of characters, slashes included; `?` one.
+    /// A glob over the whole path. `*` matches any sequence of characters, slashes included; `?` matches one
+    /// character.
     Glob(String),
     /// `~REGEX`
     Regex(String),
 }
 
-/// What a route answers by itself.
+/// A response that a route gives itself.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// `redirect = "…"` with `status` (301, 302, 303, 307, 308; default 308).
     Redirect {
-        /// The Location.
+        /// The Location header.
         to: Template,
-        /// Its status.
+        /// The status.
         status: u16,
     },
     /// `deny = true`: 403.
@@ -271,9 +274,9 @@ pub enum Action {
     Reply {
         /// 200 to 599.
         status: u16,
-        /// The body as written.
+        /// The body.
         body: Template,
-        /// Default `text/plain; charset=utf-8`.
+        /// The content type. Default: `text/plain; charset=utf-8`.
         content_type: String,
     },
 }
@@ -282,176 +285,176 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub usize);
 
-/// What a site says and a route may say otherwise.
+/// Settings of a site that a route may override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The document root; none: no files and no scripts (only replies).
+    /// The document root. `None`: no files and no scripts (only replies).
     pub root: Option<PathBuf>,
-    /// Of a route: the folder that stands for its prefix, in place of `root`.
+    /// For a route: the folder that replaces its URL prefix, instead of `root`.
     pub alias: Option<Alias>,
-    /// What the worker calls `root`; none: the same.
+    /// Path of `root` as the worker sees it. `None`: the same path.
     pub script_root: Option<PathBuf>,
-    /// Files tried, in order, for a URL that ends in a slash.
+    /// Files to try, in order, for a URL that ends with a slash.
     pub index: Vec<String>,
-    /// Regular expression: which URLs are scripts; 1st group script name, 2nd path-info.
+    /// Regular expression for script URLs. Group 1: script name; group 2: path-info.
     pub script: String,
-    /// Where a URL goes that is no file: a path, with a query and groups where it is [`Route::rewrite`]'s like; none: 404.
+    /// Target for a URL that is not a file: a path, with query and groups as in [`Route::rewrite`]. `None`: 404.
     pub fallback: Option<String>,
-    /// A script has to be a file on this machine; none: where the pool's scripts are PHP's.
+    /// A script must be a file on this machine. `None`: only if the pool runs PHP.
     pub check_files: Option<bool>,
-    /// What a path with an encoded slash is.
+    /// How to handle a path with an encoded slash.
     pub encoded_slash: EncodedSlash,
-    /// Who runs scripts; none: scripts are refused with 403, never sent as text.
+    /// The pool that runs scripts. `None`: scripts are refused with 403, never sent as text.
     pub pool: Option<PoolId>,
-    /// Parameters added to the request, in order.
+    /// FastCGI parameters added to the request, in order.
     pub params: Vec<(String, Template)>,
-    /// Names of the headers passed; none: all but Proxy and those of the connection.
+    /// Names of the headers that are passed on. `None`: all, except Proxy and connection headers.
     pub pass_headers: Option<Vec<String>>,
-    /// Headers with underscores in their names are passed too (default false).
+    /// Headers with underscores in their names are passed on too (default false).
     pub underscores_in_headers: bool,
-    /// Regular expressions over the path and the script's name: never served, never run. Those of
-    /// [`crate::default_hide_files`] are about files only.
+    /// Regular expressions over the path and the script name. Matches are never served and never run. Those of
+    /// [`crate::default_hide_files`] apply to files only.
     pub hide_files: Vec<String>,
-    /// Path prefixes whose scripts are served as files with a plain type and never run.
+    /// Path prefixes below which scripts are served as plain files and never run.
     pub deny_scripts: Vec<String>,
     /// Status → file (absolute, or relative to `root`).
     pub error_pages: BTreeMap<u16, PathBuf>,
     /// Cache-Control of static files.
     pub cache_control: Option<String>,
-    /// Response headers set.
+    /// Response headers to set.
     pub set_headers: Vec<(String, Template)>,
-    /// Response headers removed.
+    /// Response headers to remove.
     pub remove_headers: Vec<String>,
-    /// Request headers set before the worker sees them.
+    /// Request headers to set before the worker gets the request.
     pub set_request_headers: Vec<(String, Template)>,
-    /// charset added to text types; empty: none.
+    /// charset that is added to text types. Empty: none.
     pub charset: String,
-    /// Types by extension, before the built-in list.
+    /// Content types by extension. They take precedence over the built-in list.
     pub types: BTreeMap<String, String>,
-    /// Serve `file.br`, `file.zst`, `file.gz` beside the file.
+    /// Serve `file.br`, `file.zst`, `file.gz` if they exist beside the file.
     pub precompressed: bool,
-    /// Symlinks that lead out of the root are followed (default false).
+    /// Follow symlinks that lead out of the root (default false).
     pub follow_symlinks: bool,
-    /// Largest request body, bytes; more: 413.
+    /// Maximum size of a request body, bytes. Above: 413.
     pub max_body: u64,
-    /// Request body kept in memory, bytes; more goes to a temporary file.
+    /// Maximum size of a request body in memory, bytes. The rest goes to a temporary file.
     pub body_memory: usize,
-    /// Response kept in memory for a slow client, bytes; more goes to a temporary file.
+    /// Maximum size of a response in memory for a slow client, bytes. The rest goes to a temporary file.
     pub response_memory: usize,
-    /// Response kept in a temporary file for a slow client, bytes; more waits (the worker too).
+    /// Maximum size of a response in a temporary file for a slow client, bytes. Above it, the worker has to wait.
     pub max_response_file: u64,
-    /// Pass responses through as they come; no reading ahead.
+    /// Responses are buffered. If false, they are streamed as they arrive.
     pub buffering: bool,
     /// X-Accel-Redirect: URL prefix → folder.
     pub accel_redirect: Vec<(String, PathBuf)>,
-    /// X-Sendfile: folders that files may come from.
+    /// X-Sendfile: folders whose files may be sent.
     pub sendfile_dirs: Vec<PathBuf>,
     /// Requests are written to the access log.
     pub access_log: bool,
-    /// What a request for a script is worth.
+    /// Timeout, priority and order of requests for scripts.
     pub policy: Policy,
 }
 
-/// A folder that stands for a URL prefix.
+/// A folder that replaces a URL prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alias {
-    /// Begins and ends with a slash.
+    /// The prefix. It begins and ends with a slash.
     pub prefix: String,
     /// The folder.
     pub folder: PathBuf,
 }
 
-/// What a path with an encoded slash (`%2F`) is.
+/// How to handle a path with an encoded slash (`%2F`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EncodedSlash {
-    /// No file; a script's path-info, or the fallback's.
+    /// It is not a file. It may be path-info of a script, or go to the fallback.
     #[default]
     Pass,
     /// Not found.
     Refuse,
 }
 
-/// What a site, a route or a FastCGI listener says about the worth of a request for a script.
+/// Timeout, priority and order of requests for scripts, set by a site, a route or a FastCGI listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// From the request's first byte to the head of its answer; zero: no limit.
+    /// Timeout from the request's first byte to the response head. Zero: no limit.
     pub timeout: Duration,
-    /// The request header by which a client may lower that.
+    /// The request header with which a client may lower `timeout`.
     pub timeout_header: Option<String>,
-    /// Place in the queue, lower first; -1000 to 1000.
+    /// Priority in the queue, lower first; -1000 to 1000.
     pub priority: i16,
-    /// The first that matches says another one.
+    /// Rules that change the priority. The first match wins.
     pub priority_by: Vec<PriorityRule>,
-    /// By what clients are told apart.
+    /// How to identify clients for fair queueing.
     pub fair_by: FairBy,
-    /// What requests run one after the other by.
+    /// The key by which requests are serialized.
     pub serialize_by: SerializeBy,
-    /// What becomes of a running script whose client has left.
+    /// What to do with a running script if its client disconnects.
     pub on_client_left: OnClientLeft,
 }
 
 /// One rule of `priority_by`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriorityRule {
-    /// What is looked at.
+    /// The part of the request that is compared.
     pub part: RequestPart,
-    /// What it has to be.
+    /// The pattern for its value.
     pub value: ValuePattern,
-    /// The priority then.
+    /// The priority if it matches.
     pub priority: i16,
 }
 
-/// A part of a request that a client, or what is in front of weir, has written.
+/// A part of a request that the client or a proxy in front sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestPart {
-    /// A header, by its name in lower case.
+    /// A header. The name is in lower case.
     Header(String),
-    /// A cookie, by its name.
+    /// A cookie.
     Cookie(String),
 }
 
-/// How a value is described.
+/// Pattern of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValuePattern {
-    /// A glob over the whole value; `*` matches any run of characters, `?` one.
+    /// A glob over the whole value. `*` matches any sequence of characters, `?` one character.
     Glob(String),
     /// `~REGEX`
     Regex(String),
 }
 
-/// By what clients are told apart that get equal shares.
+/// How to identify clients that get equal shares of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FairBy {
-    /// They are not.
+    /// No fair queueing.
     Off,
-    /// By their address; IPv6 by its first 64 bits.
+    /// By client address; IPv6 by its first 64 bits.
     #[default]
     Address,
-    /// By this; where it is missing, by their address.
+    /// By this part of the request; by client address if the part is missing.
     Part(RequestPart),
 }
 
-/// What requests run one after the other by.
+/// The key by which requests are serialized (run one after the other).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SerializeBy {
-    /// As the pool's queue says.
+    /// As configured in the pool's queue.
     #[default]
     Pool,
-    /// They do not.
+    /// Not serialized.
     Off,
-    /// Those that have the same one; those without it do not.
+    /// Requests with the same value are serialized. Requests without the value are not.
     Part(RequestPart),
 }
 
-/// What becomes of a running script whose client has left.
+/// What to do with a running script if its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnClientLeft {
-    /// Nobody stops it.
+    /// Let it finish.
     #[default]
     Finish,
-    /// Its worker is stopped.
+    /// Stop its worker.
     Cancel,
-    /// Its worker is stopped unless it has begun to answer.
+    /// Stop its worker unless the script has begun to respond.
     FinishIfAnswering,
 }
 
@@ -460,44 +463,44 @@ pub enum OnClientLeft {
 pub struct Pool {
     /// The NAME.
     pub name: String,
-    /// Who the workers are.
+    /// What runs the workers.
     pub runtime: Runtime,
-    /// One connection serves many requests.
+    /// Connections to workers are kept open for further requests.
     pub keep_conn: bool,
-    /// Requests per connection; 0: no limit.
+    /// Maximum number of requests per connection. 0: no limit.
     pub max_reqs: u64,
-    /// Waiting for a connection to be made.
+    /// Timeout for opening a connection.
     pub connect_timeout: Duration,
-    /// A worker may be silent for so long (between two reads or writes); then 504. A server's connection is closed.
+    /// Timeout between two reads or writes of a worker. After it: 504; the connection to a server is closed.
     pub read_timeout: Duration,
-    /// A script may run for so long in all; zero: no limit. 504, and the worker is given up.
+    /// Maximum run time of a script. Zero: no limit. After it: 504, and the worker is discarded.
     pub request_terminate_timeout: Duration,
-    /// That limit holds also after `fastcgi_finish_request()`.
+    /// The limit also applies after `fastcgi_finish_request()`.
     pub request_terminate_timeout_track_finished: bool,
-    /// To how many other workers a request may be given whose connection was closed; 0: to none.
+    /// Maximum number of retries with other workers if the connection was closed. 0: no retry.
     pub retries: u32,
-    /// Largest response head, bytes; more: 502.
+    /// Maximum size of a response head, bytes. Above: 502.
     pub max_response_head: usize,
-    /// Extensions (with the dot) of scripts that may run; empty: any.
+    /// Extensions (with the dot) of scripts that may run. Empty: any.
     pub limit_extensions: Vec<String>,
-    /// Where PHP-FPM's status page is.
+    /// Path of PHP-FPM's status page.
     pub status_path: Option<String>,
-    /// Where PHP-FPM's ping page is.
+    /// Path of PHP-FPM's ping page.
     pub ping_path: Option<String>,
-    /// What the ping page says.
+    /// Content of the ping page.
     pub ping_response: String,
-    /// PHP-FPM's log of the pool's requests.
+    /// PHP-FPM's access log of the pool.
     pub access_log: Option<PathBuf>,
-    /// How its lines are written (`%` codes of PHP-FPM's `access.format`).
+    /// Format of its lines (`%` codes of PHP-FPM's `access.format`).
     pub access_format: AccessFormat,
-    /// GET and HEAD requests for these paths are left out of it where all went well.
+    /// Successful GET and HEAD requests for these paths are not logged there.
     pub access_suppress_path: Vec<String>,
     /// `[pool.NAME.queue]`
     pub queue: Queue,
 }
 
 impl Pool {
-    /// What weir starts its workers with; none where somebody else runs them.
+    /// Settings of the workers that weir starts. `None` if another program runs them.
     pub fn workers(&self) -> Option<&Workers> {
         match &self.runtime {
             Runtime::Php(php) => Some(&php.workers),
@@ -506,7 +509,7 @@ impl Pool {
         }
     }
 
-    /// weir's own PHP; none for any other runtime.
+    /// weir's own PHP. `None` for any other runtime.
     pub fn php(&self) -> Option<&Php> {
         match &self.runtime {
             Runtime::Php(php) => Some(php),
@@ -515,63 +518,63 @@ impl Pool {
     }
 }
 
-/// Who the workers of a pool are.
+/// What runs the workers of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Runtime {
-    /// weir's own PHP: a master that loads it once, and workers that it forks.
+    /// weir's own PHP: a master process loads it once and forks the workers.
     Php(Php),
-    /// Any FastCGI program: one process per worker, a private listening socket as its fd 0.
+    /// Any FastCGI program: one process per worker, with a private listening socket as its fd 0.
     Command(Command),
-    /// Workers that somebody else runs.
+    /// Workers that another program runs.
     Servers(Servers),
 }
 
 /// `runtime = "command"`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// Program and arguments; the program is an absolute path or found in PATH at start.
+    /// Program and arguments. The program is an absolute path, or is looked up in PATH at the start.
     pub argv: Vec<String>,
-    /// How many, as whom, with what.
+    /// Number, user and environment of the workers.
     pub workers: Workers,
 }
 
 /// `runtime = "php"`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Php {
-    /// Major and minor version, `8.2`; none: the newest installed.
+    /// Major and minor version, `8.2`. `None`: the newest installed.
     pub version: Option<String>,
-    /// php.ini, or its folder; none: PHP's own place.
+    /// php.ini, or its folder. `None`: PHP's default.
     pub ini: Option<PathBuf>,
     /// No php.ini is read.
     pub no_ini: bool,
-    /// Settings in place of what php.ini says, also those that are read at start only.
+    /// PHP settings that override php.ini, including those that PHP reads only at its start.
     pub define: Vec<(String, String)>,
     /// `php_value`, `php_flag`, `php_admin_value` and `php_admin_flag`, in this order.
     pub settings: Vec<PhpSetting>,
-    /// A changed symlink on the way to a site's root starts the pool anew.
+    /// Restart the pool when a symlink on the way to a site's root changes.
     pub watch_root: bool,
-    /// The stack of a script that runs for longer is written to the slow log; zero: never.
+    /// If a script runs longer, its stack trace is written to the slow log. Zero: never.
     pub slowlog_timeout: Duration,
-    /// Calls of that stack at most.
+    /// Maximum number of stack frames in the slow log.
     pub slowlog_depth: u32,
-    /// The slow log; none: the error log.
+    /// The slow log. `None`: the error log.
     pub slowlog: Option<PathBuf>,
-    /// Debuggers of the same user may look into the workers.
+    /// Debuggers of the same user may attach to the workers.
     pub dumpable: bool,
-    /// How many, as whom, with what.
+    /// Number, user and environment of the workers.
     pub workers: Workers,
 }
 
 /// One setting of PHP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhpSetting {
-    /// As php.ini calls it.
+    /// Name as in php.ini.
     pub name: String,
-    /// As php.ini would write it.
+    /// Value as in php.ini.
     pub value: String,
     /// Neither scripts nor .user.ini can change it.
     pub admin: bool,
-    /// It is a switch (`php_flag`, `php_admin_flag`).
+    /// It is a boolean (`php_flag`, `php_admin_flag`).
     pub flag: bool,
 }
 
@@ -580,58 +583,59 @@ pub struct PhpSetting {
 pub enum Pm {
     /// Always `max_children`.
     Static,
-    /// Some are kept spare.
+    /// A number of workers between two limits is kept idle.
     Dynamic {
         /// Workers at the start.
         start: usize,
-        /// Fewer free ones, and others are started.
+        /// With fewer idle workers, others are started.
         min_spare: usize,
-        /// More free ones, and some are stopped.
+        /// With more idle workers, some are stopped.
         max_spare: usize,
     },
-    /// None without requests.
+    /// No workers without requests.
     OnDemand,
-    /// From waiting time, cores and memory.
+    /// Computed from waiting time, cores and memory.
     Auto {
-        /// Workers at the start, and at least.
+        /// Workers at the start, and the minimum.
         start: usize,
     },
 }
 
-/// Workers that weir runs itself: how many, as whom, with what.
+/// Workers that weir runs itself: number, user and environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workers {
     /// How the number is chosen.
     pub pm: Pm,
-    /// Workers at most.
+    /// Maximum number of workers.
     pub max_children: usize,
-    /// Workers beside `max_children` for calls that scripts make to their own site.
+    /// Additional workers beyond `max_children`, for calls of scripts to their own site.
     pub self_call_workers: usize,
-    /// What a worker is taken to need before any has shown it (auto), bytes.
+    /// Assumed memory of a worker until it has been measured (auto), bytes.
     pub worker_memory: u64,
-    /// Workers started in a second at most.
+    /// Maximum number of workers started per second.
     pub max_spawn_rate: usize,
-    /// A path whose script has ended so many workers within `crash_window` is refused for `crash_pause`; 0: never.
+    /// If scripts at a path crash this many workers within `crash_window`, the path is refused for `crash_pause`. 0:
+    /// never.
     pub crash_limit: u32,
     /// See `crash_limit`; not zero.
     pub crash_window: Duration,
     /// See `crash_limit`; not zero.
     pub crash_pause: Duration,
-    /// A worker that is free for so long is stopped (on demand, auto).
+    /// A worker that is idle for this long is stopped (on demand, auto).
     pub idle_timeout: Duration,
-    /// A worker is replaced after so many requests; 0: never.
+    /// A worker is replaced after this many requests. 0: never.
     pub max_requests: u64,
-    /// A worker whose resident memory has been larger is replaced after its request, bytes; 0: never.
+    /// A worker whose resident memory exceeds this is replaced after its request, bytes. 0: never.
     pub max_memory: u64,
-    /// Identity, as root only; none: the gateway's.
+    /// User, only if weir runs as root. `None`: the gateway's.
     pub user: Option<String>,
-    /// Group, as root only.
+    /// Group, only if weir runs as root.
     pub group: Option<String>,
-    /// Folder that the workers are locked into, as root only.
+    /// Root folder of the workers (chroot), only if weir runs as root.
     pub chroot: Option<PathBuf>,
-    /// Working folder, as seen from inside of `chroot`.
+    /// Working folder, as seen inside of `chroot`.
     pub chdir: Option<PathBuf>,
-    /// The environment is only `env` (default true) or weir's with `env` added.
+    /// True: the environment contains only `env` (default). False: weir's environment with `env` added.
     pub clear_env: bool,
     /// Environment of the workers.
     pub env: Vec<(String, String)>,
@@ -641,84 +645,87 @@ pub struct Workers {
     pub rlimit_core: Option<u64>,
     /// Nice value of the workers; none: weir's.
     pub priority: Option<i32>,
-    /// Where the lines go that they print to their standard output and error; none: the error log.
+    /// Where the lines go that workers print to standard output and error. `None`: the error log.
     pub output_log: Option<LogTarget>,
-    /// These lines are written with time, pool and process before them.
+    /// These lines get a prefix of time, pool and process.
     pub decorate_output: bool,
 }
 
 /// `[pool.NAME.queue]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
-    /// Requests at work at once; where the servers' limits are found out, what these can be together at most.
+    /// Maximum number of requests running at once. If weir detects the limits of the servers, their maximum together.
     pub maxconn: usize,
-    /// With fullconn: the limit is never below. 0: there is no fullconn.
+    /// With fullconn: minimum of the limit. 0: there is no fullconn.
     pub minconn: usize,
-    /// The load (running and waiting) at which the limit is maxconn; below it grows with the load. 0: always maxconn.
+    /// The load (running and waiting requests) at which the limit reaches maxconn. Below it, the limit grows with the
+    /// load. 0: always maxconn.
     pub fullconn: usize,
-    /// Requests waiting at most; more are shed at once.
+    /// Maximum number of waiting requests. More are shed at once.
     pub max_queue: usize,
-    /// Waiting at most; then 503.
+    /// Maximum waiting time. After it: 503.
     pub timeout: Duration,
-    /// Workers kept for requests of a priority, each with a different one, together fewer than maxconn.
+    /// Workers reserved for requests of a priority. The priorities differ, and all reserved workers together are
+    /// fewer than maxconn.
     pub reserve: Vec<Reserve>,
-    /// Requests with the same one run one after the other, where nothing else is said; none: they do not.
+    /// Default key for serializing requests: requests with the same value run one after the other. `None`: not
+    /// serialized.
     pub serialize_by: Option<RequestPart>,
-    /// Requests of one key that wait for their turn at most.
+    /// Maximum number of waiting requests with the same key.
     pub serialize_queue: usize,
-    /// Who goes first under lasting overload.
+    /// Order of the queue under lasting overload.
     pub order: QueueOrder,
 }
 
-/// Workers that only take requests of a priority or a lower number.
+/// Workers that only take requests of this priority number or a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve {
-    /// The highest number that may use them, -1000 to 1000.
+    /// The highest priority number that may use them, -1000 to 1000.
     pub priority: i16,
-    /// So many, at least 1.
+    /// Number of workers, at least 1.
     pub workers: usize,
 }
 
-/// Who goes first under lasting overload.
+/// Order of the queue under lasting overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The queue is kept short, and who has waited too long goes last.
+    /// The queue is kept short, and requests that have waited too long go last.
     Adaptive,
-    /// As they came.
+    /// First in, first out.
     Fifo,
 }
 
 /// `[log]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Log {
-    /// Where requests are written.
+    /// Target of the access log.
     pub access: LogTarget,
-    /// How.
+    /// Format of the access log.
     pub format: LogFormat,
-    /// Where the application's outgoing calls are written.
+    /// Target of the log of outgoing calls.
     pub egress: LogTarget,
-    /// Where errors are written.
+    /// Target of the error log.
     pub error: LogTarget,
     /// The least severe level that is written.
     pub level: Level,
-    /// Whose words errors are written in.
+    /// Format of error messages.
     pub error_format: ErrorFormat,
     /// Longest line in PHP-FPM's format, bytes.
     pub error_limit: u32,
-    /// In PHP-FPM's format, lines of workers are written when they are whole.
+    /// In PHP-FPM's format, lines of workers are buffered until they are complete.
     pub error_buffering: bool,
-    /// What messages to syslog are called.
+    /// Ident of messages to syslog.
     pub syslog_ident: String,
-    /// Which of syslog's facilities they belong to, as syslog(3) numbers them (daemon: 3).
+    /// Syslog facility, numbered as in syslog(3) (daemon: 3).
     pub syslog_facility: u8,
 }
 
-/// Whose words errors are written in.
+/// Format of error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorFormat {
     /// weir's own.
     Weir,
-    /// PHP-FPM's, for scripts that look for them.
+    /// PHP-FPM's, for scripts that parse them.
     Fpm,
 }
 
@@ -731,18 +738,18 @@ pub enum LogTarget {
     Stdout,
     /// `"stderr"`
     Stderr,
-    /// A file, appended to, reopened at SIGUSR1.
+    /// A file, opened for appending and reopened at SIGUSR1.
     File(PathBuf),
-    /// The system's log (/dev/log); the error log only.
+    /// The system's log (/dev/log); only for the error log.
     Syslog,
 }
 
-/// How a line of the access log is written.
+/// Format of a line of the access log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LogFormat {
     /// Apache's and nginx's combined format.
     Combined,
-    /// One JSON object a line with all fields.
+    /// One JSON object per line, with all fields.
     Json,
     /// Text with `${...}`.
     Template(Template),
@@ -751,11 +758,11 @@ pub enum LogFormat {
 /// Severity, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Something is lost.
+    /// Something failed or is lost.
     Error,
-    /// Something will bite.
+    /// Something will cause a problem.
     Warning,
-    /// What an operator wants to know.
+    /// Normal events for operators.
     Notice,
     /// Everything.
     Debug,

@@ -1,4 +1,4 @@
-//! What does not fit together in `[egress]` and the tables of its hosts.
+//! Reports settings in `[egress]` and the tables of its hosts that do not fit together.
 
 mod hosts;
 
@@ -14,7 +14,7 @@ use crate::{
     value::Value,
 };
 
-/// Says it all.
+/// Runs all checks.
 pub(super) fn check(document: &Document, tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
     let entries = &tables.egress;
     listen(document, entries, egress, sink);
@@ -52,7 +52,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
             );
             sink.error(place.clone(), message, hint);
         }
-        // Port 0 is a free port of the kernel's choice: never the same twice.
+        // Port 0: the kernel chooses a free port, so two of them never conflict.
         if matches!(address, Address::Tcp(socket) if socket.port() == 0) {
             continue;
         }
@@ -85,7 +85,7 @@ fn listen(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Si
     }
 }
 
-/// Who listens there.
+/// Name of the listener at that address.
 fn owner(document: &Document, address: &Address) -> Option<String> {
     let is_it =
         |value: Option<Value>| matches!(value, Some(Value::Address(other)) if other == *address);
@@ -147,13 +147,13 @@ fn allow(document: &Document, entries: &Entries, egress: &Egress, sink: &mut Sin
     }
 }
 
-/// Whatever `later` lets is let by `first`, at as many addresses.
+/// Whether `first` allows everything that `later` allows, with at least the same addresses.
 fn lets_all_of(first: &AllowRule, later: &AllowRule) -> bool {
     let of_path = match later.path.strip_prefix(first.path.as_str()) {
         Some(rest) => rest.is_empty() || rest.starts_with('/') || first.path.ends_with('/'),
         None => false,
     };
-    // TRACE has to be named: its answer shows the headers that weir sets.
+    // TRACE must be named explicitly: its response shows the headers that weir adds.
     let lets = |method: &String| match first.methods.is_empty() {
         true => method != "TRACE",
         false => first.methods.contains(method),
@@ -166,7 +166,7 @@ fn lets_all_of(first: &AllowRule, later: &AllowRule) -> bool {
         let mut wider = first.addresses.iter();
         wider.any(|network| network.prefix <= prefix && network.contains(ip))
     };
-    // One for some pools says who has the host's credentials, too.
+    // A rule for certain pools also decides who may use the credentials of the host.
     let of_pools = first.pools.is_empty() == later.pools.is_empty()
         && later.pools.iter().all(|pool| first.pools.contains(pool));
     covers(&first.origin, &later.origin)
@@ -179,7 +179,7 @@ fn lets_all_of(first: &AllowRule, later: &AllowRule) -> bool {
             .all(|network| reached(network.address, network.prefix))
 }
 
-/// What may be said of single hosts only.
+/// Reports settings that are only valid for single hosts.
 fn not_everywhere(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     if let Some(entry) = entries.entry("verify")
         && !egress.defaults.verify
@@ -209,7 +209,7 @@ fn not_everywhere(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     }
 }
 
-/// Keeping answers: what all hosts share.
+/// Checks the cache settings that all hosts share.
 fn answers(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
     let entries = &tables.egress;
     let kept = egress.defaults.cache || egress.hosts.iter().any(|host| host.settings.cache);
@@ -240,7 +240,7 @@ fn answers(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
     }
 }
 
-/// What stands in one table, `[egress]` or a host's; `settings`: what is in force there.
+/// Checks one table, `[egress]` or a host's. `settings`: the settings in force there.
 fn table(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
     waits(entries, settings, sink);
     let mut warn_if = |key: &str, is_vain: bool, message: String, hint: &str| {
@@ -310,7 +310,7 @@ fn table(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
     literal_secrets(entries, sink);
 }
 
-/// Waits that another one ends before.
+/// Reports timeouts that never expire because another one expires earlier.
 fn waits(entries: &Entries, settings: &HostSettings, sink: &mut Sink) {
     let all = settings.timeout;
     let parts: [(&str, Duration); 4] = [
@@ -357,8 +357,9 @@ fn stands_elsewhere(value: &Secret) -> bool {
         .any(|piece| !matches!(piece, SecretPiece::Text(_)))
 }
 
-/// Whether a header carries what nobody else should know, or says who asks, as its name goes: the egress keeps no answer for
-/// others to a request that has one, and `weir check` warns where its value stands in the file. One too many costs little.
+/// Whether the header, judged by its name, carries a secret or identifies the caller. The egress does not cache
+/// responses to requests with such a header for other callers, and `weir check` warns if its value is in the file. A
+/// false positive costs little.
 pub fn is_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let whole: String = name
@@ -379,7 +380,7 @@ pub fn is_credential(name: &str) -> bool {
         "accesskey",
     ];
     let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric());
-    // `X-Auth-User` says who asks, `X-Author` who wrote.
+    // `X-Auth-User` identifies the caller; `X-Author` does not.
     let is_one = |part: &str| {
         let auth = part.starts_with("auth") && !part.starts_with("author");
         auth || part.ends_with("auth") || matches!(part, "key" | "jwt" | "sid" | "bearer")

@@ -1,9 +1,9 @@
-//! `access.format`: what PHP-FPM 8.2 takes (sapi/fpm/fpm/fpm_log.c).
+//! `access.format`: the formats that PHP-FPM 8.2 accepts (sapi/fpm/fpm/fpm_log.c).
 
-/// Checks a format. Returns it as weir takes it: what has no meaning for PHP-FPM left out.
+/// Checks a format. Returns it for weir, without parts that have no meaning for PHP-FPM.
 ///
 /// # Errors
-/// What is wrong with it, in PHP-FPM's words.
+/// The problem, in PHP-FPM's words.
 pub(super) fn check(format: &str) -> Result<String, String> {
     let mut plain = Vec::with_capacity(format.len());
     let mut rest = format.as_bytes();
@@ -14,7 +14,7 @@ pub(super) fn check(format: &str) -> Result<String, String> {
             continue;
         }
         let mut modifier: &[u8] = b"";
-        // A modifier may be followed by another, which then is the one that counts.
+        // A modifier may be followed by another one. Then the last one counts.
         while let Some(after) = rest.strip_prefix(b"{") {
             let end = after.iter().position(|&byte| byte == b'}');
             match end.map(|end| (&after[..end], &after[end + 1..])) {

@@ -1,4 +1,5 @@
-//! What PHP-FPM checks before it starts (fpm_conf.c, fpm_unix.c), in its order and its words, and what it fills in.
+//! The checks of PHP-FPM before it starts (fpm_conf.c, fpm_unix.c), with its order and messages, and the defaults
+//! that it fills in.
 
 use super::{
     Fpm, Level, Message, OpenedLog, Options, Outside, Said, access_format,
@@ -7,10 +8,10 @@ use super::{
     paths::full_path,
 };
 
-/// It would not start; why was said.
+/// PHP-FPM would not start. The reason was reported.
 pub(super) struct Failed;
 
-/// Checks what the files say, and makes paths whole.
+/// Checks the content of the files, and makes paths absolute.
 pub(super) fn check(
     loaded: &mut Loaded,
     options: &Options,
@@ -27,7 +28,7 @@ pub(super) fn check(
     checker.access_logs(&loaded.pools)
 }
 
-/// `-t`'s look at users and groups.
+/// The check of users and groups for `-t`.
 pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Failed> {
     for pool in &fpm.pools {
         let name = &pool.name;
@@ -55,7 +56,7 @@ pub(super) fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<
     Ok(())
 }
 
-/// What a start finds out about users: root becomes somebody, others stay who they are.
+/// The checks of users at a start: root must become another user; other users keep their identity.
 pub(super) fn start(
     fpm: &Fpm,
     options: &Options,
@@ -185,7 +186,7 @@ impl Checker<'_> {
                 "No pool defined. at least one pool section must be specified in config file";
             return Err(self.error(text.into()));
         }
-        // Those for pm.status_listen are added while this goes on, and then have their turn.
+        // The loop adds pools for pm.status_listen at the end, and then checks these too.
         let mut at = 0;
         while at < pools.len() {
             self.pool(pools, at, global)?;
@@ -343,7 +344,7 @@ impl Checker<'_> {
 
     fn status_and_ping(&mut self, pool: &mut Pool) -> Result<(), Failed> {
         if let Some(path) = written(&pool.pm_status_path) {
-            // On a socket of its own the status may be everything there is.
+            // A pool with a status socket of its own, or a pool that serves only the status, may have a short path.
             let short = pool.pm_status_listen.is_none() && pool.status_of.is_none();
             self.url_path(pool, "status", path, short)?;
         }
@@ -465,7 +466,7 @@ impl Checker<'_> {
         ))
     }
 
-    /// `$prefix` may stand at the beginning of a chroot.
+    /// Expands a `$prefix` at the beginning of a chroot.
     fn chroot(&mut self, chroot: &str, pool: &Pool) -> String {
         if chroot.starts_with('/') {
             return chroot.to_owned();
@@ -473,7 +474,7 @@ impl Checker<'_> {
         match chroot.find("$prefix") {
             Some(0) => match &chroot["$prefix".len()..] {
                 "" => self.path(".", pool).trim_end_matches("/.").to_owned(),
-                // Two slashes are one, whatever follows: PHP-FPM puts one between prefix and rest.
+                // PHP-FPM puts one slash between prefix and rest, so two slashes are one.
                 rest => match self.path("x", pool).strip_suffix('x') {
                     Some(prefix) => format!("{prefix}{rest}"),
                     None => rest.to_owned(),
@@ -488,7 +489,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Settings of PHP that are paths may be relative, too.
+    /// Makes the relative paths in PHP settings absolute.
     fn expand_values(&self, pool: &mut Pool) {
         let mut values = std::mem::take(&mut pool.php_values);
         let mut admin = std::mem::take(&mut pool.php_admin_values);
@@ -552,7 +553,7 @@ impl Checker<'_> {
     }
 }
 
-/// The pool that PHP-FPM makes for another's `pm.status_listen`.
+/// The pool that PHP-FPM creates for `pm.status_listen` of another pool.
 fn status_pool(of: &Pool, at: usize, listen: String) -> Pool {
     Pool {
         listen: Some(listen),
@@ -572,17 +573,17 @@ fn status_pool(of: &Pool, at: usize, listen: String) -> Pool {
     }
 }
 
-/// A value that was written and is not empty.
+/// The value, if it was written and is not empty.
 pub(super) fn written(value: &Option<String>) -> Option<&str> {
     value.as_deref().filter(|value| !value.is_empty())
 }
 
-/// The address is a path: neither `host:port` nor a port.
+/// Whether the address is a path: neither `host:port` nor a port.
 pub(super) fn is_unix(listen: &str) -> bool {
     !listen.contains(':') && !is_number(listen)
 }
 
-/// A user or group by number; as PHP-FPM sees it, an empty name is one, too.
+/// Whether the name is a user or group by number. As in PHP-FPM, an empty name counts as a number.
 pub(super) fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -594,10 +595,10 @@ fn is_priority(priority: i32) -> bool {
 /// What PHP-FPM says where the system had nothing to say.
 const NO_ERROR: &str = ": Success (0)";
 
-/// Where relative paths of pools lie without a prefix.
+/// Default prefix of relative paths in pools.
 const PREFIX: &str = "/usr";
 
-/// The same for the pid file and the error log.
+/// Default prefix of the pid file and the error log.
 const STATE: &str = "/var";
 
 const SHORTEST_LOG_LIMIT: i32 = 512;
@@ -610,7 +611,7 @@ const TRACE_DEPTH: i32 = 20;
 /// syslog(3)'s LOG_DAEMON.
 const DAEMON: i32 = 24;
 
-/// Settings of PHP whose relative paths PHP-FPM makes whole.
+/// PHP settings whose relative paths PHP-FPM makes absolute.
 const PATH_SETTINGS: &[&str] = &[
     "error_log",
     "extension_dir",

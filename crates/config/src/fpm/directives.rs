@@ -1,11 +1,11 @@
-//! The directives of php-fpm.conf: what they are called, what they take, and where their values are kept.
+//! The directives of php-fpm.conf: their names, their types, and the fields that store their values.
 //!
-//! Values are kept as PHP-FPM keeps them, defaults included; what they mean to weir is told in [`super::translate`].
+//! Values are stored as PHP-FPM stores them, defaults included. [`super::translate`] converts them for weir.
 
 use super::line::integer;
 use crate::rows::FACILITIES;
 
-/// How bad a message is.
+/// Severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// `DEBUG`
@@ -21,7 +21,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// As it stands in a line of the log.
+    /// The name in a line of the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Debug => "DEBUG",
@@ -38,14 +38,14 @@ impl Level {
 pub enum Pm {
     /// Always `pm.max_children`.
     Static,
-    /// With so many spare ones.
+    /// With a range of spare workers.
     Dynamic,
-    /// As requests come.
+    /// Workers start when requests arrive.
     OnDemand,
 }
 
 impl Pm {
-    /// As it is written.
+    /// The name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
@@ -106,7 +106,7 @@ impl Default for Global {
     }
 }
 
-/// A pool. Times are seconds; `None`: not written. Lists have the last written first, as PHP-FPM keeps them.
+/// A pool. Times are seconds; `None`: not written. Lists have the last entry first, as PHP-FPM stores them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "PHP-FPM's names, which its manual explains")]
 pub struct Pool {
@@ -160,7 +160,7 @@ pub struct Pool {
     pub php_values: Vec<(String, String)>,
     /// `php_admin_value` and `php_admin_flag`.
     pub php_admin_values: Vec<(String, String)>,
-    /// It is the pool that PHP-FPM makes for `pm.status_listen` of the pool with this number.
+    /// Set if PHP-FPM creates this pool for `pm.status_listen` of another pool: the number of that pool.
     pub status_of: Option<usize>,
 }
 
@@ -218,10 +218,10 @@ impl Pool {
     }
 }
 
-/// Why a value cannot be taken, in PHP-FPM's words.
+/// Why a value is not accepted, in PHP-FPM's words.
 pub(super) type Refusal = &'static str;
 
-/// Where a directive's value goes, and how it is read.
+/// The field for a directive's value, and how to parse the value.
 pub(super) enum Slot<C: 'static> {
     Text(fn(&mut C) -> &mut Option<String>),
     Integer(fn(&mut C) -> &mut i32),
@@ -234,7 +234,7 @@ pub(super) enum Slot<C: 'static> {
 }
 
 impl<C> Slot<C> {
-    /// Reads `value` into its place. `pool`: the name that `$pool` stands for; none: there is no pool here.
+    /// Parses `value` into its field. `pool`: the name that replaces `$pool`; `None` outside of a pool.
     pub(super) fn set(
         &self,
         config: &mut C,
@@ -270,7 +270,7 @@ impl<C> Slot<C> {
     }
 }
 
-/// A text, with the pool's name for `$pool`.
+/// A text, with `$pool` replaced by the pool's name.
 pub(super) fn text(value: &[u8], pool: Option<&str>) -> Result<String, Refusal> {
     let text = str::from_utf8(value).map_err(|_| "is not UTF-8, and weir takes no other text")?;
     match pool {
@@ -280,7 +280,8 @@ pub(super) fn text(value: &[u8], pool: Option<&str>) -> Result<String, Refusal> 
     }
 }
 
-/// What PHP's scanner makes of `yes` and `no`; `1` and `0` may also be written.
+/// Parses a boolean: PHP's scanner turns `yes` into `1` and `no` into an empty value; `1` and `0` may also be
+/// written.
 pub(super) fn boolean(value: &[u8]) -> Result<bool, Refusal> {
     match value {
         b"1" => Ok(true),
@@ -335,13 +336,13 @@ fn facility(value: &[u8]) -> Result<i32, Refusal> {
     facility.ok_or("invalid value")
 }
 
-/// `process.priority` where it is not written.
+/// `process.priority` if it is not written.
 pub const UNSET_PRIORITY: i32 = 64;
 
-/// `listen.backlog` where it is not written: as long as the kernel lets it be.
+/// `listen.backlog` if it is not written: the kernel's maximum.
 pub const DEFAULT_BACKLOG: i32 = -1;
 
-/// What `[global]` takes.
+/// The directives of `[global]`.
 pub(super) const GLOBAL: &[(&str, Slot<Global>)] = &[
     ("pid", Slot::Text(|g| &mut g.pid)),
     ("error_log", Slot::Text(|g| &mut g.error_log)),
@@ -377,7 +378,7 @@ pub(super) const GLOBAL: &[(&str, Slot<Global>)] = &[
     ("systemd_interval", Slot::Time(|g| &mut g.systemd_interval)),
 ];
 
-/// What a pool takes.
+/// The directives of a pool.
 pub(super) const POOL: &[(&str, Slot<Pool>)] = &[
     ("prefix", Slot::Text(|p| &mut p.prefix)),
     ("user", Slot::Text(|p| &mut p.user)),

@@ -1,4 +1,4 @@
-//! What `php-fpm -tt` prints: the configuration in force, in PHP-FPM's order.
+//! The output of `php-fpm -tt`: the configuration in force, in PHP-FPM's order.
 
 use std::fmt::Display;
 

@@ -2,7 +2,7 @@
 
 use super::scan::{Scanner, Token};
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Statement {
     /// `[name]`
@@ -13,27 +13,27 @@ pub(super) enum Statement {
     Element {
         /// The name before the bracket.
         name: Vec<u8>,
-        /// What stands in the brackets; empty in `name[]`.
+        /// The text in the brackets; empty in `name[]`.
         key: Vec<u8>,
         /// The value.
         value: Vec<u8>,
     },
 }
 
-/// Why a line cannot be read, in PHP's words: `syntax error, unexpected '=' in Unknown on line 1`.
+/// Why a line cannot be parsed, in PHP's words: `syntax error, unexpected '=' in Unknown on line 1`.
 pub(super) type SyntaxError = String;
 
-/// What the meaning of a line depends on beside the line.
+/// What the meaning of a line depends on, besides its text.
 pub(super) struct Meaning<'a> {
-    /// The value of an environment variable.
+    /// Returns the value of an environment variable.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// `${name:-fallback}` is understood (PHP 8.3).
+    /// `${name:-fallback}` is supported (PHP 8.3).
     pub(super) fallbacks: bool,
 }
 
-/// Reads one line. What stands before a mistake is meant as it stands: PHP acts on it before it finds the mistake.
+/// Reads one line. Statements before a syntax error are returned too: PHP acts on them before it finds the error.
 pub(super) fn read(line: &[u8], meaning: &Meaning<'_>) -> (Vec<Statement>, Option<SyntaxError>) {
-    // PHP takes the line for a C string.
+    // PHP reads the line as a C string, so it ends at a NUL.
     let end = line.iter().position(|&byte| byte == 0);
     let mut reader = Reader {
         scanner: Scanner::new(&line[..end.unwrap_or(line.len())], meaning.fallbacks),
@@ -58,14 +58,14 @@ pub(super) fn read(line: &[u8], meaning: &Meaning<'_>) -> (Vec<Statement>, Optio
 struct Reader<'a> {
     scanner: Scanner<'a>,
     meaning: &'a Meaning<'a>,
-    /// The token that is looked at.
+    /// The current token.
     token: Token,
     depth: usize,
 }
 
-/// The token that is looked at cannot stand here.
+/// The current token is not allowed here.
 struct Unexpected {
-    /// What could, in PHP's words; empty: too much to tell.
+    /// The tokens that are allowed, in PHP's words. Empty: too many to list.
     expected: &'static str,
 }
 
@@ -77,7 +77,7 @@ impl Reader<'_> {
         std::mem::replace(&mut self.token, next)
     }
 
-    /// The next statement; none: the line is over.
+    /// The next statement. `None`: end of the line.
     fn statement(&mut self) -> Result<Option<Statement>, Unexpected> {
         loop {
             match &self.token {
@@ -123,7 +123,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What follows `=`.
+    /// Parses what follows `=`.
     fn value(&mut self) -> Result<Vec<u8>, Unexpected> {
         let value = match self.token {
             Token::True => b"1".to_vec(),
@@ -134,7 +134,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// `a | b & c ^ d`: all of one rank, from left to right, on whole numbers.
+    /// `a | b & c ^ d`: all operators have the same precedence, from left to right, on integers.
     fn expression(&mut self) -> Result<Vec<u8>, Unexpected> {
         let mut left = self.operand()?;
         while let Token::Char(operator @ (b'|' | b'&' | b'^')) = self.token {
@@ -178,8 +178,8 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// Texts, quoted texts and variables, put together; none: there is none. `constants`: their names stand for their
-    /// values.
+    /// Texts, quoted texts and variables, concatenated. `None`: there are none. `constants`: replace names of
+    /// constants by their values.
     fn pieces(&mut self, constants: bool) -> Result<Option<Vec<u8>>, Unexpected> {
         let mut all: Option<Vec<u8>> = None;
         loop {
@@ -205,7 +205,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Up to the closing quote, which is left to be looked at.
+    /// Parses up to the closing quote, which stays the current token.
     fn quoted(&mut self) -> Result<Vec<u8>, Unexpected> {
         let mut all = Vec::new();
         loop {
@@ -280,7 +280,7 @@ impl Reader<'_> {
     }
 }
 
-/// The whole number that a text begins with, as C reads it.
+/// The integer at the beginning of a text, as C parses it.
 pub(super) fn integer(text: &[u8]) -> i32 {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text.split_first() {
@@ -294,21 +294,21 @@ pub(super) fn integer(text: &[u8]) -> i32 {
             .saturating_mul(10)
             .saturating_add(i64::from(digit - b'0'));
     }
-    // C keeps the lower half of what fits no int.
+    // C keeps the lower half of a number that does not fit an int.
     (if negative { -value } else { value }) as i32
 }
 
-/// What a constant's name stands for; itself where there is no such constant.
+/// The value of a constant. An unknown name is returned unchanged.
 fn constant_value(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let known = CONSTANTS.iter().find(|(known, _)| *known == name);
     known.map_or_else(|| name.into_owned(), |(_, value)| (*value).to_owned())
 }
 
-/// Parentheses and variables within one another; nobody means more.
+/// Maximum nesting of parentheses and variables. Real files need less.
 const DEEPEST: usize = 200;
 
-/// The constants that people use in values: what to report, and where syslog puts it.
+/// The constants that people use in values: error levels, and syslog facilities.
 const CONSTANTS: &[(&str, &str)] = &[
     ("E_ALL", "32767"),
     ("E_ERROR", "1"),
@@ -364,7 +364,7 @@ mod tests {
         read(format!("{text}\n").as_bytes(), &meaning)
     }
 
-    /// The value of `x = …`; PHP 8.2 gave each of these.
+    /// The value of `x = …`. PHP 8.2 returned each of these.
     #[track_caller]
     fn value(text: &str) -> String {
         match read_line(&format!("x = {text}"), false) {

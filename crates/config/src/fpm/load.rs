@@ -1,4 +1,4 @@
-//! Files of php-fpm.conf → `[global]` and pools, or PHP-FPM's messages about what cannot be read.
+//! Reads the files of php-fpm.conf into `[global]` and pools, or reports PHP-FPM's messages about errors.
 
 use super::Level;
 use super::{
@@ -8,14 +8,14 @@ use super::{
     paths::full_path,
 };
 
-/// What the files say, unchecked.
+/// The content of the files, not yet checked.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) global: Global,
     pub(super) pools: Vec<Pool>,
 }
 
-/// The file cannot be taken; why was said.
+/// The file is not accepted. The reason was reported.
 pub(super) struct Failed;
 
 /// Reads `file` and what it includes.
@@ -43,9 +43,9 @@ struct Loader<'a> {
     outside: &'a dyn Outside,
     said: &'a mut Said,
     loaded: Loaded,
-    /// The pool whose section this is; none: `[global]`.
+    /// The pool of the current section. `None`: `[global]`.
     pool: Option<usize>,
-    /// What `include` named in the line that is read.
+    /// The value of `include` in the current line.
     include: Option<String>,
     depth: usize,
 }
@@ -114,7 +114,7 @@ impl Loader<'_> {
                 Statement::Element { name, key, value } => self.element(&name, &key, &value, place),
             };
             if taken.is_err() {
-                // PHP reads on to the end of the line, and takes nothing more from it.
+                // PHP parses the rest of the line, but uses nothing of it.
                 failed = Some(Failed);
                 break;
             }
@@ -301,5 +301,5 @@ impl Loader<'_> {
     }
 }
 
-/// Files within one another beneath the first.
+/// Maximum depth of included files.
 const DEEPEST: usize = 4;

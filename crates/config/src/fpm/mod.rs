@@ -1,15 +1,16 @@
-//! PHP-FPM's configuration: read, checked and told about as PHP-FPM 8.2 does it, and put into weir's terms.
+//! PHP-FPM's configuration: read, checked and reported as PHP-FPM 8.2 does it, and translated to weir's
+//! configuration.
 //!
 //! ```text
 //! php-fpm.conf ── scan, line ──► statements ── load ──► Global, Pools ── check ──► Fpm ── translate ──► weir.toml
 //!                                                                                   └─ dump ──► what -tt prints
 //! ```
 //!
-//! A file that PHP-FPM takes is taken, and one that it refuses is refused in its words; the tests compare both with the
-//! real php-fpm. Where it is known to differ: lines are counted rightly after an include, a value must be UTF-8, and
-//! `${name}` means environment variables only, not php.ini's settings.
+//! weir accepts a file that PHP-FPM accepts, and refuses a file that PHP-FPM refuses, with the same messages. The
+//! tests compare both with the real php-fpm. Known differences: line numbers are correct after an include, a value
+//! must be UTF-8, and `${name}` means environment variables only, not settings of php.ini.
 //!
-//! The room opens nothing itself: what it needs of the machine is [`Outside`].
+//! This module opens nothing itself: it accesses the machine through [`Outside`].
 
 mod access_format;
 mod check;
@@ -27,25 +28,25 @@ pub use directives::{DEFAULT_BACKLOG, Global, Level, Pm, Pool, UNSET_PRIORITY};
 pub use dump::dump;
 pub use translate::{Start, Translated, refuse, translate};
 
-/// What PHP-FPM was told on its command line, as far as its configuration depends on it.
+/// The command-line options of PHP-FPM that its configuration depends on.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which PHP, major and minor: where files are, and how variables are read.
+    /// PHP version, major and minor. The default paths and the syntax of variables depend on it.
     pub php: (u32, u32),
     /// `-p`
     pub prefix: Option<String>,
-    /// `-y`; none: where Debian's packages have it, or below the prefix.
+    /// `-y`. `None`: the path of Debian's packages, or the default below the prefix.
     pub file: Option<String>,
     /// `-g`
     pub pid: Option<String>,
-    /// `-D` and `-F`; none: as the file says.
+    /// `-D` and `-F`. `None`: as in the file.
     pub daemonize: Option<bool>,
     /// `-R`
     pub run_as_root: bool,
 }
 
 impl Options {
-    /// The file to read.
+    /// Path of the file to read.
     pub fn configuration(&self) -> String {
         let (major, minor) = self.php;
         match (self.file.as_deref(), &self.prefix) {
@@ -56,73 +57,73 @@ impl Options {
     }
 }
 
-/// What the configuration asks of the machine.
+/// The questions that the configuration asks about the machine.
 pub trait Outside {
-    /// A file's content.
+    /// Reads a file.
     ///
     /// # Errors
     /// As open(2) and read(2).
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// The files that a pattern matches, sorted, folders with a slash at the end, as glob(3) finds them.
+    /// The files that match a pattern, sorted, folders with a slash at the end, as glob(3) returns them.
     ///
     /// # Errors
-    /// glob(3)'s number.
+    /// The error number of glob(3).
     fn glob(&self, pattern: &str) -> Result<Vec<String>, i32>;
-    /// There is such a folder.
+    /// Whether the path is a folder.
     fn is_folder(&self, path: &str) -> bool;
-    /// Opens a log for appending, makes it where it is not there, and closes it.
+    /// Opens a log for appending, creates it if it does not exist, and closes it.
     ///
     /// # Errors
     /// As open(2).
     fn try_log(&self, path: &str) -> io::Result<()>;
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
-    /// Who asks is root.
+    /// Whether this process runs as root.
     fn is_root(&self) -> bool;
 
-    /// Whether hard limits may be raised: who may not is left with the global `rlimit_files`.
+    /// Whether this process may raise hard limits. If not, only the global `rlimit_files` applies.
     fn raises_limits(&self) -> bool;
-    /// A user of this name or number: its name and its home.
+    /// Finds a user by name or number.
     fn user(&self, name: &str) -> Option<User>;
-    /// Whom who asks is.
+    /// The user of this process.
     fn current_user(&self) -> Option<User>;
     /// The number of a group.
     fn group(&self, name: &str) -> Option<u32>;
-    /// The addresses of a host.
+    /// Resolves a host name to addresses.
     ///
     /// # Errors
-    /// Why it has none, in words.
+    /// Why there are none, as text.
     fn resolve(&self, host: &str) -> Result<Vec<std::net::IpAddr>, String>;
-    /// That address can be listened on here, whatever the port.
+    /// Whether this machine can listen on the address, whatever the port.
     fn has_address(&self, address: std::net::IpAddr) -> bool;
-    /// The machine speaks IPv6.
+    /// Whether the machine supports IPv6.
     fn has_ipv6(&self) -> bool;
 }
 
 /// A user of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// As it logs in.
+    /// Login name.
     pub name: String,
-    /// Its number.
+    /// User id.
     pub uid: u32,
-    /// Its own group's number.
+    /// Id of the primary group.
     pub gid: u32,
-    /// Its folder.
+    /// Home folder.
     pub home: String,
 }
 
-/// Something that PHP-FPM says.
+/// A message of PHP-FPM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// How bad it is; none: it is PHP's parser who speaks, on standard error and without a time.
+    /// Severity. `None`: a message of PHP's parser, on standard error and without a time.
     pub level: Option<Level>,
-    /// Without time and level.
+    /// The text, without time and level.
     pub text: String,
 }
 
 impl Message {
-    /// What is said at a level.
+    /// Creates a message with a level.
     pub fn new(level: Level, text: impl Into<String>) -> Self {
         Self {
             level: Some(level),
@@ -130,7 +131,7 @@ impl Message {
         }
     }
 
-    /// With why the system refused.
+    /// Creates an error message with the system's reason.
     fn system(text: String, error: &io::Error) -> Self {
         Self::new(Level::Error, format!("{text}: {}", in_c_words(error)))
     }
@@ -143,25 +144,25 @@ impl Message {
     }
 }
 
-/// What PHP-FPM says while it reads its configuration.
+/// The messages of PHP-FPM while it reads its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Said {
-    /// In its order.
+    /// The messages, in PHP-FPM's order.
     pub messages: Vec<Message>,
     /// The log, once it could be opened.
     pub log: Option<OpenedLog>,
 }
 
-/// The error log as the configuration has it, known before anything is known of pools.
+/// The error log of the configuration. It is known before the pools are checked.
 #[derive(Debug, Clone)]
 pub struct OpenedLog {
-    /// Messages that came before.
+    /// Number of messages before the log was opened.
     pub before: usize,
-    /// The file; none: syslog.
+    /// The file. `None`: syslog.
     pub path: Option<String>,
     /// The least severe level that is written.
     pub level: Option<Level>,
-    /// It is to run in the background.
+    /// PHP-FPM runs in the background.
     pub daemonize: bool,
 }
 
@@ -184,16 +185,16 @@ pub fn in_c_words(error: &io::Error) -> String {
 /// A configuration that PHP-FPM would start with.
 #[derive(Debug, Clone)]
 pub struct Fpm {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// `[global]`, with what was not written filled in.
+    /// `[global]`, with defaults filled in.
     pub global: Global,
-    /// The pools in their order, and at the end those that PHP-FPM makes for `pm.status_listen`.
+    /// The pools in their order, followed by those that PHP-FPM creates for `pm.status_listen`.
     pub pools: Vec<Pool>,
 }
 
-/// Reads and checks the configuration. What there is to say is added to `said`, in PHP-FPM's order; where `Err` comes,
-/// it says why, but for the last line, `FPM initialization failed`.
+/// Reads and checks the configuration. Adds all messages to `said`, in PHP-FPM's order. With `Err`, the messages
+/// contain the reason, but not the last line, `FPM initialization failed`.
 ///
 /// # Errors
 /// PHP-FPM would not start with it: exit code 78.
@@ -234,18 +235,18 @@ pub fn read(options: &Options, outside: &dyn Outside, said: &mut Said) -> Result
     }
 }
 
-/// What `-t` tries beyond reading: whether users and groups are there.
+/// The additional checks of `-t`: whether users and groups exist.
 ///
 /// # Errors
-/// One is not; it was said which.
+/// One does not exist. It was reported.
 pub fn test(fpm: &Fpm, outside: &dyn Outside, said: &mut Said) -> Result<(), Refused> {
     check::test(fpm, outside, said).map_err(|check::Failed| Refused)
 }
 
-/// What a start tries beyond reading, as whoever starts it: whom each pool becomes.
+/// The additional checks of a start: the user and group of each pool, for the user who starts it.
 ///
 /// # Errors
-/// A user or a group is not there, or is root's; it was said which.
+/// A user or a group does not exist, or is root. It was reported.
 pub fn start(
     fpm: &Fpm,
     options: &Options,
@@ -255,6 +256,6 @@ pub fn start(
     check::start(fpm, options, outside, said).map_err(|check::Failed| Refused)
 }
 
-/// PHP-FPM would not start; why was said.
+/// PHP-FPM would not start. The reason was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;

@@ -2,7 +2,8 @@
 
 use super::Options;
 
-/// The whole path: a relative one lies below the pool's prefix, else the one of the command line, else `default`.
+/// The absolute path. A relative path is below the pool's prefix, else below the prefix of the command line, else
+/// below `default`.
 pub(super) fn full_path(
     path: &str,
     pool_prefix: Option<&str>,
@@ -16,7 +17,7 @@ pub(super) fn full_path(
     let full = format!("{}/{path}", pool_prefix.unwrap_or(global));
     match full.starts_with('/') || pool_prefix.is_none() {
         true => full,
-        // A pool's prefix may be relative itself.
+        // A pool's prefix may be relative too.
         false => full_path(&full, None, options, default),
     }
 }

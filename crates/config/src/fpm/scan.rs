@@ -1,37 +1,37 @@
-//! A line of php-fpm.conf → tokens, as PHP's INI scanner cuts it (Zend/zend_ini_scanner.l, mode NORMAL).
+//! A line of php-fpm.conf → tokens, as PHP's INI scanner splits it (Zend/zend_ini_scanner.l, mode NORMAL).
 //!
-//! The scanner is a table of rules: in each state every rule is tried, the longest match wins, and of two that are as
-//! long the first. That is what PHP's generated scanner does, so a line means here what it means there, odd ones
-//! included. PHP-FPM gives its scanner one line at a time; a value never goes on in the next.
+//! The scanner is a table of rules. In each state it tries every rule; the longest match wins, and of two equally
+//! long matches the first. PHP's generated scanner does the same, so a line has the same meaning here, odd lines
+//! included. PHP-FPM gives its scanner one line at a time, so a value never continues on the next line.
 
 /// A piece of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
-    /// The line is over, or is nothing that goes on.
+    /// End of the line, or text that PHP does not continue after.
     End,
-    /// `[`: a section's name follows.
+    /// `[`: the name of a section follows.
     Section,
     /// `'…'`
     Raw(Vec<u8>),
-    /// A word that may be a constant's name.
+    /// A word that may be the name of a constant.
     Constant(Vec<u8>),
     /// A number, as text.
     Number(Vec<u8>),
     /// Any other text.
     Text(Vec<u8>),
-    /// Blanks within a value.
+    /// Whitespace inside a value.
     Blanks(Vec<u8>),
-    /// An entry's name.
+    /// Name of an entry.
     Label(Vec<u8>),
-    /// An entry's name with `[`: its key follows.
+    /// Name of an entry with `[`: its key follows.
     Offset(Vec<u8>),
     /// `${`
     DollarCurly,
-    /// A variable's name.
+    /// Name of a variable.
     Variable(Vec<u8>),
-    /// `:-` in `${name:-fallback}`, which PHP reads from 8.3 on.
+    /// `:-` in `${name:-fallback}`, since PHP 8.3.
     Fallback,
-    /// What stands within double quotes.
+    /// Text inside double quotes.
     Quoted(Vec<u8>),
     /// `yes`, `on`, `true`
     True,
@@ -41,16 +41,16 @@ pub(super) enum Token {
     Null,
     /// The end of a value, or an empty line.
     EndOfLine,
-    /// One of the characters that mean something by themselves.
+    /// One of the characters with a meaning of their own.
     Char(u8),
 }
 
-/// Cuts one line.
+/// Splits one line.
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// Lines begun, the first being 1: PHP's count, which its messages tell.
+    /// Number of the current line, from 1: PHP's count, which its messages contain.
     pub(super) line: u32,
     state: State,
     stack: Vec<State>,
@@ -68,7 +68,7 @@ enum State {
     VarFallback,
 }
 
-/// Which rule matched.
+/// The rule that matched.
 #[derive(Debug, Clone, Copy)]
 enum Rule {
     SectionStart,
@@ -102,9 +102,9 @@ enum Rule {
 }
 
 impl<'a> Scanner<'a> {
-    /// `text` is a line with its end. `fallbacks`: `${name:-fallback}` is understood.
+    /// `text` is a line with its line ending. `fallbacks`: `${name:-fallback}` is supported.
     pub(super) fn new(text: &'a [u8], fallbacks: bool) -> Self {
-        // A mark that editors put at the beginning of a file is eaten at the beginning of any line.
+        // PHP skips a byte order mark at the beginning of any line.
         let at = match text {
             [0xef, 0xbb, 0xbf, _, ..] => 3,
             _ => 0,
@@ -119,7 +119,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next token; [`Token::End`] for ever at the end.
+    /// The next token. At the end it always returns [`Token::End`].
     pub(super) fn next(&mut self) -> Token {
         loop {
             let rest = &self.text[self.at..];
@@ -131,7 +131,7 @@ impl<'a> Scanner<'a> {
                 return Token::End;
             }
             let Some((rule, length)) = self.longest(rest) else {
-                // Nothing goes on from here.
+                // PHP stops here.
                 self.at = self.text.len();
                 self.state = State::Initial;
                 return Token::End;
@@ -142,7 +142,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The rule that matches most of `rest`.
+    /// The rule with the longest match of `rest`.
     fn longest(&self, rest: &[u8]) -> Option<(Rule, usize)> {
         let mut best: Option<(Rule, usize)> = None;
         let mut offer = |rule, length: usize| {
@@ -185,7 +185,7 @@ impl<'a> Scanner<'a> {
                 offer(Rule::QuoteStart, quote_start(rest, blanks));
                 offer(Rule::Blanks, blanks);
                 offer(Rule::Comment, comment(rest, blanks));
-                // A single quote that nobody closes is no end of a value: PHP finds the end of the file there.
+                // A single quote without a closing one does not end a value: PHP finds the end of the file there.
                 offer(Rule::ValueEnd, usize::from(rest[0] != b'\''));
             }
             State::SectionValue | State::Offset => {
@@ -241,7 +241,7 @@ impl<'a> Scanner<'a> {
         best
     }
 
-    /// Takes what a rule matched; none: it is no token.
+    /// Consumes what a rule matched. `None`: it is not a token.
     fn take(&mut self, rule: Rule, matched: &[u8]) -> Option<Token> {
         self.at += matched.len();
         Some(match rule {
@@ -322,7 +322,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// What stands within double quotes up to their end or a variable, without its escapes.
+    /// The text inside double quotes up to their end or a variable, with escapes resolved.
     fn quoted(&mut self) -> Token {
         let text = &self.text[self.at..];
         let mut end = 0;
@@ -331,7 +331,8 @@ impl<'a> Scanner<'a> {
                 b'"' => break,
                 b'$' if text.get(end + 1) == Some(&b'{') => break,
                 b'\\' if end + 1 < text.len() => {
-                    // C:\path\" at the end of a line is a path, and its quote the last one.
+                    // In C:\path\" at the end of a line the backslash belongs to the path, and the quote closes the
+                    // text.
                     let last = matches!(text.get(end + 2), None | Some(b'\n' | b'\r'));
                     if text[end + 1] == b'"' && last {
                         end += 1;
@@ -378,7 +379,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// `yes`, `no`, `null` and the like, with the blanks after them.
+/// `yes`, `no`, `null` and the like, with trailing blanks.
 fn offer_words(rest: &[u8], offer: &mut impl FnMut(Rule, usize)) {
     let words: [(Rule, &[&[u8]]); 3] = [
         (Rule::True, &[b"true", b"on", b"yes"]),
@@ -394,7 +395,7 @@ fn offer_words(rest: &[u8], offer: &mut impl FnMut(Rule, usize)) {
     }
 }
 
-/// How many of the first bytes are so.
+/// Number of leading bytes for which `is` holds.
 fn span(text: &[u8], is: impl Fn(u8) -> bool) -> usize {
     text.iter().take_while(|&&byte| is(byte)).count()
 }
@@ -419,8 +420,8 @@ fn is_fallback(byte: u8) -> bool {
     !b"$\n\r;\"'}\\\0".contains(&byte)
 }
 
-/// Text of characters that `is` allows, dollars that begin no variable, and, where `escapes`, anything after a
-/// backslash.
+/// Text of characters that `is` allows, dollars that do not begin a variable, and, if `escapes`, any character after
+/// a backslash.
 fn text(rest: &[u8], is: impl Fn(u8) -> bool, escapes: bool) -> usize {
     let mut at = 0;
     while at < rest.len() {
@@ -449,7 +450,7 @@ fn constant(rest: &[u8]) -> usize {
     }
 }
 
-/// `-?[0-9]+`, or digits with a point somewhere among them (which take no sign).
+/// `-?[0-9]+`, or digits with a decimal point (without a sign).
 fn number(rest: &[u8]) -> usize {
     let digits = |text: &[u8]| span(text, |byte| byte.is_ascii_digit());
     if rest[0] == b'-' {
@@ -468,7 +469,7 @@ fn number(rest: &[u8]) -> usize {
     }
 }
 
-/// A variable's name where a fallback may follow: it ends before `:-`.
+/// Name of a variable if a fallback may follow: it ends before `:-`.
 fn variable(rest: &[u8]) -> usize {
     let most = span(rest, |byte| is_label(byte) && byte != b']');
     let fallback = rest[..most].windows(2).position(|pair| pair == b":-");
@@ -499,7 +500,7 @@ fn quote_start(rest: &[u8], blanks: usize) -> usize {
     }
 }
 
-/// The length of the line's end that `rest` begins with.
+/// Length of the line ending at the beginning of `rest`.
 fn new_line(rest: &[u8]) -> usize {
     match rest {
         [b'\r', b'\n', ..] => 2,
@@ -530,7 +531,7 @@ fn trimmed(text: &[u8]) -> Vec<u8> {
     text.trim_ascii().to_vec()
 }
 
-/// What may stand alone outside of values; nearly all of it is a mistake there.
+/// Characters that are tokens of their own outside of values. Nearly all of them are syntax errors there.
 const TOKENS: &[u8] = b":,.[]\"'()&|^+,-./*=%$!~<>?@{}";
 
 const OPERATORS: &[u8] = b"&|^~()!";

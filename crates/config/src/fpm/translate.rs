@@ -1,8 +1,8 @@
-//! PHP-FPM's configuration → the weir.toml that means the same.
+//! PHP-FPM's configuration → the equivalent weir.toml.
 //!
-//! Every pool becomes `[pool.NAME]` with `runtime = "php"` and `[listen.NAME]` with `protocol = "fastcgi"`; a
-//! `pm.status_listen` becomes a listener more. What is not written stays out, unless weir's default means something
-//! else than PHP-FPM's.
+//! Every pool becomes `[pool.NAME]` with `runtime = "php"` and `[listen.NAME]` with `protocol = "fastcgi"`. A
+//! `pm.status_listen` becomes an additional listener. A directive that is not written is left out, unless weir's
+//! default differs from PHP-FPM's.
 
 use std::{collections::BTreeSet, fmt::Display, net::IpAddr};
 
@@ -16,10 +16,10 @@ use crate::{
     texts::{SOCKET_PATH_MAX, quote},
 };
 
-/// What the translation depends on beside the configuration.
+/// What the translation depends on besides the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// Errors go to standard error, whatever `error_log` says.
+    /// Errors go to standard error, even if `error_log` says otherwise.
     pub log_to_stderr: bool,
     /// `-c`
     pub php_ini: Option<String>,
@@ -29,19 +29,19 @@ pub struct Start {
     pub defines: Vec<(String, String)>,
 }
 
-/// A weir.toml, and what there is to say about it.
+/// A weir.toml, and the messages about it.
 #[derive(Debug, Clone)]
 pub struct Translated {
     /// The text.
     pub text: String,
-    /// What has no effect, or another than its writer may think.
+    /// Messages about directives that have no effect, or another effect than expected.
     pub said: Vec<Message>,
 }
 
-/// Refuses what PHP-FPM does and weir does not, which `-t` is to tell, too.
+/// Refuses what PHP-FPM supports and weir does not. `-t` reports this too.
 ///
 /// # Errors
-/// A pool that would run scripts as root, or whose socket's path is longer than the kernel takes.
+/// A pool would run scripts as root, or the path of its socket is longer than the kernel allows.
 pub fn refuse(fpm: &Fpm, outside: &dyn Outside) -> Result<(), Message> {
     for pool in &fpm.pools {
         let wrong = |text: &str| {
@@ -69,10 +69,10 @@ pub fn refuse(fpm: &Fpm, outside: &dyn Outside) -> Result<(), Message> {
     Ok(())
 }
 
-/// Translates.
+/// Translates the configuration.
 ///
 /// # Errors
-/// With PHP-FPM's words: what it would find out only when it starts, such as hosts without an address.
+/// In PHP-FPM's words: problems that PHP-FPM would find only at its start, such as hosts without an address.
 pub fn translate(
     fpm: &Fpm,
     options: &Options,
@@ -112,10 +112,10 @@ pub fn translate(
 struct Writer<'a> {
     out: String,
     said: Vec<Message>,
-    /// Directives without a meaning here.
+    /// Directives that have no meaning in weir.
     unused: BTreeSet<&'static str>,
     outside: &'a dyn Outside,
-    /// What weir calls the pools.
+    /// weir's names of the pools.
     names: Vec<String>,
 }
 
@@ -123,7 +123,8 @@ impl Writer<'_> {
     fn global(&mut self, global: &Global, start: &Start) {
         self.table("server");
         self.text("pid_file", written(&global.pid));
-        // Without a time PHP-FPM ends what runs; to finish it is what "graceful" promises, so weir's own time holds.
+        // Without a time PHP-FPM kills running requests. "Graceful" promises to finish them, so weir's own time
+        // applies.
         if global.process_control_timeout > 0 {
             self.seconds("shutdown_timeout", global.process_control_timeout);
         }
@@ -177,7 +178,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Finds what weir calls a pool: as PHP-FPM does, if that can be a name.
+    /// Chooses weir's name of a pool: PHP-FPM's name, if it is valid in weir.
     fn name(&mut self, pool: &Pool) {
         let plain: String = pool
             .name
@@ -254,7 +255,7 @@ impl Writer<'_> {
         };
         Ok(match address {
             IpAddr::V4(address) => vec![format!("{address}:{number}")],
-            // PHP-FPM's socket for all addresses takes both kinds, weir's one of them.
+            // PHP-FPM's socket for all addresses accepts IPv4 and IPv6, weir's only one of them.
             IpAddr::V6(address) if address.is_unspecified() => match self.outside.has_ipv6() {
                 true => vec![format!("[::]:{number}"), format!("0.0.0.0:{number}")],
                 false => vec![format!("0.0.0.0:{number}")],
@@ -263,7 +264,8 @@ impl Writer<'_> {
         })
     }
 
-    /// The first of a host's addresses that can be listened on; none can: the first, which the start fails with.
+    /// The first address of a host that can be listened on. If there is none, the first address, with which the start
+    /// fails.
     fn choose(&mut self, host: &str, listen: &str, found: &[IpAddr]) -> Option<IpAddr> {
         let here = found
             .iter()
@@ -312,7 +314,7 @@ impl Writer<'_> {
         if let Some(group) = written(&pool.listen_group) {
             self.text("group", Some(group));
         } else if let Some(owner) = owner.filter(|owner| !is_number(owner)) {
-            // An owner that is named brings its group.
+            // If an owner is named, its group is used.
             let user = self.outside.user(owner);
             let gid = user.ok_or_else(|| unknown("uid", owner))?.gid;
             self.text("group", Some(&gid.to_string()));
@@ -341,7 +343,7 @@ impl Writer<'_> {
                 let text = "There are no allowed addresses";
                 self.said.push(Message::new(Level::Error, text));
             }
-            // Nobody comes from there.
+            // No client has this address.
             good.push("0.0.0.0".to_owned());
         }
         let good: Vec<&str> = good.iter().map(String::as_str).collect();
@@ -371,7 +373,7 @@ impl Writer<'_> {
         self.environment(pool);
         self.settings(pool, start);
         self.table(&format!("{key}.queue"));
-        // Without a limit in time, as in the queue of a listening socket: who waits in front gives up by itself.
+        // No time limit, as in the backlog of a listening socket: the client in front gives up by itself.
         self.line("timeout", "\"1d\"");
         if pool.listen_backlog > 0 {
             self.count("max_queue", pool.listen_backlog);
@@ -445,7 +447,7 @@ impl Writer<'_> {
         self.text("status_path", written(&pool.pm_status_path));
         self.text("ping_path", written(&pool.ping_path));
         self.text("ping_response", pool.ping_response.as_deref());
-        // With an empty format PHP-FPM writes nothing.
+        // With an empty format PHP-FPM writes no access log.
         let format = pool.access_format.as_deref().map(access_format::check);
         if let (Some(log), Some(Ok(format))) = (written(&pool.access_log), format)
             && !format.is_empty()
@@ -469,7 +471,8 @@ impl Writer<'_> {
         if pool.request_terminate_timeout_track_finished {
             self.line("request_terminate_timeout_track_finished", "true");
         }
-        // PHP-FPM waits for a silent script, runs no request twice, and refuses none for what it did before.
+        // PHP-FPM waits for a silent script, never retries a request, and never refuses a request because of earlier
+        // crashes.
         self.line("read_timeout", "\"366d\"");
         self.line("retries", 0);
         self.line("crash_limit", 0);
@@ -496,8 +499,8 @@ impl Writer<'_> {
         self.line("limit_extensions", array(&extensions));
     }
 
-    /// What a worker finds in its environment: as written, with the variables of weir's own that are named, and with
-    /// who it is.
+    /// The environment of a worker: the variables of the file, the named variables of weir's own environment, and the
+    /// user's identity.
     fn environment(&mut self, pool: &Pool) {
         if !pool.clear_env {
             self.line("clear_env", "false");
@@ -591,7 +594,7 @@ impl Writer<'_> {
         self.line(key, format_args!("{{ {} }}", pairs.join(", ")));
     }
 
-    /// Zero is everybody's default; more than weir takes is as good as no limit.
+    /// Zero means the default in both programs. A number above weir's maximum has the effect of no limit.
     fn count(&mut self, key: &str, value: i32) {
         let most = MOST.iter().find(|(known, _)| *known == key);
         let most = most.map_or(i32::MAX, |(_, most)| *most);
@@ -607,7 +610,7 @@ impl Writer<'_> {
     }
 }
 
-/// The name of a pool's listener: the pool's, of letters that a listener may have.
+/// Name of a pool's listener: the pool's name, with only the characters that a listener's name may have.
 fn listener_name(pool: &str, at: usize) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     match pool.chars().all(plain) {
@@ -618,7 +621,7 @@ fn listener_name(pool: &str, at: usize) -> String {
                 .map(|c| if plain(c) { c } else { '_' })
                 .collect();
             let name: String = name.chars().take(LONGEST_NAME - 8).collect();
-            // Two pools may differ in those letters only.
+            // Two pools may differ only in the replaced characters.
             format!("{name}-{at}")
         }
     }
@@ -635,15 +638,15 @@ fn octal(mode: &str) -> String {
     format!("{mode:04o}")
 }
 
-/// The parts of a list, without blanks around them.
+/// The items of a list, trimmed.
 fn list(value: &Option<String>, separator: char) -> Vec<&str> {
     let value = written(value).unwrap_or_default();
     let parts = value.split([separator, '\t']).map(str::trim);
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// Each name once, in the order in which PHP-FPM acts on them: where one is written twice, the first is what holds in
-/// the end.
+/// Each name once, in the order in which PHP-FPM applies them. If a name is written twice, the first in this list
+/// wins.
 fn first_written(values: &[(String, String)]) -> Vec<(String, String)> {
     let mut kept: Vec<(String, String)> = Vec::new();
     for (at, (name, value)) in values.iter().enumerate() {
@@ -663,16 +666,16 @@ fn array(values: &[&str]) -> String {
     format!("[{}]", values.join(", "))
 }
 
-/// As long as names of weir.toml may be.
+/// Maximum length of names in weir.toml.
 const LONGEST_NAME: usize = 64;
 
-/// The kernel's queue where `listen.backlog` says nothing.
+/// The kernel's backlog if `listen.backlog` is not written.
 const LONGEST_QUEUE: usize = 4096;
 
-/// `log_limit`, where nothing is said.
+/// `log_limit`, if not written.
 const DEFAULT_LOG_LIMIT: i32 = 1024;
 
-/// What weir takes at most, where that is less than PHP-FPM does.
+/// weir's maximum values that are lower than PHP-FPM's.
 const MOST: &[(&str, i32)] = &[
     ("error_limit", 16 << 20),
     ("process_max", 1_000_000),

@@ -1,5 +1,5 @@
-//! What `[egress]` needs of the machine: files with secrets, certificates, variables of the environment. What they hold
-//! is looked at when weir starts.
+//! Checks what `[egress]` needs of the machine: files with secrets, certificates, environment variables. weir checks
+//! their content when it starts.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What one table names; `above`: what it has from the table above it, of which all was said.
+    /// Checks one table. `above`: the settings that it inherits; these were already checked.
     fn calls(&mut self, path: &str, settings: &HostSettings, above: Option<&HostSettings>) {
         let at = |key: &str| format!("{path}.{key}");
         if let Some(file) = &settings.ca_file
@@ -62,7 +62,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A file that nobody else is to read.
+    /// Checks a file that nobody else should be able to read.
     fn secret(&mut self, at: &str, file: &Path, mend: &str) {
         if self.file(at, file, mend) && self.machine.open_to_all(file) {
             let shown = file.display();
@@ -71,7 +71,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A file that who starts weir reads; whether it can be read.
+    /// Checks a file that weir reads at its start. Returns whether it can be read.
     fn file(&mut self, at: &str, file: &Path, mend: &str) -> bool {
         match self.machine.readable(file) {
             Ok(()) => return true,
@@ -96,7 +96,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Who checks may be who starts weir: where the gateway becomes somebody else, only root is.
+    /// Whether the current user can be the one who starts weir: if the gateway changes its user, only root can.
     fn starts_weir(&self) -> bool {
         self.machine.is_root() || self.checked.config.server.user.is_none()
     }

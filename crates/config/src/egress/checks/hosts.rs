@@ -1,4 +1,4 @@
-//! How `allow`, `upgrade` and the tables of hosts fit each other.
+//! Checks that `allow`, `upgrade` and the tables of hosts fit together.
 
 use crate::{
     document::{EgressTables, Named},
@@ -52,7 +52,7 @@ pub(super) fn hosts(tables: &EgressTables, egress: &Egress, sink: &mut Sink) {
     }
 }
 
-/// What `[egress]` says of hosts that have no table.
+/// Checks the settings of `[egress]` for hosts without a table of their own.
 pub(super) fn defaults(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     let exact = |host: &OriginPattern| is_exact(host);
     let unnamed = !egress.allow.iter().any(|rule| exact(&rule.origin))
@@ -67,7 +67,7 @@ pub(super) fn defaults(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     }
 }
 
-/// `upgrade`: they are called by https, which `allow` has to let.
+/// Checks `upgrade`: weir calls these hosts by https, so `allow` must allow that.
 pub(super) fn upgrade(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     let Some(entry) = entries.entry("upgrade") else {
         return;
@@ -95,7 +95,7 @@ pub(super) fn upgrade(entries: &Entries, egress: &Egress, sink: &mut Sink) {
     }
 }
 
-/// Says so if `allow` lets none of the table's hosts.
+/// Reports a table if `allow` allows none of its hosts.
 fn may_be_called(
     name: &str,
     entries: &Entries,
@@ -122,7 +122,7 @@ fn may_be_called(
     );
 }
 
-/// The entry of `allow` that was probably meant: that of the same host, else one that is spelt nearly so.
+/// The entry of `allow` that was probably meant: one with the same host, else one with a similar name.
 fn nearest(hosts: &[OriginPattern], egress: &Egress) -> Option<String> {
     let allowed = || egress.allow.iter().map(|rule| &rule.origin);
     let same_host = |origin: &&OriginPattern| {
@@ -147,7 +147,7 @@ fn nearest(hosts: &[OriginPattern], egress: &Egress) -> Option<String> {
     near.map(|near| format!("did you mean \"{near}\"?"))
 }
 
-/// Connections are made ahead only to who is known by name.
+/// Checks that connections are opened in advance only to hosts with an exact name.
 fn preconnect(
     entries: &Entries,
     hosts: &[OriginPattern],
